@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow, ensure};
-use regent_egress::{Broker, Network, register};
+use regent_egress::{Broker, Network};
 use regent_kernel::{
-    BoxFuture, Catalogue, ExecuteError, Executor, Executors, Host, NoSecrets, Op, Parts, Permit, RawOutput,
-    Reply, SideEffect, SystemClock, Tier, ToolCall, ToolSpec, Workspace, tier,
+    BoxFuture, Catalogue, Driver, DriverKind, ExecuteError, Executor, Executors, Host, NoSecrets, Op, Parts,
+    Permit, RawOutput, Reply, SideEffect, SystemClock, Tier, ToolCall, ToolSet, ToolSpec, Workspace, tier,
 };
 use regent_ledger::{Ledger, LedgerKey, Options};
 use regent_policy::{Layer, Source};
@@ -54,15 +54,14 @@ async fn compare(folder: &Path, ledger: Ledger) -> Result<(f64, f64)> {
     let network = Network { allow_private: vec![server.to_string()], ..Network::default() };
     let broker = Broker::new(network, folder);
     let catalogue = Catalogue::default();
-    catalogue.admit(program())?;
-    register(&catalogue)?;
+    let client = Client { broker: broker.clone(), server };
+    let tools = ToolSet::new("built-in").with(program(), Driver::process(Some(Arc::new(client)), None));
+    let tools = broker.tools().into_iter().fold(tools, |set, (spec, driver)| set.with(spec, driver));
+    catalogue.admit_own(tools)?;
     let kernel = Host::boot(Parts {
         policy: regent_policy::load(POLICY, &Source::new("bench", Layer::User))?,
         ledger,
-        executors: Executors {
-            process: Some(Arc::new(Client { broker: broker.clone(), server })),
-            ..Executors::new(Arc::new(broker))
-        },
+        executors: Executors::default(),
         catalogue,
         workspace: Workspace::open(folder)?,
         state: Arc::new(MemoryState::default()),
@@ -91,6 +90,7 @@ fn program() -> ToolSpec {
         effect: SideEffect::Network,
         idempotent: false,
         reversible: false,
+        driver: DriverKind::Process,
         tiers: vec![Tier::Process],
         output: ToolSpec::UNKNOWN_OUTPUT,
         ..ToolSpec::default()

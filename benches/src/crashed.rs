@@ -1,4 +1,4 @@
-//! A ledger of a million entries, and a process that was killed: how soon the next command has ended, and a task goes on.
+//! A ledger of a million entries, and a process that was killed: how soon the next command has ended, and a task continues.
 //!
 //! The entries are written by kernels that make calls, in the project of the real program. A killed process is really killed.
 //! Each figure is the time of the whole command, from its start to its exit.
@@ -52,7 +52,7 @@ pub fn measure(report: &mut Report) -> Result<()> {
         starts.push(once_run(&home, LIST)?);
     }
     report.figure("ledger.start.crashed1m", median(starts), "s");
-    // The look-up index has not been refreshed since the tasks began.
+    // The lookup index has not been refreshed since the tasks began.
     let mut resumed = Vec::new();
     for task in tasks {
         killed_session(&home, SESSION_ENTRIES)?;

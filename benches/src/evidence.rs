@@ -3,9 +3,10 @@
 use anyhow::{Context as _, Result, ensure};
 use regent_ledger::{CanonicalJson, Draft, Kind, Ledger, LedgerKey, Options, Reader};
 use regent_policy::{
-    CallSketch, Confidentiality, Facts, History, Integrity, Label, Layer, Notes, Past, Policy, Recorded, Replay, Source,
+    CallSketch, Confidentiality, Facts, History, Integrity, Label, Layer, Notes, Past, Policy, Replay, Source,
     Verdict,
 };
+use regent_wire::body::EntryBody;
 use serde_json::{Value, json};
 
 use crate::measure::{nanos, once};
@@ -151,7 +152,8 @@ fn back_test(report: &mut Report) -> Result<()> {
         let mut replay = Replay::new(old, new);
         for entry in Reader::new(&root).entries()? {
             let entry = entry?;
-            if let Some(call) = Recorded::read(entry.at_ms, &entry.body, None, Vec::new()) {
+            let EntryBody::Intent(intent) = EntryBody::read(&entry)? else { continue };
+            if let Some(call) = intent.past_call(entry.at_ms, None, Vec::new()) {
                 replay.call((entry.lane.get(), entry.seq), &call);
             }
         }

@@ -24,6 +24,8 @@ mod redact;
 mod report;
 mod repository;
 mod sandbox;
+mod state;
+mod stream;
 mod syscall;
 #[cfg(feature = "tiers")]
 mod wasm;
@@ -40,6 +42,7 @@ const TOPICS: &[(&str, Topic)] = &[
     ("policy", provenance::measure),
     ("policy", evidence::measure),
     ("syscall", syscall::measure),
+    ("state", state::measure),
     ("ledger", ledger::measure),
     ("ledger", crashed::measure),
     ("ledger", lanes::measure),
@@ -47,6 +50,7 @@ const TOPICS: &[(&str, Topic)] = &[
     ("sandbox", broker::measure),
     ("judge", judge::measure),
     ("redact", redact::measure),
+    ("stream", stream::measure),
     ("program", program::measure),
     #[cfg(feature = "models")]
     ("models", models::measure),

@@ -17,7 +17,6 @@ use regent_models::scheduler::{Fair, Priority};
 use regent_models::{Hub, Settings};
 use regent_policy::{Layer, Source};
 use regent_store::MemoryState;
-use regent_testkit::Drivers;
 
 use crate::local;
 use crate::measure::median;
@@ -86,7 +85,7 @@ async fn overhead(at: &str) -> Result<(f64, f64)> {
         ledger: Ledger::in_memory(LedgerKey::generate()?),
         executors: Executors {
             models: Some(Arc::new(hub) as Arc<dyn Models>),
-            ..Executors::new(Arc::new(Drivers::default()))
+            ..Executors::default()
         },
         catalogue: Catalogue::default(),
         workspace: Workspace::open(folder.path())?,
@@ -129,7 +128,7 @@ async fn streamed(kernel: &Host) -> Result<()> {
     let mut stream = kernel.stream(&kernel.operator(), Op::Infer(inference));
     let mut bytes = 0;
     while let Some(chunk) = stream.next().await {
-        bytes += chunk.bytes().len();
+        bytes += chunk.output.bytes().len();
     }
     let Reply::Done(outcome) = stream.reply().await? else { return Err(anyhow!("not done")) };
     ensure!(outcome.status == Status::Ok && bytes == PIECES * 5, "{:?}, {bytes} bytes", outcome.status);

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use regent_policy::{
-    Access, ArgLabels, BudgetLeft, Caller, Class, Facts, Layer, NoRates, Past, Policy, Resource, SessionFacts, Source, Tier,
+    Access, ArgLabels, BudgetLeft, Caller, Class, Facts, Layer, Past, Policy, Rates, Resource, SessionFacts, Source, Tier,
     Verdict,
 };
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ impl Question {
             utc_offset_min: 0,
             left: BudgetLeft::default(),
             session: SessionFacts::default(),
-            rates: &NoRates,
+            rates: Rates::All(0),
             past: Past::default(),
         })
     }

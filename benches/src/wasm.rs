@@ -1,10 +1,10 @@
-//! What the WASM tier costs: a fresh guest for every call, and a guest's way out and back.
+//! What the WASM tier costs: a fresh guest for every call, and a guest's nested call.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow, ensure};
-use regent_kernel::{Digest, Outcome, Reply, Status, Tier};
+use regent_kernel::{Digest, Driver, DriverKind, Outcome, Reply, Status, Tier, ToolSpec};
 use regent_sandbox::wasm::{WasmConfig, WasmTier, self_test};
 use regent_testkit::{TestKernel, run, spec};
 use serde_json::json;
@@ -68,10 +68,9 @@ pub fn measure(report: &mut Report) -> Result<()> {
 async fn host_calls() -> Result<(f64, f64)> {
     let tier = Arc::new(WasmTier::new(WasmConfig::default()));
     let caller = wat::parse_str(CALLER)?;
-    tier.install("caller", &caller, Digest::of(&caller))?;
-    let mut declared = spec("caller");
-    declared.tiers = vec![Tier::Wasm];
-    let builder = TestKernel::builder().declared(declared).wasm(tier);
+    let driver = Driver::wasm(Arc::new(tier.tool(&caller, Digest::of(&caller))?));
+    let declared = ToolSpec { driver: DriverKind::Wasm, tiers: vec![Tier::Wasm], ..spec("caller") };
+    let builder = TestKernel::builder().driven(declared, driver);
     let kernel = builder.boot().await.map_err(|error| anyhow!(error))?;
     let (mut plain, mut guest) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS_TOGETHER {

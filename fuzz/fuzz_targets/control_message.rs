@@ -30,7 +30,7 @@ fn start() -> std::path::PathBuf {
         let kernel = TestKernel::builder().policy(POLICY).boot().await.expect("a kernel");
         let served = control::Served {
             kernel: kernel.kernel.kernel(),
-            operator: kernel.kernel.operator(),
+            authenticator: kernel.kernel.authenticator(),
             workspace: kernel.kernel.workspace().root().to_owned(),
         };
         let listening = control::listen(served, &folder).await.expect("a socket");

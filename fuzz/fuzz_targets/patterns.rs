@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use regent_policy::{
-    Access, ArgLabels, BudgetLeft, Caller, Class, Facts, Layer, NoRates, Past, Resource, SessionFacts, Source, Tier, load,
+    Access, ArgLabels, BudgetLeft, Caller, Class, Facts, Layer, Past, Rates, Resource, SessionFacts, Source, Tier, load,
 };
 use serde_json::json;
 
@@ -40,7 +40,7 @@ fuzz_target!(|text: &str| {
             utc_offset_min: 0,
             left: BudgetLeft::default(),
             session: SessionFacts::default(),
-            rates: &NoRates,
+            rates: Rates::All(0),
             past: Past::default(),
         }));
     }

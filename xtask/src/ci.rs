@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use crate::machine::{capture, cargo, cargo_with, command, finish, install, target};
-use crate::{bench, difference, eval, fuzz, injection, ordinary, say, skips, tidy_up};
+use crate::{backends, bench, difference, eval, fuzz, guest, injection, ordinary, say, skips, tidy_up};
 
 type Step = fn() -> Result<()>;
 
@@ -27,7 +27,8 @@ const STEPS: &[(&str, Step)] = &[
     ("guests", || {
         let manifest = ["--manifest-path", "guests/script/Cargo.toml", "--locked"];
         cargo(&[&["clippy", "--all-targets"], &manifest[..], &["--", "-D", "warnings"]].concat())?;
-        cargo(&[&["test"], &manifest[..]].concat())
+        cargo(&[&["test"], &manifest[..]].concat())?;
+        guest::check()
     }),
     ("doc", || {
         cargo_with(&["doc", "--workspace", "--no-deps", "--locked"], &[("RUSTDOCFLAGS", "-D warnings")])
@@ -36,6 +37,7 @@ const STEPS: &[(&str, Step)] = &[
     ("doctor", doctor),
     ("sim", || built("sim", &["--seeds", "300"])),
     ("crowd", || built("sim", &["--crowd", "--seeds", "300"])),
+    ("backends", backends::check),
     ("torture", || built("torture", &["--quick"])),
     ("difference", || difference::run(&[])),
     ("injection", injection::smoke),

@@ -1,4 +1,4 @@
-//! How well do agents work? Each task of `evals/` is given to the real program in a folder of its own, and what came of it is looked at.
+//! How well do agents work? Each task of `evals/` is given to the real program in a folder of its own, and its outcome is looked at.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -87,7 +87,7 @@ pub(crate) fn under_attack_smoke() -> Result<()> {
     under_attack(&["--debug".to_owned()])
 }
 
-/// What came of a task.
+/// The result of a task.
 struct Seen {
     answer: String,
     /// Why it doesn't count.

@@ -17,6 +17,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("python3", "python3"),
     ("busybox", "busybox-static"),
     ("setpriv", "util-linux"),
+    ("pg_ctlcluster", "postgresql"),
+    ("redis-server", "redis-server"),
 ];
 
 /// A program to be started in the workspace.
@@ -92,7 +94,7 @@ pub(crate) fn install() -> Result<()> {
         .with_context(|| by_hand.clone())
 }
 
-/// Without the first target there is no interpreter for generated tools; a test of the WASM tier builds a program for the second.
+/// The interpreter of generated tools is rebuilt for the first target and compared; a test of the WASM tier builds a program for the second.
 fn wasm_targets() -> Result<()> {
     for target in ["wasm32-unknown-unknown", "wasm32-wasip2"] {
         let asked =

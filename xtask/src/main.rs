@@ -1,10 +1,12 @@
 //! The project's own chores. `cargo xtask ci` is what CI runs and what you run.
 
+mod backends;
 mod bench;
 mod ci;
 mod difference;
 mod eval;
 mod fuzz;
+mod guest;
 mod injection;
 mod machine;
 mod ordinary;
@@ -19,11 +21,14 @@ use anyhow::{Context as _, Result, bail};
 const USAGE: &str = "\
 cargo xtask ci [STEP…]           everything that must hold: format, lints, tests, docs, smoke, simulator, torture, fuzz
 cargo xtask tidy                 the rules of the house
+cargo xtask crates               writes the crate graph of ARCHITECTURE.md from the manifests
 cargo xtask bench [TOPIC] [--json]   figures, one `name value unit` a line, then the bars met and missed
 cargo xtask eval [--model NAME] [--json] [TASK…]   small tasks for agents, on the local model
 cargo xtask torture [--quick] [PART…]   crashes at every point, I/O errors, kill -9, full disk, bit flips
+cargo xtask backends [contract] [outage] [figures]   the state's backends against real servers; servers killed with SIGKILL
 cargo xtask sim [--crowd] [--seed N] [--seeds K]   the seeded simulator, with one caller or several
 cargo xtask difference [--pairs N] [--seed N]   the policy's index against a plain evaluator
+cargo xtask guest [--check]      builds the interpreter of generated tools, which is checked in; or compares it
 cargo xtask fuzz [--seconds N] [TARGET…]   every parser against hostile bytes
 cargo xtask eval injection [--dojo FOLDER]   prompt injection: what leaks, what is lost, what is asked; needs the harness and Python
 cargo xtask eval adaptive [--why]   attackers who know the defence: what leaks, by class and track
@@ -48,6 +53,8 @@ fn run(arguments: &[String]) -> Result<()> {
     match command.as_str() {
         "ci" => ci::run(rest),
         "tidy" => tidy_up(),
+        "crates" => tidy::graph::write(&root()),
+        "backends" => backends::run(rest),
         "bench" => bench::run(rest),
         "eval" if rest.first().is_some_and(|what| what == "injection") => injection::run(rest),
         "eval" if rest.first().is_some_and(|what| what == "benign") => injection::benign(rest),
@@ -66,6 +73,7 @@ fn run(arguments: &[String]) -> Result<()> {
             rest,
         )),
         "fuzz" => fuzz::run(rest),
+        "guest" => guest::run(rest),
         "difference" => difference::run(rest),
         "help" | "--help" | "-h" => {
             say(USAGE);
@@ -105,8 +113,13 @@ fn torture(rest: &[String]) -> Result<()> {
 }
 
 fn tidy_up() -> Result<()> {
-    let (found, size) = tidy::findings(&root());
+    let (mut found, size) = tidy::findings(&root());
     say(size);
+    let mut metadata = machine::command("cargo");
+    metadata.args(["metadata", "--format-version", "1", "--locked", "--all-features"]);
+    let metadata = machine::capture(&mut metadata, "cargo metadata")?;
+    let metadata = serde_json::from_slice(&metadata.stdout).context("`cargo metadata` is not JSON")?;
+    found.extend(tidy::packages::findings(&metadata).iter().map(|one| format!("Cargo.lock:1: {one}")));
     found.iter().for_each(say);
     if found.is_empty() { Ok(()) } else { bail!("tidy: {} findings", found.len()) }
 }

@@ -1,8 +1,8 @@
-//! How much attention a person has left. A yes that comes faster than anyone can read wasn't read; a long row of yes and nothing else is a
-//! habit. Both fill a meter over the last hour. When it is full, a yes is for one call, and it counts only once the question can have been
-//! read. A no always counts, and it ends the row.
+//! How much attention a person has left. An approval that comes faster than anyone can read wasn't read; a long row of approvals is a
+//! habit. Both fill a meter over the last hour. When it is full, an approval covers one call, and counts only once the question can have been
+//! read. A denial always counts, and ends the row.
 
-use regent_store::{self as store, Records, StateError};
+use regent_store::{self as store, Draft as Records, StateError};
 use serde::{Deserialize, Serialize};
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
@@ -31,7 +31,7 @@ pub struct Attention {
     pub answered_hour: u32,
     /// And within the last day.
     pub answered_day: u32,
-    /// How many of the day's answers were a yes, of a hundred.
+    /// The day's approval rate, in per cent.
     pub yes_percent_day: Option<u8>,
     /// How long this person took to decide, in the middle.
     pub decide_ms_median: Option<u64>,
@@ -39,7 +39,7 @@ pub struct Attention {
     pub hasty_hour: u32,
     /// Yes in a row, the last hour's, with no no in between.
     pub yes_in_a_row: u32,
-    /// How full the meter is. At 100 a yes is `once` only and has to wait until the question can have been read.
+    /// How full the meter is. At 100 an approval is `once` only and has to wait until the question can have been read.
     pub percent: u8,
 }
 
@@ -64,8 +64,8 @@ struct Decided {
 pub(crate) struct Record(Vec<Decided>);
 
 impl Record {
-    pub(crate) fn load(records: &dyn Records, person: &str) -> Result<Self, StateError> {
-        Ok(store::load(records, &key_of(person))?.unwrap_or_default())
+    pub(crate) fn load(records: &Records<'_>, person: &str) -> Result<Self, StateError> {
+        Ok(records.load(&key_of(person))?.unwrap_or_default())
     }
 
     /// How long the person can have looked at a question: since it was put, or since they answered the one before. They read one at a time.
@@ -86,16 +86,16 @@ impl Record {
 
     pub(crate) fn save(
         &self,
-        records: &mut dyn Records,
+        records: &mut Records<'_>,
         person: &str,
         now_ms: i64,
     ) -> Result<(), StateError> {
-        store::save(records, &key_of(person), self, now_ms.saturating_add(DAY_MS))
+        records.save(&key_of(person), self, now_ms.saturating_add(DAY_MS))
     }
 
     /// What it comes to now.
-    pub(crate) fn attention(&self, records: &dyn Records, now_ms: i64) -> Result<Attention, StateError> {
-        let asked: Vec<i64> = store::load(records, ASKED_KEY)?.unwrap_or_default();
+    pub(crate) fn attention(&self, records: &Records<'_>, now_ms: i64) -> Result<Attention, StateError> {
+        let asked: Vec<i64> = records.load(ASKED_KEY)?.unwrap_or_default();
         Ok(self.sum(&asked, now_ms))
     }
 
@@ -127,13 +127,13 @@ impl Record {
 }
 
 /// Takes note that a question was put.
-pub(crate) fn note_asked(records: &mut dyn Records, now_ms: i64) -> Result<(), StateError> {
-    let mut asked: Vec<i64> = store::load(records, ASKED_KEY)?.unwrap_or_default();
+pub(crate) fn note_asked(records: &mut Records<'_>, now_ms: i64) -> Result<(), StateError> {
+    let mut asked: Vec<i64> = records.load(ASKED_KEY)?.unwrap_or_default();
     asked.retain(|at_ms| *at_ms > now_ms.saturating_sub(DAY_MS));
     asked.push(now_ms);
     let surplus = asked.len().saturating_sub(ASKED_MAX);
     asked.drain(..surplus);
-    store::save(records, ASKED_KEY, &asked, now_ms.saturating_add(DAY_MS))
+    records.save(ASKED_KEY, &asked, now_ms.saturating_add(DAY_MS))
 }
 
 /// The least time that reading these texts takes.
@@ -143,7 +143,7 @@ pub(crate) fn read_ms(texts: &[&str]) -> u64 {
     ms.clamp(READ_MS.0, READ_MS.1)
 }
 
-/// The time before which no approval counts, whoever gives it: a quarter of what reading takes. A key that was pressed before the question
+/// The time before which no approval counts: a quarter of the reading time. A key that was pressed before the question
 /// was on the screen falls into it.
 pub fn least_ms(read_ms: u64) -> u64 {
     read_ms / 4

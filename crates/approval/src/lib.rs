@@ -1,8 +1,8 @@
 //! Who has agreed? Questions for a person, answers bound to one exact call, and how much attention there is left for them.
 //!
-//! A question is a record in the shared state, so that any terminal can answer it. A yes is for one digest of a call; finding it and
-//! using it up is one step, so of two callers that race for it one gets it. Attention is a budget too: whoever says yes faster than anyone
-//! can read, or yes after yes, is slowed down ([`Attention`]). No clock in here: the kernel says what time it is.
+//! A question is a record in the shared state, so that any terminal can answer it. An approval covers one digest of a call; finding it and
+//! using it up is one step, so of two callers that race for it one gets it. Attention is a budget too: a person who approves faster than anyone
+//! can read, or many times in a row, is slowed down ([`Attention`]). No clock in here: the kernel says what time it is.
 #![forbid(unsafe_code)]
 
 mod attention;
@@ -22,84 +22,20 @@ use serde::{Deserialize, Serialize};
 pub use attention::{Attention, least_ms};
 pub use ordinary::is_ordinary;
 pub use posed::{AHEAD_MS_MAX, OPEN_MS_MAX};
-pub use questions::{Consulted, Given, OPEN_MAX, Questions, SkipReason, Skipped};
+pub use questions::{AnswerLog, Consulted, Given, OPEN_MAX, Questions, SkipReason, Skipped};
+pub use regent_wire::{Answer, Scope, TicketId, Voice};
 pub use words::{WORDS_MAX, Words};
-
-/// A question's id: short enough to type, random enough not to be guessed.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct TicketId(pub String);
-
-impl std::fmt::Display for TicketId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// Who answers, where the system can't tell: inside a user namespace everybody can be any user. Such a name is one voice at most, and none
 /// where several people have to agree.
 pub const UNIDENTIFIED: &str = "unidentified (in a user namespace)";
 
-/// What is said to a question.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "say")]
-pub enum Answer {
-    /// Yes: how often and how long.
-    Approve {
-        /// For what.
-        scope: Scope,
-        /// For how long.
-        valid_ms: u64,
-    },
-    /// The application that performs the call reports that it did, so it must have had somebody's agreement. That is the host's word, not
-    /// a person's: it is good for one call, only for a question that the host put to its own user, and it is recorded as what it is.
-    HostSays {
-        /// For how long.
-        valid_ms: u64,
-    },
-    /// No. It also takes back a yes that hasn't been used up.
-    Deny {
-        /// Advice to the agent.
-        because: Option<String>,
-    },
-}
-
-/// How far a yes goes. Always for exactly the same call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Scope {
-    /// One time.
-    Once,
-    /// As often as wanted in this session.
-    Session,
-    /// As often as wanted in this project.
-    Project,
-}
-
-/// Whose word an approval is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Voice {
-    /// A person answered here.
-    #[default]
-    Person,
-    /// The application that performed the call reports it.
-    HostSays,
-}
-
-impl Voice {
-    /// Whether a person answered here.
-    pub fn is_person(&self) -> bool {
-        matches!(self, Self::Person)
-    }
-}
-
-/// A yes that was found for a call, as the intent records it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// An approval found for a call. The intent records it.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approved {
     /// When it was asked.
     pub asked_at_ms: i64,
-    /// How worn down whoever said it was, in per cent of what is borne; of several people the most.
+    /// How full the approver's attention meter was, in per cent; the maximum of several people.
     pub attention_percent: u8,
     /// Who said it; nobody, where only the host says so.
     pub by: Vec<String>,
@@ -110,10 +46,8 @@ pub struct Approved {
     /// To which question.
     pub ticket: TicketId,
     /// Whose word it is.
-    #[serde(skip_serializing_if = "Voice::is_person")]
     pub voice: Voice,
     /// The question as it was before this used it up, if it did.
-    #[serde(skip)]
     pub(crate) used_up: Option<Box<posed::Posed>>,
 }
 
@@ -237,7 +171,7 @@ pub struct OpenQuestion {
     /// The least time that reading it takes.
     #[serde(default)]
     pub read_ms: u64,
-    /// How much attention whoever looks at it has left; filled in for them.
+    /// The attention meter of the reviewer who looks at it.
     #[serde(default)]
     pub attention: Option<Attention>,
 }
@@ -268,19 +202,21 @@ pub struct Draft {
     pub cover: Option<Cover>,
     /// How many different people have to agree.
     pub approvers: u8,
-    /// Who asks.
+    /// The caller.
     pub asker: Asker,
     /// Another program puts it to its own person, whom we don't see reading.
     pub elsewhere: bool,
 }
 
-/// Who asks.
+/// The caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asker {
     /// By the name that policy matches.
     pub name: String,
     /// In which session.
     pub session: String,
+    /// The agent that a person started, or the session where it is no agent: whose open questions are counted together.
+    pub root: String,
     /// It is a step of a task, which goes on in another session.
     pub in_task: bool,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use regent_ledger::Digest;
-use regent_store::{self as store, Record, Records, StateError};
+use regent_store::{self as store, Draft as Records, StateError};
 use serde::{Deserialize, Serialize};
 
 use crate::attention;
@@ -13,7 +13,7 @@ use crate::{Answer, Answered, Approved, Given, OpenQuestion, Scope, TicketId, UN
 pub const OPEN_MS_MAX: i64 = 24 * 60 * 60 * 1000;
 /// How far in the future a question or an approval may lie and still count: time synchronisation steps the clock back by less.
 pub const AHEAD_MS_MAX: i64 = 1_000;
-/// How long a yes can hold.
+/// The longest validity of an approval.
 const VALID_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
 /// The longest advice.
 const BECAUSE_CHARS_MAX: usize = 1_000;
@@ -25,6 +25,9 @@ pub(crate) struct Posed {
     pub(crate) question: OpenQuestion,
     /// The last word of each person.
     pub(crate) said: BTreeMap<String, Said>,
+    /// The agent that a person started, or the session: whose questions are counted together.
+    #[serde(default)]
+    pub(crate) root: String,
     /// Another program puts it to its own person.
     #[serde(default)]
     pub(crate) elsewhere: bool,
@@ -70,7 +73,7 @@ impl Posed {
             && self.elsewhere == other.elsewhere
     }
 
-    /// Why this answer can't be given to it, whoever reads how fast.
+    /// Why this answer isn't accepted, independent of reading speed.
     pub(crate) fn refuses(&self, answer: &Answer, by: &str) -> Option<Given> {
         let is_host = matches!(answer, Answer::HostSays { .. });
         let goes_further = matches!(answer, Answer::Approve { scope, .. } if *scope > Scope::Once);
@@ -85,7 +88,7 @@ impl Posed {
         is_nobody.then_some(Given::Unidentified)
     }
 
-    /// Any no is a no; else it takes as many people as the rule says.
+    /// Any denial denies; otherwise it takes as many approvers as the rule says.
     pub(crate) fn standing(&self, now_ms: i64) -> Answered {
         for said in self.said.values() {
             if let Answer::Deny { because } = &said.answer {
@@ -142,16 +145,23 @@ impl Posed {
         answers.fold(self.question.expires_at_ms, i64::max)
     }
 
-    pub(crate) fn save(&self, records: &mut dyn Records) -> Result<(), StateError> {
+    pub(crate) fn save(&self, records: &mut Records<'_>) -> Result<(), StateError> {
         let (id, keep_until_ms) = (&self.question.id, self.keep_until_ms());
-        store::save(records, &key_of(id), self, keep_until_ms)?;
-        store::save(records, &format!("{}{id}", index_of(&self.digest)), id, keep_until_ms)
+        records.save(&key_of(id), self, keep_until_ms)?;
+        self.indexes().try_for_each(|index| records.save(&index, id, keep_until_ms))
     }
 
-    pub(crate) fn discard(&self, records: &mut dyn Records) -> Result<(), StateError> {
+    pub(crate) fn discard(&self, records: &mut Records<'_>) {
+        records.remove(&key_of(&self.question.id));
+        self.indexes().for_each(|index| records.remove(&index));
+    }
+
+    /// Where it is found: by its call, by who asks, and by its cause. Each of these is short, however many questions wait.
+    fn indexes(&self) -> impl Iterator<Item = String> {
         let id = &self.question.id;
-        records.remove(&key_of(id))?;
-        records.remove(&format!("{}{id}", index_of(&self.digest)))
+        let by_cause = self.question.cause.as_ref().map(|cause| cause_index(cause));
+        let all = [Some(index_of(&self.digest)), Some(asker_index(&self.root)), by_cause];
+        all.into_iter().flatten().map(move |index| format!("{index}{id}"))
     }
 }
 
@@ -189,12 +199,17 @@ fn is_ahead(at_ms: i64, now_ms: i64) -> bool {
 
 /// A question that isn't over. Only our own ids are looked up.
 pub(crate) fn load(
-    records: &dyn Records,
+    records: &Records<'_>,
     ticket: &TicketId,
     now_ms: i64,
 ) -> Result<Option<Posed>, StateError> {
-    let posed: Option<Posed> = store::load(records, &key_of(ticket))?;
+    let posed = posed(records, &key_of(ticket))?;
     Ok(posed.filter(|posed| !posed.is_over(now_ms)))
+}
+
+/// A question under its key. A state that can't decrypt one gives `null` in its place: for this process it isn't there.
+pub(crate) fn posed(records: &Records<'_>, key: &str) -> Result<Option<Posed>, StateError> {
+    Ok(records.load::<Option<Posed>>(key)?.flatten())
 }
 
 pub(crate) fn key_of(ticket: &TicketId) -> String {
@@ -205,18 +220,40 @@ pub(crate) fn index_of(digest: &Digest) -> String {
     format!("question-of/{digest}/")
 }
 
+pub(crate) fn asker_index(root: &str) -> String {
+    format!("question-by/{}/", store::key_part(root))
+}
+
+pub(crate) fn cause_index(cause: &str) -> String {
+    format!("question-cause/{}/", store::key_part(cause))
+}
+
+/// The questions of an index, as far as they are there.
+pub(crate) fn indexed(records: &Records<'_>, index: &str) -> Result<Vec<Posed>, StateError> {
+    let (mut found, mut unread) = (Vec::new(), Ok(()));
+    for (key, value) in records.scan(index)? {
+        let ticket: TicketId = store::parse(&key, &value)?;
+        match posed(records, &key_of(&ticket)) {
+            // An index can outlive its question by a moment: they are swept one by one.
+            Ok(posed) => found.extend(posed),
+            // All of them are looked for before the step is run again, so that one read brings them.
+            Err(error) => unread = unread.and(Err(error)),
+        }
+    }
+    unread.map(|()| found)
+}
+
 /// The questions that still wait, longest first.
-pub(crate) fn open_of(records: Vec<Record>, now_ms: i64) -> Result<Vec<OpenQuestion>, StateError> {
+pub(crate) fn open_of(all: impl IntoIterator<Item = Posed>, now_ms: i64) -> Vec<OpenQuestion> {
     let mut open = Vec::new();
-    for record in records {
-        let posed: Posed = store::parse(&record.key, &record.value)?;
+    for posed in all {
         if posed.is_open(now_ms) {
             let agreed = posed.agreed(now_ms).map(|(name, _, _)| name.clone()).collect();
             open.push(OpenQuestion { agreed, ..posed.question });
         }
     }
     open.sort_by_key(|question| question.created_at_ms);
-    Ok(open)
+    open
 }
 
 /// Eight characters without look-alikes: 40 bits, and only a person's principal can use one.

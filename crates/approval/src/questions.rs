@@ -4,15 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use regent_ledger::Digest;
-use regent_store::{self as store, Records, State, StateError};
+use regent_store::{self as store, Draft as Records, FOR_GOOD, Partition, State, StateError, parse};
 use serde::{Deserialize, Serialize};
 
 use crate::attention::{self, Record};
-use crate::posed::{OPEN_MS_MAX, Posed, Said, fresh_id, index_of, key_of, load, open_of};
+use crate::posed::{
+    OPEN_MS_MAX, Posed, Said, asker_index, cause_index, fresh_id, index_of, indexed, key_of, load, open_of,
+    posed,
+};
 use crate::{Answer, Answered, Approved, Asker, Attention, Draft, OpenQuestion, Place, Scope, TicketId};
 
-/// How many questions may wait at once. More is not asking, it is wearing down.
+/// How many questions of one agent that a person started, its children included, may wait at once. More is not asking, it is wearing down.
 pub const OPEN_MAX: usize = 50;
+/// The last tickets that were answered, for processes that wait for answers.
+const ANSWERS: &str = "question-answers";
+const ANSWERS_MAX: usize = 64;
 /// A rule longer than this is no small one, and nobody would read it.
 const COVER_BYTES_MAX: usize = 16 << 10;
 /// What a host's reports are kept under. No operator is called so: their names end with their number.
@@ -22,10 +28,37 @@ const HOST: &str = "host says";
 #[derive(Debug)]
 pub struct Questions {
     state: Arc<dyn State>,
+    partition: Partition,
     project: String,
+    /// Steps of this process that write what all questions share take turns, so that they don't conflict with each other.
+    turn: tokio::sync::Mutex<()>,
 }
 
-/// What came of looking for a yes.
+/// Answers in the order in which they were given, as far as they are remembered.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnswerLog {
+    /// How many there have been.
+    count: u64,
+    /// The last of them.
+    last: Vec<TicketId>,
+}
+
+impl AnswerLog {
+    /// The tickets that were answered since an earlier look; `None` if there were too many to remember.
+    pub fn since(&self, earlier: &Self) -> Option<&[TicketId]> {
+        let new = usize::try_from(self.count.checked_sub(earlier.count)?).ok()?;
+        self.last.get(self.last.len().checked_sub(new)?..)
+    }
+
+    fn add(&mut self, tickets: &[TicketId]) {
+        self.count = self.count.saturating_add(u64::try_from(tickets.len()).unwrap_or(u64::MAX));
+        self.last.extend_from_slice(tickets);
+        let surplus = self.last.len().saturating_sub(ANSWERS_MAX);
+        self.last.drain(..surplus);
+    }
+}
+
+/// The result of looking for an approval.
 #[derive(Debug)]
 pub enum Consulted {
     /// There is one, and it is used up if it was for one time.
@@ -57,7 +90,7 @@ pub enum SkipReason {
     Over,
 }
 
-/// What came of giving an answer.
+/// The result of giving an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Given {
     /// It counts.
@@ -104,20 +137,50 @@ pub enum Given {
 impl Questions {
     /// The questions of a project, in this state.
     pub fn new(state: Arc<dyn State>, project: &str) -> Self {
-        Self { state, project: project.to_owned() }
+        Self {
+            state,
+            partition: Partition::containing("question/"),
+            project: project.to_owned(),
+            turn: tokio::sync::Mutex::default(),
+        }
+    }
+
+    async fn change<T: Send>(
+        &self,
+        step: impl FnMut(&mut Records<'_>) -> Result<T, StateError> + Send,
+    ) -> Result<T, StateError> {
+        store::change(&*self.state, &self.partition, &[], step).await
+    }
+
+    /// A look without a change.
+    async fn look<T: Send>(
+        &self,
+        mut step: impl FnMut(&Records<'_>) -> Result<T, StateError> + Send,
+    ) -> Result<T, StateError> {
+        self.change(|records| step(records)).await
+    }
+
+    /// All questions that are kept.
+    async fn all(&self) -> Result<Vec<Posed>, StateError> {
+        let records = self.state.scan(&self.partition, "question/").await?;
+        let all: Result<Vec<Option<Posed>>, StateError> =
+            records.iter().map(|record| parse(&record.key, &record.value)).collect();
+        Ok(all?.into_iter().flatten().collect())
     }
 
     /// Takes note of what a person says to one question, or to several of one cause. All that are still open to the answer get it, in one step;
     /// the others are named as skipped. People are told apart by name, whatever session they speak in.
     /// It is one answer to the meter of attention, and the time to read it is that of all of them.
-    pub fn answer(
+    pub async fn answer(
         &self,
         tickets: &[TicketId],
         answer: &Answer,
         by: &str,
         now_ms: i64,
     ) -> Result<Given, StateError> {
-        store::change(&*self.state, |records| {
+        let _turn = self.turn.lock().await;
+        let keys: Vec<String> = tickets.iter().map(key_of).collect();
+        store::change(&*self.state, &self.partition, &keys, |records| {
             let is_approval = matches!(answer, Answer::Approve { .. });
             let (mut batch, mut skipped): (Vec<Posed>, Vec<Skipped>) = Default::default();
             for ticket in tickets {
@@ -155,33 +218,47 @@ impl Questions {
             let standing = standings.max_by_key(|standing| matches!(standing, Answered::Waiting { .. }));
             let asked_at_ms = batch.iter().map(|posed| posed.question.created_at_ms).min().unwrap_or(now_ms);
             let standing = standing.unwrap_or(Answered::Gone);
-            let questions = batch.iter().map(|posed| posed.question.id.clone()).collect();
+            let questions: Vec<TicketId> = batch.iter().map(|posed| posed.question.id.clone()).collect();
+            let mut log: AnswerLog = records.load(ANSWERS)?.unwrap_or_default();
+            log.add(&questions);
+            records.save(ANSWERS, &log, FOR_GOOD)?;
             Ok(Given::Taken { standing, questions, skipped, asked_at_ms, attention })
         })
+        .await
+    }
+
+    /// The answers so far, of all processes.
+    pub async fn answers(&self) -> Result<AnswerLog, StateError> {
+        Ok(store::load(&*self.state, ANSWERS, &self.partition).await?.unwrap_or_default())
     }
 
     /// Whether a question of this cause is open.
-    pub fn has_open(&self, cause: &str, now_ms: i64) -> Result<bool, StateError> {
-        let open = open_of(self.state.scan("question/")?, now_ms)?;
-        Ok(open.iter().any(|one| one.cause.as_deref() == Some(cause)))
+    pub async fn has_open(&self, cause: &str, now_ms: i64) -> Result<bool, StateError> {
+        let of_cause = self.look(|records| indexed(records, &cause_index(cause))).await?;
+        Ok(of_cause.iter().any(|one| one.is_open(now_ms)))
     }
 
     /// How many open questions are answered with this one, its own included: those of its cause that were put before it.
-    pub fn count_up_to(&self, ticket: &TicketId, now_ms: i64) -> Result<usize, StateError> {
-        let open = open_of(self.state.scan("question/")?, now_ms)?;
-        let Some(last) = open.iter().find(|one| one.id == *ticket) else { return Ok(0) };
-        let is_its = |one: &&OpenQuestion| {
-            let is_of_cause =
-                last.cause.is_some() && (&one.cause, &one.project) == (&last.cause, &last.project);
-            one.id == last.id || (is_of_cause && one.number < last.number)
-        };
-        Ok(open.iter().filter(is_its).count())
+    pub async fn count_up_to(&self, ticket: &TicketId, now_ms: i64) -> Result<usize, StateError> {
+        self.look(|records| {
+            let Some(last) = posed(records, &key_of(ticket))?.filter(|one| one.is_open(now_ms)) else {
+                return Ok(0);
+            };
+            let Some(cause) = &last.question.cause else { return Ok(1) };
+            let is_its = |one: &&Posed| {
+                let (one, last) = (&one.question, &last.question);
+                one.id == last.id || (one.project == last.project && one.number < last.number)
+            };
+            let of_cause = indexed(records, &cause_index(cause))?;
+            Ok(of_cause.iter().filter(|one| one.is_open(now_ms)).filter(is_its).count())
+        })
+        .await
     }
 
     /// The questions that wait, as this person sees them.
-    pub fn list(&self, person: &str, now_ms: i64) -> Result<Vec<OpenQuestion>, StateError> {
-        let attention = self.attention(person, now_ms)?;
-        let mut open = open_of(self.state.scan("question/")?, now_ms)?;
+    pub async fn list(&self, person: &str, now_ms: i64) -> Result<Vec<OpenQuestion>, StateError> {
+        let attention = self.attention(person, now_ms).await?;
+        let mut open = open_of(self.all().await?, now_ms);
         for question in &mut open {
             question.attention = Some(attention.clone());
         }
@@ -189,56 +266,72 @@ impl Questions {
     }
 
     /// How much attention a person has left.
-    pub fn attention(&self, person: &str, now_ms: i64) -> Result<Attention, StateError> {
-        store::change(&*self.state, |records| Record::load(records, person)?.attention(records, now_ms))
+    pub async fn attention(&self, person: &str, now_ms: i64) -> Result<Attention, StateError> {
+        self.look(|records| Record::load(records, person)?.attention(records, now_ms)).await
     }
 
     /// Where a question stands; what can't be answered any more is gone.
-    pub fn standing(&self, ticket: &TicketId, now_ms: i64) -> Result<Answered, StateError> {
-        let Some(bytes) = self.state.get(&key_of(ticket))? else { return Ok(Answered::Gone) };
-        let posed: Posed = store::parse(&ticket.0, &bytes)?;
-        Ok(match posed.standing(now_ms) {
-            Answered::Waiting { .. } if posed.is_over(now_ms) => Answered::Gone,
-            standing @ (Answered::Approved
-            | Answered::Denied { .. }
-            | Answered::Waiting { .. }
-            | Answered::Gone) => standing,
-        })
+    pub async fn standing(&self, ticket: &TicketId, now_ms: i64) -> Result<Answered, StateError> {
+        Ok(self.standing_until(ticket, now_ms).await?.0)
     }
 
-    /// What there already is for a call: a yes (used up in the same step), a no, or the question still open.
-    pub fn find(
+    /// The same, and until when that holds if nobody answers.
+    pub async fn standing_until(
+        &self,
+        ticket: &TicketId,
+        now_ms: i64,
+    ) -> Result<(Answered, i64), StateError> {
+        let found = store::load(&*self.state, &key_of(ticket), &self.partition).await?;
+        let found: Option<Option<Posed>> = found;
+        let Some(posed) = found.flatten() else { return Ok((Answered::Gone, FOR_GOOD)) };
+        let until_ms = posed.question.expires_at_ms;
+        Ok((
+            match posed.standing(now_ms) {
+                Answered::Waiting { .. } if posed.is_over(now_ms) => Answered::Gone,
+                standing @ (Answered::Approved
+                | Answered::Denied { .. }
+                | Answered::Waiting { .. }
+                | Answered::Gone) => standing,
+            },
+            until_ms,
+        ))
+    }
+
+    /// What already exists for a call: an approval (consumed in the same step), a denial, or an open question.
+    pub async fn find(
         &self,
         digest: &Digest,
         approvers: u8,
         asker: &Asker,
         now_ms: i64,
     ) -> Result<Option<Consulted>, StateError> {
-        if self.state.scan(&index_of(digest))?.is_empty() {
-            return Ok(None);
-        }
-        store::change(&*self.state, |records| find(records, digest, approvers, asker, now_ms))
+        self.change(|records| find(records, digest, approvers, asker, now_ms)).await
     }
 
     /// Gives an approval back that was used for a call which never ran. One that wasn't used up is still there.
-    pub fn give_back(&self, approved: &Approved) -> Result<(), StateError> {
+    pub async fn give_back(&self, approved: &Approved) -> Result<(), StateError> {
         let Some(posed) = &approved.used_up else { return Ok(()) };
-        store::change(&*self.state, |records| posed.save(records))
+        self.change(|records| posed.save(records)).await
     }
 
     /// Puts a question, unless another caller has just put the same.
-    pub fn put(&self, draft: &Draft, now_ms: i64) -> Result<Consulted, StateError> {
+    pub async fn put(&self, draft: &Draft, now_ms: i64) -> Result<Consulted, StateError> {
         let posed = self.posed(draft, now_ms)?;
-        store::change(&*self.state, |records| {
+        let _turn = self.turn.lock().await;
+        self.change(|records| {
             if let Some(found) = find(records, &draft.digest, draft.approvers, &draft.asker, now_ms)? {
                 return Ok(found);
             }
             // Beyond this nobody reads them; the ledger has them all.
-            let open = open_of(records.scan("question/")?, now_ms)?;
+            let open = open_of(indexed(records, &asker_index(&posed.root))?, now_ms);
             if open.len() >= OPEN_MAX {
                 return Ok(Consulted::Full(OPEN_MAX));
             }
-            let posed = posed.clone().joining(&open);
+            let of_cause = match &posed.question.cause {
+                Some(cause) => open_of(indexed(records, &cause_index(cause))?, now_ms),
+                None => Vec::new(),
+            };
+            let posed = posed.clone().joining(&of_cause);
             // Calls of one cause are one question to a person.
             if posed.question.asked_with.is_none() {
                 attention::note_asked(records, now_ms)?;
@@ -246,11 +339,12 @@ impl Questions {
             posed.save(records)?;
             Ok(Consulted::Asked(Box::new(posed.question)))
         })
+        .await
     }
 
     /// Where the ledger has the attempt that a question is about.
-    pub fn recorded(&self, ticket: &TicketId, intent: Place, now_ms: i64) -> Result<(), StateError> {
-        store::change(&*self.state, |records| {
+    pub async fn recorded(&self, ticket: &TicketId, intent: Place, now_ms: i64) -> Result<(), StateError> {
+        self.change(|records| {
             let Some(mut posed) = load(records, ticket, now_ms)? else { return Ok(()) };
             if posed.question.intent.is_none() {
                 posed.question.intent = Some(intent);
@@ -258,6 +352,7 @@ impl Questions {
             }
             Ok(())
         })
+        .await
     }
 
     fn posed(&self, draft: &Draft, now_ms: i64) -> Result<Posed, StateError> {
@@ -284,8 +379,8 @@ impl Questions {
                 origins,
                 cover: cover.filter(|cover| cover.lines.len() <= COVER_BYTES_MAX),
                 intent: None,
-                caller: asker.name,
-                session: asker.session,
+                caller: asker.name.clone(),
+                session: asker.session.clone(),
                 project: self.project.clone(),
                 approvers: approvers.max(1),
                 agreed: Vec::new(),
@@ -295,6 +390,7 @@ impl Questions {
                 attention: None,
             },
             said: BTreeMap::new(),
+            root: asker.root,
             elsewhere,
         })
     }
@@ -302,7 +398,7 @@ impl Questions {
 
 /// Counts an answer, or says why it doesn't count. A batch can be read since its last question was put.
 fn meter(
-    records: &mut dyn Records,
+    records: &mut Records<'_>,
     batch: &[Posed],
     answer: &Answer,
     by: &str,
@@ -334,19 +430,19 @@ fn meter(
 }
 
 fn find(
-    records: &mut dyn Records,
+    records: &mut Records<'_>,
     digest: &Digest,
     approvers: u8,
     asker: &Asker,
     now_ms: i64,
 ) -> Result<Option<Consulted>, StateError> {
     let (mut denied, mut open) = (None, None);
-    for record in records.scan(&index_of(digest))? {
-        let ticket: TicketId = store::parse(&record.key, &record.value)?;
+    for (key, value) in records.scan(&index_of(digest))? {
+        let ticket: TicketId = parse(&key, &value)?;
         let Some(mut posed) = load(records, &ticket, now_ms)? else { continue };
         // The policy may have been reloaded since, and now want more people.
         posed.question.approvers = posed.question.approvers.max(approvers);
-        // A task goes on in another session.
+        // A task continues in another session.
         let own_session = posed.question.session == asker.session || asker.in_task;
         match posed.standing(now_ms) {
             Answered::Approved => {
@@ -355,7 +451,7 @@ fn find(
                     continue;
                 }
                 if approved.scope == Scope::Once {
-                    posed.discard(records)?;
+                    posed.discard(records);
                     approved.used_up = Some(Box::new(posed));
                 }
                 return Ok(Some(Consulted::Approved(approved)));

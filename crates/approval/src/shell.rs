@@ -1,6 +1,6 @@
 //! One reading of a shell line: its words with every quote taken out, and whether the shell makes further words at run time.
 //!
-//! POSIX quoting and that of bash (`$'…'`, `$"…"`). A reading that is wrong by a word too many costs a failed look-up. What this can't
+//! POSIX quoting and that of bash (`$'…'`, `$"…"`). A reading that is wrong by a word too many costs a failed lookup. What this can't
 //! resolve (expansions, process substitutions, here-documents, quotes without an end, a file that one command writes and another may
 //! run) is reported, never guessed.
 

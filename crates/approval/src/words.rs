@@ -509,7 +509,7 @@ mod tests {
     fn h3_a_shell_under_another_name_is_a_shell() {
         let mut words = Words::default();
         words.add_argv(&["./run", "-c", ". ./dep*"].map(str::to_owned));
-        // The line sources a script, whoever runs it.
+        // The line sources a script.
         assert!(words.makes_names());
         let argv = || {
             let mut words = Words::default();

@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use regent_store::{self as store, FOR_GOOD, Records, State, StateError};
+use regent_store::{self as store, FOR_GOOD, Partition, State, StateError};
 use serde::{Deserialize, Serialize};
 
 use crate::Standing;
-use crate::amounts::{Amounts, Budget, Each};
 use crate::levels::Level;
+use crate::{Amounts, Budget, Each};
 
 /// A lease that wasn't renewed for this long belongs to a process that is gone.
 const LEASE_MS: i64 = 60 * 60 * 1000;
@@ -66,104 +66,103 @@ impl Lease {
         self.level.limit.zip(left, |limit, left| limit.map(|_| left))
     }
 
-    /// Sees to it that the lease covers `want` beside what is held; says what there is too little of.
-    pub(crate) fn cover(
-        &mut self,
-        state: &dyn State,
-        owner: &str,
-        now_ms: i64,
-        want: Amounts,
-    ) -> Result<Option<&'static str>, StateError> {
-        let needed =
-            self.level.limit.zip(self.level.held.plus(want), |limit, need| limit.map_or(0, |_| need));
-        let enough = needed.above(self.granted.minus(self.level.used)).is_empty();
-        let same_period = self.period == self.period_at(now_ms);
-        if enough && same_period && now_ms < self.renew_at_ms {
-            return Ok(None);
+    /// Whether the lease covers `want` beside what is held, without asking the state.
+    pub(crate) fn covers(&self, now_ms: i64, want: Amounts) -> bool {
+        let enough = self.needed(want).above(self.granted.minus(self.level.used)).is_empty();
+        enough && self.period == self.period_at(now_ms) && now_ms < self.renew_at_ms
+    }
+
+    fn needed(&self, want: Amounts) -> Amounts {
+        self.level.limit.zip(self.level.held.plus(want), |limit, need| limit.map_or(0, |_| need))
+    }
+
+    /// Nothing was leased or spent here, so there is nothing to report.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.level.used == Amounts::default() && self.granted == Amounts::default()
+    }
+
+    /// What an exchange says to the state. The lease goes on being spent from meanwhile: [`apply`](Self::apply) takes that into account.
+    pub(crate) fn report(&self, owner: &str, now_ms: i64, want: Amounts) -> Report {
+        Report {
+            key: self.key.clone(),
+            owner: owner.to_owned(),
+            now_ms,
+            was: self.period,
+            period: self.period_at(now_ms),
+            used: self.level.used,
+            needed: self.needed(want),
         }
-        self.exchange(state, owner, now_ms, needed)
     }
 
-    /// Reads the limits anew, and says what was spent: another process may have set one, and should see the other.
-    pub(crate) fn refresh(&mut self, state: &dyn State, owner: &str, now_ms: i64) -> Result<(), StateError> {
-        if self.level.used == Amounts::default() && self.granted == Amounts::default() {
-            // Nothing to report, so a look is enough; mostly there is no such budget.
-            let Some(bytes) = state.get(&self.key)? else {
-                self.level.limit = Budget::default();
-                return Ok(());
-            };
-            let account: Account = store::parse(&self.key, &bytes)?;
-            self.level.limit = account.limit;
-            self.free = account.at(self.period_at(now_ms)).free();
-            return Ok(());
-        }
-        self.exchange(state, owner, now_ms, self.level.held)?;
-        Ok(())
+    /// Takes over what an exchange gave.
+    pub(crate) fn apply(&mut self, report: &Report, exchanged: &Exchanged) {
+        self.level.limit = exchanged.limit;
+        (self.period, self.granted, self.free) = (report.period, exchanged.mine, exchanged.free);
+        self.level.used = self.level.used.minus(report.used);
+        self.renew_at_ms = report.now_ms.saturating_add(LEASE_MS / 2);
     }
 
-    /// Reports, and gives back all that isn't held: the process ends.
-    pub(crate) fn give_back(
-        &mut self,
-        state: &dyn State,
-        owner: &str,
-        now_ms: i64,
-    ) -> Result<(), StateError> {
-        if self.level.used == Amounts::default() && self.granted == Amounts::default() {
-            return Ok(());
-        }
-        // The time is that of the last use, which may lie long before what others have done since.
-        store::change(state, |records| {
-            let mut account: Account = store::load(records, &self.key)?.unwrap_or_default();
-            let period = self.period_at(now_ms).max(account.period);
-            account = account.at(period);
-            account.settle(owner, self.level.used);
-            account.leases.remove(owner);
-            store::save(records, &self.key, &account, FOR_GOOD)
-        })?;
-        (self.granted, self.level.used, self.free) = Default::default();
-        Ok(())
+    /// Takes over what a look at the account showed.
+    pub(crate) fn saw(&mut self, looked: &Looked) {
+        (self.level.limit, self.free) = (looked.limit, looked.free);
     }
 
-    /// How the account stands, by all processes together.
-    pub(crate) fn standing(&self, state: &dyn State, now_ms: i64) -> Result<Standing, StateError> {
-        let period = self.period_at(now_ms);
-        let account = store::change(state, |records| self.load(records, period))?;
-        let lent = account.leases.values().fold(Amounts::default(), |sum, lent| sum.plus(lent.left));
-        Ok(Standing { limits: account.limit, used: account.spent, held: lent })
+    /// Everything was given back.
+    pub(crate) fn ended(&mut self, report: &Report) {
+        self.level.used = self.level.used.minus(report.used);
+        (self.granted, self.free) = Default::default();
     }
 
-    /// Sets the limits; what has been spent stays spent.
-    pub(crate) fn set(&mut self, state: &dyn State, now_ms: i64, limit: Budget) -> Result<(), StateError> {
-        let period = self.period_at(now_ms);
-        self.free = store::change(state, |records| {
-            let mut account = self.load(records, period)?;
-            account.limit = limit;
-            store::save(records, &self.key, &account, FOR_GOOD)?;
-            Ok(account.free())
-        })?;
-        self.level.limit = limit;
-        Ok(())
+    fn period_at(&self, now_ms: i64) -> i64 {
+        if self.daily { now_ms.div_euclid(DAY_MS) } else { 0 }
     }
+}
 
-    fn exchange(
-        &mut self,
-        state: &dyn State,
-        owner: &str,
-        now_ms: i64,
-        needed: Amounts,
-    ) -> Result<Option<&'static str>, StateError> {
-        let period = self.period_at(now_ms);
-        let (account, mine, short) = store::change(state, |records| {
-            let mut account: Account = store::load(records, &self.key)?.unwrap_or_default();
+/// One process's word to a shared budget.
+#[derive(Debug, Clone)]
+pub(crate) struct Report {
+    key: String,
+    owner: String,
+    now_ms: i64,
+    /// The period that the lease is of.
+    was: i64,
+    period: i64,
+    /// What was spent of it since the last report.
+    used: Amounts,
+    needed: Amounts,
+}
+
+/// What an exchange gives.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Exchanged {
+    limit: Budget,
+    mine: Amounts,
+    free: Amounts,
+    /// What there is too little of.
+    pub(crate) short: Option<&'static str>,
+}
+
+/// What a look shows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Looked {
+    limit: Budget,
+    free: Amounts,
+}
+
+impl Report {
+    /// Reports what was spent and leases what is needed, in one step.
+    pub(crate) async fn exchange(&self, state: &dyn State) -> Result<Exchanged, StateError> {
+        let Self { owner, now_ms, was, period, used, needed, .. } = self;
+        self.step(state, |account| {
             // What was used belongs to the period that it was leased in.
-            let same_period = account.period == self.period;
+            let same_period = account.period == *was;
             if same_period {
-                account.settle(owner, self.level.used);
+                account.settle(owner, *used);
             }
-            account = account.at(period);
-            account.bury(owner, now_ms);
+            *account = std::mem::take(account).at(*period);
+            account.bury(owner, *now_ms);
             if !same_period {
-                account.settle(owner, self.level.used);
+                account.settle(owner, *used);
             }
             let mut mine = account.leases.get(owner).map_or_else(Amounts::default, |lent| lent.left);
             let missing = needed.minus(mine);
@@ -173,22 +172,66 @@ impl Lease {
                 mine = mine.plus(account.chunk(missing));
             }
             let lent = Lent { expires_at_ms: now_ms.saturating_add(LEASE_MS), left: mine };
-            account.leases.insert(owner.to_owned(), lent);
-            store::save(records, &self.key, &account, FOR_GOOD)?;
-            Ok((account, mine, short))
-        })?;
-        (self.level.limit, self.period, self.granted, self.level.used) =
-            (account.limit, period, mine, Amounts::default());
-        (self.free, self.renew_at_ms) = (account.free(), now_ms.saturating_add(LEASE_MS / 2));
-        Ok(short)
+            account.leases.insert(owner.clone(), lent);
+            Exchanged { limit: account.limit, mine, free: account.free(), short }
+        })
+        .await
     }
 
-    fn load(&self, records: &dyn Records, period: i64) -> Result<Account, StateError> {
-        Ok(store::load::<Account>(records, &self.key)?.unwrap_or_default().at(period))
+    /// Reports, and gives back all that isn't held: the process ends.
+    pub(crate) async fn give_back(&self, state: &dyn State) -> Result<(), StateError> {
+        self.step(state, |account| {
+            // The time is that of the last use, which may lie long before what others have done since.
+            let period = self.period.max(account.period);
+            *account = std::mem::take(account).at(period);
+            account.settle(&self.owner, self.used);
+            account.leases.remove(&self.owner);
+        })
+        .await
     }
 
-    fn period_at(&self, now_ms: i64) -> i64 {
-        if self.daily { now_ms.div_euclid(DAY_MS) } else { 0 }
+    /// Sets the limits; what has been spent stays spent.
+    pub(crate) async fn set(&self, state: &dyn State, limit: Budget) -> Result<Looked, StateError> {
+        self.step(state, |account| {
+            *account = std::mem::take(account).at(self.period);
+            account.limit = limit;
+            Looked { limit, free: account.free() }
+        })
+        .await
+    }
+
+    /// The limits and what is free, without a word: mostly there is no such budget.
+    pub(crate) async fn look(&self, state: &dyn State) -> Result<Looked, StateError> {
+        let account = self.account(state).await?.unwrap_or_default();
+        Ok(Looked { limit: account.limit, free: account.free() })
+    }
+
+    /// How the account stands, by all processes together.
+    pub(crate) async fn standing(&self, state: &dyn State) -> Result<Standing, StateError> {
+        let account = self.account(state).await?.unwrap_or_default();
+        let lent = account.leases.values().fold(Amounts::default(), |sum, lent| sum.plus(lent.left));
+        Ok(Standing { limits: account.limit, used: account.spent, held: lent })
+    }
+
+    async fn account(&self, state: &dyn State) -> Result<Option<Account>, StateError> {
+        let account: Option<Account> =
+            store::load(state, &self.key, &Partition::containing(&self.key)).await?;
+        Ok(account.map(|account| account.at(self.period)))
+    }
+
+    async fn step<T: Send>(
+        &self,
+        state: &dyn State,
+        mut step: impl FnMut(&mut Account) -> T + Send,
+    ) -> Result<T, StateError> {
+        let (key, partition) = (&self.key, Partition::containing(&self.key));
+        store::change(state, &partition, std::slice::from_ref(key), |records| {
+            let mut account: Account = records.load(key)?.unwrap_or_default();
+            let result = step(&mut account);
+            records.save(key, &account, FOR_GOOD)?;
+            Ok(result)
+        })
+        .await
     }
 }
 

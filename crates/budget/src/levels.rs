@@ -4,9 +4,8 @@ use std::collections::HashMap;
 
 use regent_identity::AgentId;
 use regent_policy::Reason;
-use regent_store::{self as store, State, StateError};
+use regent_store::{self as store, StateError};
 
-use crate::budgets::Book;
 use crate::lease::Lease;
 use crate::{Amounts, Budget, BudgetScope, Standing};
 
@@ -33,6 +32,15 @@ pub(crate) struct Level {
     pub(crate) held: Amounts,
 }
 
+/// Whether there is room for a call at one level.
+pub(crate) enum Room {
+    Enough,
+    /// There is too little of this.
+    Short(&'static str),
+    /// The lease is too small or too old.
+    AskForMore,
+}
+
 impl Levels {
     pub(crate) fn new(project: &str) -> Self {
         Self {
@@ -55,60 +63,35 @@ impl Levels {
         }
     }
 
-    /// Gives a level its limits.
-    pub(crate) fn set(
-        &mut self,
-        state: &dyn State,
-        scope: &BudgetScope,
-        limit: Budget,
-        now_ms: i64,
-    ) -> Result<(), StateError> {
+    /// The shared budget behind a scope.
+    pub(crate) fn lease(&mut self, scope: &BudgetScope) -> Option<&mut Lease> {
         match scope {
-            BudgetScope::UserDay => self.user_day.set(state, now_ms, limit),
-            BudgetScope::Project => self.project.set(state, now_ms, limit),
-            BudgetScope::Session | BudgetScope::Agent(_) => {
-                if self.own.len() >= LEVELS_MAX && !self.own.contains_key(scope) {
-                    return Err(StateError::TooLarge(scope.to_string()));
-                }
-                self.own.entry(scope.clone()).or_default().limit = limit;
-                Ok(())
-            }
+            BudgetScope::UserDay => Some(&mut self.user_day),
+            BudgetScope::Project => Some(&mut self.project),
+            BudgetScope::Session | BudgetScope::Agent(_) => None,
         }
     }
 
-    pub(crate) fn standing(
-        &mut self,
-        state: &dyn State,
-        scope: &BudgetScope,
-        now_ms: i64,
-    ) -> Result<Standing, StateError> {
-        match scope {
-            BudgetScope::UserDay => self.user_day.standing(state, now_ms),
-            BudgetScope::Project => self.project.standing(state, now_ms),
-            BudgetScope::Session | BudgetScope::Agent(_) => {
-                let level = self.at(scope);
-                Ok(level.map_or_else(Standing::default, |level| Standing {
-                    limits: level.limit,
-                    used: level.used,
-                    held: level.held,
-                }))
-            }
+    /// Gives a level of this process its limits.
+    pub(crate) fn set_own(&mut self, scope: &BudgetScope, limit: Budget) -> Result<(), StateError> {
+        if self.own.len() >= LEVELS_MAX && !self.own.contains_key(scope) {
+            return Err(StateError::TooLarge(scope.to_string()));
         }
+        self.own.entry(scope.clone()).or_default().limit = limit;
+        Ok(())
+    }
+
+    /// How a level of this process stands.
+    pub(crate) fn standing_own(&self, scope: &BudgetScope) -> Standing {
+        self.own.get(scope).map_or_else(Standing::default, |level| Standing {
+            limits: level.limit,
+            used: level.used,
+            held: level.held,
+        })
     }
 
     pub(crate) fn forget(&mut self, agent: &AgentId) {
         self.own.remove(&BudgetScope::Agent(agent.clone()));
-    }
-
-    /// Reads the shared limits anew.
-    pub(crate) fn refresh(&mut self, book: &Book, now_ms: i64) -> Result<(), StateError> {
-        self.user_day.refresh(&*book.state, &book.owner, now_ms)?;
-        self.project.refresh(&*book.state, &book.owner, now_ms)
-    }
-
-    pub(crate) fn give_back(&mut self, book: &Book, now_ms: i64) -> Result<(), StateError> {
-        self.user_day.give_back(&*book.state, &book.owner, now_ms)?;
-        self.project.give_back(&*book.state, &book.owner, now_ms)
     }
 
     /// What is left at a level, if it has limits.
@@ -130,20 +113,15 @@ impl Levels {
         left.fold(Budget::default(), |all, one| all.meet(one))
     }
 
-    /// What a level has too little of. A shared one asks for a larger lease before it says so.
-    pub(crate) fn short_of(
-        &mut self,
-        book: &Book,
-        scope: &BudgetScope,
-        want: Amounts,
-        now_ms: i64,
-    ) -> Result<Option<&'static str>, StateError> {
-        match scope {
-            BudgetScope::UserDay => self.user_day.cover(&*book.state, &book.owner, now_ms, want),
-            BudgetScope::Project => self.project.cover(&*book.state, &book.owner, now_ms, want),
-            BudgetScope::Session | BudgetScope::Agent(_) => {
-                Ok(self.left(scope).and_then(|left| left.short_of(want)))
-            }
+    /// Whether a level has room. A shared one can say that its lease has to grow first.
+    pub(crate) fn room(&mut self, scope: &BudgetScope, want: Amounts, now_ms: i64) -> Room {
+        match self.lease(scope) {
+            Some(lease) if lease.covers(now_ms, want) => Room::Enough,
+            Some(_) => Room::AskForMore,
+            None => match self.left(scope).and_then(|left| left.short_of(want)) {
+                Some(short) => Room::Short(short),
+                None => Room::Enough,
+            },
         }
     }
 

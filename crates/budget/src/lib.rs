@@ -6,24 +6,21 @@
 //! No clock in here: the kernel says what time it is.
 #![forbid(unsafe_code)]
 
-mod amounts;
 mod budgets;
 mod lease;
 mod levels;
 mod reservation;
-mod scope;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-pub use amounts::{Amounts, Budget, Each};
 pub use budgets::Budgets;
 pub use levels::EXHAUSTED;
+pub use regent_wire::{Amounts, Budget, BudgetScope, Each, Spent};
 pub use reservation::{Reservation, Settled};
-pub use scope::BudgetScope;
 
 /// What time it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,19 +38,6 @@ pub struct Estimate {
     pub most: Amounts,
     /// Nobody knows what it will cost: it gets all the money that is left, and no second such call runs beside it.
     pub unpriced: bool,
-}
-
-/// What a call really used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spent {
-    /// Bytes sent to other machines.
-    pub bytes_out: u64,
-    /// Money, in millionths of a US dollar.
-    pub money_microusd: u64,
-    /// Tokens of models.
-    pub tokens: u64,
-    /// Time on the wall clock.
-    pub wall_ms: u64,
 }
 
 /// How a budget stands.

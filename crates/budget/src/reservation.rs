@@ -47,23 +47,19 @@ impl Reservation {
     }
 
     /// Sets aside more for a call that turns out to send more, up to `bytes_out` in all, at every level or at none.
-    pub fn widen(&mut self, bytes_out: u64, now_ms: i64) -> Result<Result<(), Reason>, StateError> {
+    pub async fn widen(&mut self, bytes_out: u64, now_ms: i64) -> Result<Result<(), Reason>, StateError> {
         let more = bytes_out.saturating_sub(self.held.bytes_out);
         if more == 0 || self.scopes.is_empty() {
             return Ok(Ok(()));
         }
         let want = Amounts { bytes_out: more, ..Amounts::default() };
-        let mut levels = self.book.levels();
-        for scope in &self.scopes {
-            if let Some(short) = levels.short_of(&self.book, scope, want, now_ms)? {
-                return Ok(Err(levels.exhausted(scope, short, (want, self.held))));
+        Ok(match self.book.hold(&self.scopes, |_| want, self.held, now_ms).await? {
+            Ok(_held) => {
+                self.held.bytes_out = bytes_out;
+                Ok(())
             }
-        }
-        for scope in &self.scopes {
-            levels.hold(scope, want);
-        }
-        self.held.bytes_out = bytes_out;
-        Ok(Ok(()))
+            Err(reason) => Err(reason),
+        })
     }
 
     /// Charges what was really used, at every level, and gives back the rest. `elapsed` is now, by the clock that the reservation

@@ -23,6 +23,11 @@ fn start() -> Now {
     at(START_MS)
 }
 
+/// Runs a future to its end on this thread.
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+}
+
 fn budgets(state: &Arc<dyn State>) -> Budgets {
     Budgets::new(Arc::clone(state), "/project", "session-1")
 }
@@ -32,11 +37,11 @@ fn alone() -> Budgets {
 }
 
 fn set(budgets: &Budgets, scope: BudgetScope, limits: Budget) {
-    budgets.set(&scope, limits, START_MS).unwrap();
+    wait(budgets.set(&scope, limits, START_MS)).unwrap();
 }
 
 fn reserve(budgets: &Budgets, estimate: &Estimate) -> Result<Reservation, Reason> {
-    budgets.reserve(&[], estimate, start()).unwrap()
+    wait(budgets.reserve(&[], estimate, start())).unwrap()
 }
 
 fn settle(reservation: Reservation, spent: Spent) -> Settled {
@@ -44,7 +49,7 @@ fn settle(reservation: Reservation, spent: Spent) -> Settled {
 }
 
 fn left(budgets: &Budgets) -> BudgetLeft {
-    budgets.left(&[], start())
+    wait(budgets.left(&[], start()))
 }
 
 fn calls(calls: u64) -> Budget {
@@ -60,7 +65,7 @@ fn spent(tokens: u64) -> Spent {
 }
 
 fn take_one_at(budgets: &Budgets, ms: i64) -> bool {
-    match budgets.reserve(&[], &estimate(1, 0), at(ms)).unwrap() {
+    match wait(budgets.reserve(&[], &estimate(1, 0), at(ms))).unwrap() {
         Ok(reservation) => {
             reservation.settle(Spent::default(), at(ms).elapsed);
             true
@@ -83,18 +88,18 @@ fn a_call_that_sends_more_sets_more_aside_or_stops() {
     let some = Estimate { most: Amounts { bytes_out: 10, ..Amounts::default() }, unpriced: false };
     let mut one = reserve(&budgets, &some).unwrap();
     let mut two = reserve(&budgets, &some).unwrap();
-    one.widen(60, START_MS).unwrap().unwrap();
+    wait(one.widen(60, START_MS)).unwrap().unwrap();
     // Less than is held already changes nothing; the two together can't have more than there is.
-    one.widen(5, START_MS).unwrap().unwrap();
-    assert_eq!(two.widen(41, START_MS).unwrap().unwrap_err().code, "budget.held");
-    two.widen(40, START_MS).unwrap().unwrap();
+    wait(one.widen(5, START_MS)).unwrap().unwrap();
+    assert_eq!(wait(two.widen(41, START_MS)).unwrap().unwrap_err().code, "budget.held");
+    wait(two.widen(40, START_MS)).unwrap().unwrap();
     assert_eq!(left(&budgets).bytes_out, Some(0));
     settle(one, Spent { bytes_out: 30, ..Spent::default() });
     drop(two);
     assert_eq!(left(&budgets).bytes_out, Some(70));
     // Where nothing is limited nothing is held.
     let free = alone();
-    reserve(&free, &some).unwrap().widen(u64::MAX, START_MS).unwrap().unwrap();
+    wait(reserve(&free, &some).unwrap().widen(u64::MAX, START_MS)).unwrap().unwrap();
 }
 
 #[test]
@@ -209,6 +214,7 @@ fn adv_103_processes_that_share_a_budget_never_overspend_together() {
                     u32::try_from((0..40).filter(|_| take_one(&budgets)).count()).unwrap(),
                     Ordering::Relaxed,
                 );
+                wait(budgets.give_back(START_MS)).unwrap();
             });
         }
     });
@@ -226,13 +232,13 @@ fn a_crashed_process_costs_its_lease_and_no_more() {
     let crashed = budgets(&state);
     set(&crashed, BudgetScope::Project, calls(160));
     assert!(take_one(&crashed));
-    // It neither ends nor reports again.
-    std::mem::forget(crashed);
+    // It neither gives back nor reports again.
+    drop(crashed);
     let next = budgets(&state);
     assert_eq!((0..200).filter(|_| take_one(&next)).count(), 150, "ten were on lease");
     let later = START_MS + 2 * 60 * 60 * 1000;
     assert!(!take_one_at(&next, later), "nobody knows what it had spent, so all of it");
-    next.set(&BudgetScope::Project, calls(161), later).unwrap();
+    wait(next.set(&BudgetScope::Project, calls(161), later)).unwrap();
     assert!(take_one_at(&next, later) && !take_one_at(&next, later));
 }
 
@@ -290,8 +296,8 @@ fn a_process_that_was_last_used_yesterday_takes_nothing_from_today() {
     assert!(take_one(&old));
     let today = START_MS + DAY_MS;
     assert!(take_one_at(&new, today));
-    // Nobody tells it the time when it goes: it gives back by the last that it heard.
-    drop(old);
+    // It gives back by the last time that it knows.
+    wait(old.give_back(START_MS)).unwrap();
     assert_eq!((0..9).filter(|_| take_one_at(&new, today)).count(), 2);
 }
 

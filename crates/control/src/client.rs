@@ -6,9 +6,12 @@ use std::time::Duration;
 use regent_kernel::Op;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
+use zeroize::Zeroizing;
 
 use super::server::{guard_folder, is_ours, own_uid};
-use super::{Body, ControlError, Hello, Nothing, REPLY_BYTES_MAX, RemoteReply, Request, Response, VERSION};
+use super::{
+    Bearer, Body, ControlError, Hello, Nothing, REPLY_BYTES_MAX, RemoteReply, Request, Response, VERSION,
+};
 
 /// How long a kernel may take to say who it is.
 const HELLO_MS_MAX: u64 = 2_000;
@@ -20,6 +23,7 @@ const SOCKETS_MAX: usize = 1_024;
 pub struct Peer {
     path: PathBuf,
     hello: Hello,
+    token: Option<Bearer>,
 }
 
 /// The kernel processes of this user that answer, in the order in which they were started.
@@ -33,7 +37,7 @@ pub async fn processes(folder: &Path) -> Result<Vec<Peer>, ControlError> {
         // One that is just ending, or hangs, is not there; it must not hide the others.
         let asked = tokio::time::timeout(Duration::from_millis(HELLO_MS_MAX), hello(&path)).await;
         if let Ok(Ok(hello)) = asked {
-            peers.push(Peer { path, hello });
+            peers.push(Peer { path, hello, token: None });
         }
     }
     peers.sort_by_key(|peer| (peer.hello.started_at_ms, peer.hello.pid));
@@ -48,14 +52,20 @@ pub(super) fn sockets_in(folder: &Path) -> Vec<PathBuf> {
 }
 
 impl Peer {
-    /// Who it is.
+    /// The peer's identity.
     pub fn hello(&self) -> &Hello {
         &self.hello
     }
 
-    /// Makes a call there, as the operator. It is judged and recorded there; it may take as long as the call takes.
+    /// The same, spoken to as whoever this token stands for.
+    #[must_use]
+    pub fn presenting(self, token: Option<&str>) -> Self {
+        Self { token: token.map(|text| Bearer(text.to_owned())), ..self }
+    }
+
+    /// Makes a call there. It is judged and recorded there; it may take as long as the call takes.
     pub async fn call(&self, op: Op) -> Result<RemoteReply, ControlError> {
-        let request = Request { v: VERSION, id: 1, op: Some(op), hello: None };
+        let request = Request { v: VERSION, id: 1, op: Some(op), hello: None, token: self.token.clone() };
         match exchange(&self.path, &request).await? {
             Body::Reply(reply) => Ok(reply),
             Body::Error { code, message } => Err(ControlError::Refused { code, message }),
@@ -65,7 +75,7 @@ impl Peer {
 }
 
 async fn hello(path: &Path) -> Result<Hello, ControlError> {
-    let request = Request { v: VERSION, id: 1, op: None, hello: Some(Nothing {}) };
+    let request = Request { v: VERSION, id: 1, op: None, hello: Some(Nothing {}), token: None };
     match exchange(path, &request).await? {
         Body::Hello(hello) => Ok(hello),
         Body::Error { code, message } => Err(ControlError::Refused { code, message }),
@@ -82,7 +92,7 @@ async fn exchange(path: &Path, request: &Request) -> Result<Body, ControlError> 
         let (code, message) = ("control.forbidden".to_owned(), "the socket is another user's".to_owned());
         return Err(ControlError::Refused { code, message });
     }
-    let mut line = serde_json::to_vec(request).map_err(malformed)?;
+    let mut line = Zeroizing::new(serde_json::to_vec(request).map_err(malformed)?);
     line.push(b'\n');
     // A kernel that turns us away may have closed already; what it said first is still there to be read.
     let written = stream.write_all(&line).await;

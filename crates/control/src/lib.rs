@@ -1,18 +1,20 @@
-//! How does another terminal reach a kernel? The control socket: it lists, signals and approves in a kernel that is running.
+//! The control socket: lets another terminal list, signal and approve in a running kernel.
 //!
-//! **What it is worth.** Whoever can speak on this socket acts as the operator: it can answer questions, set budgets, kill agents. So it
-//! is only for the user who runs the kernel: a socket of mode 0600 in a folder of mode 0700 that must be that user's own and no
-//! link, and the kernel asks the operating system who is on the other end (`SO_PEERCRED`) before it reads a byte. Programs that
-//! run as the same user *outside* a sandbox are not kept out; they could attach a debugger as well. Programs inside the sandbox
-//! don't see the folder. What comes in is not trusted for that: it goes through [`Kernel::syscall`] as the operator, so it is
-//! judged by policy and written down like anything else. Messages, connections and waiting are bounded, and what isn't a request
-//! gets an error, never more.
+//! **Authority.** A peer on this socket acts as the operator: it can answer questions, set budgets, kill agents. So it
+//! is only for the user who runs the kernel. The socket has mode 0600, in a folder of mode 0700 that must belong to that user and not be a
+//! link, and the kernel checks the peer's uid (`SO_PEERCRED`) before it reads a byte. Programs of
+//! the same user *outside* a sandbox are not kept out; they could attach a debugger as well. Programs inside a sandbox
+//! don't see the folder. Requests aren't trusted: each goes through [`Kernel::syscall`] as the operator, so policy
+//! judges it and the ledger records it. Messages, connections and waiting times are bounded, and an invalid request
+//! gets an error. A request may carry a token: its call is then that of the token's subject, as
+//! [`Authenticator`](regent_kernel::Authenticator) decides.
 //!
-//! **What is spoken.** One JSON object a line, one answer a request, in order:
+//! **Protocol.** One JSON object per line, one answer per request, in order:
 //!
 //! ```text
 //! → {"v":1,"id":1,"hello":{}}              ← {"v":1,"id":1,"hello":{"pid":…,"session":…,"phase":…,"workspace":…,"started_at_ms":…}}
-//! → {"v":1,"id":2,"op":{"op":"agents"}}    ← {"v":1,"id":2,"reply":{"done":{…}}} | {"denied":…} | {"pending":…}
+//! → {"v":1,"id":2,"token":"rgt_…","op":{"op":"agents"}}   the token is optional
+//!                                          ← {"v":1,"id":2,"reply":{"done":{…}}} | {"denied":…} | {"pending":…}
 //!                                          ← {"v":1,"id":null,"error":{"code":"control.malformed","message":…}}
 //! ```
 //!
@@ -41,7 +43,7 @@ const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// The longest answer: the largest output that a call may have, encoded.
 const REPLY_BYTES_MAX: usize = 32 << 20;
 
-/// What is asked.
+/// The request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Request {
@@ -51,6 +53,26 @@ struct Request {
     op: Option<Op>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hello: Option<Nothing>,
+    /// Whom the call is made as, if not as the user at the other end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<Bearer>,
+}
+
+/// A token on its way. It doesn't show itself, and is wiped when it is dropped.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+struct Bearer(String);
+
+impl std::fmt::Debug for Bearer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Bearer(…)")
+    }
+}
+
+impl Drop for Bearer {
+    fn drop(&mut self) {
+        zeroize::Zeroize::zeroize(&mut self.0);
+    }
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -74,7 +96,7 @@ enum Body {
     Error { code: String, message: String },
 }
 
-/// Who a kernel process is.
+/// The identity of a kernel process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Its process id.
@@ -97,9 +119,9 @@ pub enum RemoteReply {
     Done(RemoteOutcome),
     /// Policy, or the kernel's own rules, say no.
     Denied(RemoteDenial),
-    /// A person has to agree first.
+    /// An approval is needed first.
     Pending(RemoteTicket),
-    /// The kernel could not do its own part.
+    /// A failure of the kernel itself.
     Fault {
         /// What broke.
         message: String,
@@ -109,7 +131,7 @@ pub enum RemoteReply {
     },
 }
 
-/// What came of a call in another process.
+/// The result of a call in another process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RemoteOutcome {
     /// What came back: as text where it is text.
@@ -134,7 +156,7 @@ pub enum RemoteOutput {
     Base64(String),
 }
 
-/// A no from another process.
+/// A denial from another process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteDenial {
     /// Stable code.

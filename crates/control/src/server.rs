@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use regent_kernel::{Kernel, Principal};
+use regent_kernel::{Authenticator, Credential, Kernel, Principal};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::OwnedReadHalf;
 use tokio::net::{UnixListener, UnixStream};
@@ -25,7 +25,7 @@ const WRITE_MS_MAX: u64 = 30_000;
 /// How long we wait after the system has refused us a connection (out of descriptors).
 const PAUSE_MS: u64 = 100;
 
-/// A control socket that is being served. It goes away when this is dropped.
+/// A served control socket. Dropping it removes the socket.
 #[derive(Debug)]
 pub struct Listening {
     path: PathBuf,
@@ -47,13 +47,13 @@ impl Drop for Listening {
     }
 }
 
-/// Whom the socket serves: what comes in is a call of `operator`'s. The composition root hands this over.
+/// What the socket serves. The composition root hands this over.
 #[derive(Debug, Clone)]
 pub struct Served {
     /// What makes the calls.
     pub kernel: Kernel,
-    /// The person behind the socket.
-    pub operator: Principal,
+    /// Says whose calls they are.
+    pub authenticator: Authenticator,
     /// The folder that the kernel works in, for those who look for a kernel.
     pub workspace: PathBuf,
 }
@@ -84,7 +84,7 @@ pub(super) fn guard_folder(folder: &Path) -> Result<(), ControlError> {
         return Err(wrong("it belongs to another user".to_owned()));
     }
     if meta.mode() & 0o077 != 0 {
-        return Err(wrong(format!("others can use it (mode {:o}); it must be 700", meta.mode() & 0o777)));
+        return Err(wrong(format!("others can access it (mode {:o}); it must be 700", meta.mode() & 0o777)));
     }
     Ok(())
 }
@@ -141,47 +141,52 @@ async fn accept(listener: UnixListener, greeter: Arc<Greeter>) {
             tokio::time::sleep(Duration::from_millis(PAUSE_MS)).await;
             continue;
         };
-        if !stream.peer_cred().is_ok_and(|peer| is_ours(peer.uid(), own_uid())) {
+        let authenticator = &greeter.served.authenticator;
+        let peer = match stream.peer_cred() {
+            Ok(peer) => authenticator.authenticate(Credential::PeerUid(peer.uid())).await.ok(),
+            Err(_unknown) => None,
+        };
+        let Some(user) = peer else {
             turn_away(stream, "control.forbidden", "this kernel belongs to another user");
             continue;
-        }
+        };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             turn_away(stream, "control.busy", "too many connections");
             continue;
         };
         let greeter = Arc::clone(&greeter);
         tokio::spawn(async move {
-            serve(stream, &greeter).await;
+            serve(stream, &greeter, &user).await;
             drop(place);
         });
     }
 }
 
-/// Who may speak: the same user, and nobody else; not even root is someone else's operator.
+/// Whether the other end is the same user.
 pub(super) fn is_ours(peer_uid: u32, own_uid: u32) -> bool {
     peer_uid == own_uid
 }
 
-/// Says why without waiting: whoever doesn't take it just sees the connection close.
+/// Sends the reason without waiting: a peer that doesn't read it just sees the connection close.
 fn turn_away(stream: UnixStream, code: &str, message: &str) {
     if let Ok(line) = line_of(&error(None, code, message)) {
         drop(stream.try_write(&line));
     }
 }
 
-async fn serve(stream: UnixStream, greeter: &Greeter) {
+async fn serve(stream: UnixStream, greeter: &Greeter, user: &Principal) {
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read);
     loop {
         let next = tokio::time::timeout(Duration::from_millis(IDLE_MS_MAX), next_line(&mut read)).await;
         let (response, over) = match next {
-            Ok(Line::Whole(line)) => (greeter.respond(&line).await, false),
+            Ok(Line::Whole(line)) => (greeter.respond(user, &line).await, false),
             Ok(Line::TooLong) => {
                 let message = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
                 (error(None, "control.too_large", &message), true)
             }
             Ok(Line::Ended) => return,
-            Err(_idle) => (error(None, "control.idle", "nothing was asked for too long"), true),
+            Err(_idle) => (error(None, "control.idle", "the connection was idle for too long"), true),
         };
         let Ok(line) = line_of(&response) else { return };
         let written = tokio::time::timeout(Duration::from_millis(WRITE_MS_MAX), write.write_all(&line)).await;
@@ -209,7 +214,7 @@ async fn next_line(read: &mut BufReader<OwnedReadHalf>) -> Line {
 }
 
 impl Greeter {
-    async fn respond(&self, line: &[u8]) -> Response {
+    async fn respond(&self, user: &Principal, line: &[u8]) -> Response {
         let request = match request_of(line) {
             Ok(request) => request,
             Err(why) => return error(None, "control.malformed", &why),
@@ -220,20 +225,29 @@ impl Greeter {
         }
         match (request.op, request.hello) {
             (Some(op), None) => {
-                let reply = self.served.kernel.syscall(&self.served.operator, op).await;
+                // With each request: a token that was revoked since the last one opens nothing any more.
+                let caller = match request.token {
+                    Some(token) => self.served.authenticator.authenticate(Credential::Bearer(&token.0)).await,
+                    None => Ok(user.clone()),
+                };
+                let caller = match caller {
+                    Ok(caller) => caller,
+                    Err(refused) => return error(id, refused.code(), &refused.to_string()),
+                };
+                let reply = self.served.kernel.syscall(&caller, op).await;
                 Response { v: VERSION, id, body: Body::Reply(RemoteReply::from(reply)) }
             }
-            (None, Some(_)) => Response { v: VERSION, id, body: Body::Hello(self.hello()) },
+            (None, Some(_)) => Response { v: VERSION, id, body: Body::Hello(self.hello(user)) },
             (Some(_), Some(_)) | (None, None) => {
                 error(id, "control.malformed", "a request has either `op` or `hello`")
             }
         }
     }
 
-    fn hello(&self) -> Hello {
+    fn hello(&self, user: &Principal) -> Hello {
         Hello {
             pid: std::process::id(),
-            session: self.served.operator.session().to_owned(),
+            session: user.session().to_owned(),
             phase: self.served.kernel.phase(),
             workspace: self.served.workspace.clone(),
             started_at_ms: self.started_at_ms,

@@ -34,8 +34,8 @@ impl World {
     }
 
     fn served(&self) -> crate::Served {
-        let (kernel, operator) = (self.kernel.kernel(), self.kernel.operator());
-        crate::Served { kernel, operator, workspace: self.kernel.workspace().root().to_owned() }
+        let (kernel, authenticator) = (self.kernel.kernel(), self.kernel.authenticator());
+        crate::Served { kernel, authenticator, workspace: self.kernel.workspace().root().to_owned() }
     }
 
     /// How often the tool has run.

@@ -10,9 +10,9 @@ type Block<A> = (A, u32, &'static str);
 const V4: &[Block<Ipv4Addr>] = &[
     (Ipv4Addr::new(0, 0, 0, 0), 8, "this network"),
     (Ipv4Addr::new(10, 0, 0, 0), 8, "private"),
-    (Ipv4Addr::new(100, 64, 0, 0), 10, "shared with the carrier"),
+    (Ipv4Addr::new(100, 64, 0, 0), 10, "carrier-grade NAT"),
     (Ipv4Addr::new(127, 0, 0, 0), 8, "loopback"),
-    (Ipv4Addr::new(169, 254, 0, 0), 16, "link-local, where cloud metadata lives"),
+    (Ipv4Addr::new(169, 254, 0, 0), 16, "link-local, used by cloud metadata services"),
     (Ipv4Addr::new(172, 16, 0, 0), 12, "private"),
     (Ipv4Addr::new(192, 0, 0, 0), 24, "protocol assignments"),
     (Ipv4Addr::new(192, 0, 2, 0), 24, "documentation"),

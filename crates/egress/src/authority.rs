@@ -1,7 +1,7 @@
-//! The authority of one session: it vouches, inside boxes only, for the broker where policy has a tunnel opened.
+//! The authority of one session: it vouches, inside sandboxes only, for the broker where policy has a tunnel opened.
 //!
 //! Its key is made when it is first needed, is in no file, and is gone with the process. The certificate is put beside the web's in
-//! a file that the box is shown. Towards the outside nothing changes: the real server must show a certificate that the web's own
+//! a file that the sandbox is shown. Towards the outside nothing changes: the real server must show a certificate that the web's own
 //! authorities vouch for.
 
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     key: KeyPair,
     hosts: Mutex<HashMap<String, Arc<ServerConfig>>>,
-    /// What the box is shown; removed with us.
+    /// What the sandbox is shown; removed with us.
     file: tempfile::NamedTempFile,
 }
 
@@ -48,11 +48,11 @@ impl std::fmt::Debug for Authority {
 /// There can be no authority here.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AuthorityError {
-    #[error("no certificate could be made: {0}")]
+    #[error("can't create a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
     #[error("the certificates can't be written: {0}")]
     File(#[from] std::io::Error),
-    #[error("no TLS can be offered: {0}")]
+    #[error("can't set up TLS: {0}")]
     Tls(#[from] tokio_rustls::rustls::Error),
 }
 
@@ -77,7 +77,7 @@ impl Authority {
         self.file.path()
     }
 
-    /// How to be this host, towards a box.
+    /// The TLS identity of this host, for a sandbox.
     pub(crate) fn config_for(&self, host: &str) -> Result<Arc<ServerConfig>, AuthorityError> {
         if let Some(known) = self.hosts.lock().unwrap_or_else(PoisonError::into_inner).get(host) {
             return Ok(Arc::clone(known));
@@ -116,7 +116,7 @@ fn locked(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
     }
 }
 
-/// Removes what killed sessions left: the lock of a living one can't be had.
+/// Removes what killed sessions left: a running session holds its lock.
 fn sweep(folder: &Path) {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in entries {

@@ -11,7 +11,7 @@ const PIECES_MAX: usize = 4;
 
 /// The exchange was broken off: what was passed on is not all.
 #[derive(Debug, thiserror::Error)]
-#[error("the exchange was cut")]
+#[error("the connection was cut")]
 pub(crate) struct Cut;
 
 /// A body that is there, or that comes.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use regent_kernel::{BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, tier};
+use regent_kernel::{BoxFuture, Driver, ExecuteError, Executor, Permit, RawOutput, ToolSpec, tier};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -21,7 +21,7 @@ use crate::table::{Exchange, Kind, Table};
 use crate::tally::{Tally, failure};
 use crate::tunnel::{self, Wanted};
 
-/// Where a box sees the certificates.
+/// Where a sandbox sees the certificates.
 pub const CERTIFICATES: &str = "/run/regent/certificates.pem";
 
 /// Names under which programs look for a proxy.
@@ -52,7 +52,7 @@ struct Shared {
     revealed: AtomicBool,
 }
 
-/// What a program needs to find the broker.
+/// The environment with which a program finds the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outfit {
     /// Variables to set.
@@ -90,9 +90,10 @@ impl Broker {
         Ok(Outfit { env, certificates })
     }
 
-    /// Whether calls of this tool are the broker's.
-    pub fn drives(tool: &str) -> bool {
-        tool == specs::CONNECT || tool == specs::REQUEST
+    /// The tools `net.connect` and `net.request`, which only programs call, through this broker.
+    pub fn tools(&self) -> Vec<(ToolSpec, Driver)> {
+        let driver = Driver::host(Arc::new(self.clone()));
+        specs::specs().into_iter().map(|spec| (spec, driver.clone())).collect()
     }
 
     /// Answers a sandbox's connections until it is dropped, and with it every connection.
@@ -175,7 +176,7 @@ impl Broker {
         &self.0.table
     }
 
-    /// How to be this host, towards a box.
+    /// The TLS identity of this host, for a sandbox.
     pub(crate) fn config_for(&self, host: &str) -> Result<Arc<ServerConfig>, String> {
         self.authority()?.config_for(host).map_err(|error| error.to_string())
     }
@@ -196,7 +197,7 @@ impl Broker {
 }
 
 async fn answer(front: Arc<Front>, stream: TcpStream) {
-    // Small pieces go at once. Where that can't be had they only go later.
+    // Small pieces go at once. If that fails, they are only sent later.
     stream.set_nodelay(true).ok();
     front::serve(front, stream).await;
 }
@@ -206,14 +207,6 @@ impl Executor<tier::Host> for Broker {
         &'s self,
         permit: Permit<'s, tier::Host>,
     ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
-        Box::pin(async move {
-            let op = permit.call().op();
-            if let Op::RunTool(run) = op
-                && Self::drives(&run.tool)
-            {
-                return Ok(self.drive(&permit).await);
-            }
-            Err(ExecuteError::NoDriver(op.name().to_owned()))
-        })
+        Box::pin(async move { Ok(self.drive(&permit).await) })
     }
 }

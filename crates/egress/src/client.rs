@@ -17,7 +17,7 @@ use crate::reach::{Reach, ReachError, Stream, within};
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 100;
 
-/// What is sent.
+/// A request.
 #[derive(Debug)]
 pub struct Request {
     /// Where to; what policy judged.
@@ -30,7 +30,7 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub struct Response {
     /// What the other side made of it.
@@ -93,7 +93,7 @@ impl Client {
         let total = Duration::from_millis(self.0.network.total_ms_max);
         match tokio::time::timeout(total, self.exchange(request, bytes_max)).await {
             Ok(response) => response,
-            Err(_) => Err(ReachError::Timeout("the request took longer than it may in all")),
+            Err(_) => Err(ReachError::Timeout("the request exceeded its total time limit")),
         }
     }
 
@@ -111,7 +111,7 @@ impl Client {
         let first = Duration::from_millis(first_byte_ms_max);
         let response = tokio::time::timeout(first, sender.send_request(wire))
             .await
-            .map_err(|_| ReachError::Timeout("no answer began in time"))??;
+            .map_err(|_| ReachError::Timeout("no response started in time"))??;
         let (head, body) = response.into_parts();
         Ok(Incomplete {
             status: head.status,

@@ -44,7 +44,7 @@ pub(crate) const VERDICT: &str = "x-regent-verdict";
 /// A call that was put to the kernel.
 type Called = BoxFuture<'static, Result<Reply, Fault>>;
 
-/// Asks whoever holds the permit to make a call.
+/// Asks the future that holds the permit to make a call.
 pub(crate) struct Ask {
     op: Op,
     reply: oneshot::Sender<Called>,
@@ -64,7 +64,7 @@ pub(crate) fn asks() -> (mpsc::Sender<Ask>, mpsc::Receiver<Ask>) {
 /// Makes the calls that are asked for, with this permit, until nobody asks any more.
 pub(crate) async fn put<T: tier::Tier>(permit: &Permit<'_, T>, mut asked: mpsc::Receiver<Ask>) {
     while let Some(Ask { op, reply }) = asked.recv().await {
-        // Whoever asked and went away needs no answer; nothing has been called yet.
+        // The caller is gone and needs no answer; nothing has been called yet.
         reply.send(permit.syscall(op)).ok();
     }
 }
@@ -123,7 +123,7 @@ impl Front {
             return Ok((ToolCall { tool: specs::CONNECT.to_owned(), args }, Kind::Tunnel(upgrade)));
         }
         if request.headers().contains_key("upgrade") {
-            let why = "a plain connection isn't upgraded; ask for a tunnel (CONNECT)";
+            let why = "plain connections can't be upgraded; use a tunnel (CONNECT)";
             return Err((StatusCode::NOT_IMPLEMENTED, why.to_owned()));
         }
         let (mut head, body) = request.into_parts();
@@ -146,7 +146,7 @@ impl Front {
                 // Nobody knows what a stream will hold. The mark makes every attempt a call of its own, so that an approval of one is
                 // never used for another.
                 AskedBody::Stream(..) => {
-                    let mark = once().ok_or_else(|| bad("there is no randomness to tell requests apart"))?;
+                    let mark = once().ok_or_else(|| bad("the system returned no random numbers"))?;
                     fields.insert("body_unbound".to_owned(), mark.into());
                 }
             }
@@ -167,7 +167,7 @@ impl Front {
     fn target(&self, request: &Request<Incoming>) -> Result<Url, String> {
         let uri = request.uri();
         let url = match (&self.inside, request.method() == Method::CONNECT) {
-            (Some(_), true) => return Err("there is no tunnel inside a tunnel".to_owned()),
+            (Some(_), true) => return Err("a tunnel inside a tunnel is not supported".to_owned()),
             (None, true) => match uri.authority() {
                 Some(authority) if authority.port().is_some() => {
                     endpoint::parse(&format!("https://{authority}/"))?
@@ -176,7 +176,7 @@ impl Front {
             },
             (None, false) if uri.scheme().is_some() => endpoint::parse(&uri.to_string())?,
             (None, false) => {
-                return Err("this is a proxy: name the whole URL, or set http_proxy".to_owned());
+                return Err("this is a proxy: send the full URL, or set http_proxy".to_owned());
             }
             (Some(host), false) => {
                 let url = match uri.scheme() {
@@ -200,7 +200,7 @@ impl Front {
     /// Puts a call to the kernel, and waits for its driver's answer or its verdict.
     async fn put_through(&self, call: ToolCall, kind: Kind) -> Response<Piped> {
         let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
-            let text = "regent: the program has as many exchanges at once as it may\n";
+            let text = "regent: the program has too many concurrent requests\n";
             return refusal(StatusCode::SERVICE_UNAVAILABLE, "none", text);
         };
         let (answer, mut answered) = oneshot::channel();
@@ -234,10 +234,10 @@ fn once() -> Option<String> {
 }
 
 /// What makes two readers of a request see different requests. Both a length and chunks don't come here: the length is ignored, the
-/// connection ends with the request, and what leaves is framed anew.
+/// connection ends with the request, and what leaves is framed again.
 fn framing(headers: &HeaderMap) -> Result<(), &'static str> {
     if headers.get_all("content-length").iter().count() > 1 {
-        return Err("the request says in two ways how long it is");
+        return Err("the request has contradictory lengths");
     }
     Ok(())
 }
@@ -256,8 +256,8 @@ async fn body_of(headers: &HeaderMap, body: Incoming) -> Result<AskedBody, &'sta
     let reading = Limited::new(body, limit).collect();
     let bytes: Bytes = tokio::time::timeout(Duration::from_millis(HEAD_MS_MAX), reading)
         .await
-        .map_err(|_| "the body took too long to come")?
-        .map_err(|_| "the body is not as long as it says")?
+        .map_err(|_| "the body arrived too slowly")?
+        .map_err(|_| "the body doesn't have its declared length")?
         .to_bytes();
     let is_json = headers
         .get("content-type")
@@ -295,7 +295,7 @@ fn denied(denial: &Denial) -> Response<Piped> {
 fn pending(ticket: &Ticket) -> Response<Piped> {
     let (rule, reason, id) = (&ticket.rule, &ticket.reason, &ticket.id.0);
     let text = format!(
-        "regent: rule `{rule}` wants a person to agree first: {reason}\nhelp: answer with `regent approve {id}`, then try again\n"
+        "regent: needs your approval (rule `{rule}`): {reason}\nhelp: approve with `regent approve {id}`, then try again\n"
     );
     refusal(StatusCode::FORBIDDEN, "ask", &text)
 }
@@ -308,9 +308,11 @@ fn failed(outcome: &Outcome) -> Response<Piped> {
         Status::Failed(failure) => {
             (StatusCode::BAD_GATEWAY, format!("{} ({})", failure.message, failure.code))
         }
-        Status::TimedOut => (StatusCode::GATEWAY_TIMEOUT, "its time was over".to_owned()),
-        Status::Cancelled => (StatusCode::SERVICE_UNAVAILABLE, "it was stopped".to_owned()),
-        Status::Ok | Status::Faulted(_) => (StatusCode::BAD_GATEWAY, "it ended without an answer".to_owned()),
+        Status::TimedOut => (StatusCode::GATEWAY_TIMEOUT, "the time limit was reached".to_owned()),
+        Status::Cancelled => (StatusCode::SERVICE_UNAVAILABLE, "the call was stopped".to_owned()),
+        Status::Ok | Status::Faulted(_) => {
+            (StatusCode::BAD_GATEWAY, "it ended without a response".to_owned())
+        }
     };
     refusal(status, "allow", &format!("regent: allowed, but {why}\n"))
 }

@@ -1,4 +1,4 @@
-//! Which names may be looked up. A lookup carries its name to whoever answers for it, so a name can be a message.
+//! Which names may be looked up. A lookup sends the name to the domain's name server, so a name can carry a message.
 //!
 //! Policy decides which hosts may be reached; this is the second line, for rules that allow everything below a name. It takes the
 //! room out of a channel, not the channel away.
@@ -20,14 +20,14 @@ const HEX_BYTES_MAX: usize = 32;
 /// Why a name may not be looked up, or `None` if it may.
 pub(crate) fn refusal(name: &str) -> Option<&'static str> {
     if name.len() > NAME_BYTES_MAX || name.split('.').count() > LABELS_MAX {
-        return Some("it is longer than names of machines are");
+        return Some("it is longer than host names are");
     }
     name.split('.').find_map(label_refusal)
 }
 
 fn label_refusal(label: &str) -> Option<&'static str> {
     if label.len() > LABEL_BYTES_MAX {
-        return Some("a part of it is longer than such parts are");
+        return Some("a label of it is longer than usual");
     }
     let is_digest = label.len() <= HEX_BYTES_MAX && label.bytes().all(|byte| byte.is_ascii_hexdigit());
     if label.len() < LABEL_BYTES_PLAIN || is_digest {
@@ -35,7 +35,7 @@ fn label_refusal(label: &str) -> Option<&'static str> {
     }
     // People put several words into a name with hyphens between them.
     if !label.contains('-') || bits_per_byte(label) > BITS_PER_BYTE_MAX {
-        return Some("a part of it looks random, as if it carried a message");
+        return Some("a label of it looks random, as if it encoded data");
     }
     None
 }

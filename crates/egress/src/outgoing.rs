@@ -16,7 +16,7 @@ pub(crate) fn check(permit: &Permit<'_, tier::Host>, what: &str, bytes: &[u8]) -
 
 fn leaving(what: &str) -> Failure {
     let message = format!(
-        "the {what} holds the value of a secret; send its handle (secret://name) in a header or a JSON text instead"
+        "the {what} contains the value of a secret; send its handle (secret://name) in a header or a JSON text instead"
     );
     failure("net.secret_leaving", message)
 }
@@ -29,22 +29,22 @@ pub(crate) async fn stream(
     mut body: Incoming,
     pieces: Pieces,
 ) -> Result<(), Failure> {
-    let cut = |_| failure("net.broken", "the other side took no more of the body");
+    let cut = |_| failure("net.broken", "the server stopped reading the body");
     let mut held = Vec::new();
     while let Some(frame) = reach.in_time(body.frame()).await.map_err(|error| unreached(&error))? {
-        let frame =
-            frame.map_err(|error| failure("net.broken", format!("the program's body broke: {error}")))?;
+        let frame = frame
+            .map_err(|error| failure("net.broken", format!("reading the program's body failed: {error}")))?;
         let Ok(piece) = frame.into_data() else { continue };
         held.extend_from_slice(&piece);
         let part = permit.scrub_part(&mut held);
         if part.masked {
             return Err(leaving("body"));
         }
-        tally.leave(part.bytes.len() as u64)?;
+        tally.leave(part.bytes.len() as u64).await?;
         reach.in_time(pieces.send(part.bytes)).await.map_err(|error| unreached(&error))?.map_err(cut)?;
     }
     check(permit, "body", &held)?;
-    tally.leave(held.len() as u64)?;
+    tally.leave(held.len() as u64).await?;
     reach.in_time(pieces.send(held)).await.map_err(|error| unreached(&error))?.map_err(cut)?;
     pieces.finish().await;
     Ok(())

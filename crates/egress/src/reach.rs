@@ -65,7 +65,7 @@ pub enum ReachError {
     #[error("{0}")]
     Url(&'static str),
     /// The name is not one to look up.
-    #[error("`{host}` isn't looked up: {why}")]
+    #[error("refused to look up `{host}`: {why}")]
     Name {
         /// Whose.
         host: String,
@@ -77,12 +77,12 @@ pub enum ReachError {
     NoSuchHost {
         /// Who.
         host: String,
-        /// What was said.
+        /// The text.
         why: String,
     },
     /// It is not on the public network.
     #[error(
-        "`{host}` is at {address} ({what}), which is not a public address; the user's setting `network.allow_private` can name `{host}:{port}`"
+        "`{host}` is at {address} ({what}), which is not a public address; to allow it, add `{host}:{port}` to the setting `network.allow_private`"
     )]
     Address {
         /// Who.
@@ -99,20 +99,20 @@ pub enum ReachError {
     Connect {
         /// Where.
         address: SocketAddr,
-        /// What was said.
+        /// The text.
         why: std::io::Error,
     },
     /// It isn't who it should be.
-    #[error("no trusted connection: {0}")]
+    #[error("no trusted TLS connection: {0}")]
     Tls(String),
     /// It took too long.
     #[error("{0}")]
     Timeout(&'static str),
     /// More came than was agreed on.
-    #[error("more came than may come")]
+    #[error("the response exceeds its limit")]
     TooLarge,
     /// The exchange broke.
-    #[error("the exchange broke: {0}")]
+    #[error("the connection was lost: {0}")]
     Broken(#[from] hyper::Error),
 }
 
@@ -173,7 +173,7 @@ impl Reach {
         self.soon(opening).await
     }
 
-    /// Connects to the host of a URL, and leaves the rest to whoever speaks through it.
+    /// Connects to the host of a URL, and leaves the protocol to the caller.
     pub(crate) async fn open_tunnel(&self, url: &Url) -> Result<Opened<TcpStream>, ReachError> {
         self.soon(self.connect(url)).await
     }
@@ -226,7 +226,7 @@ impl Reach {
         for address in addresses {
             match TcpStream::connect(address).await {
                 Ok(stream) => {
-                    // Small pieces go at once. Where that can't be had they only go later.
+                    // Small pieces go at once. If that fails, they are only sent later.
                     stream.set_nodelay(true).ok();
                     return Ok(Opened { stream, address, private });
                 }
@@ -258,7 +258,7 @@ impl Reach {
 pub(crate) async fn within<T>(ms_max: u64, next: impl Future<Output = T>) -> Result<T, ReachError> {
     tokio::time::timeout(Duration::from_millis(ms_max), next)
         .await
-        .map_err(|_| ReachError::Timeout("the other side said nothing for too long"))
+        .map_err(|_| ReachError::Timeout("the connection was idle for too long"))
 }
 
 /// The web's own authorities, compiled in, and those that the operator adds. The machine's store is not consulted: what may vouch

@@ -52,7 +52,7 @@ pub(crate) async fn run(
     let (target, host) = target_of(&url).map_err(|error| unreached(&error))?;
     headers.insert("host", host);
     headers.insert("connection", HeaderValue::from_static("close"));
-    tally.leave(head_bytes(&target, &headers).saturating_add(whole_bytes(&body)))?;
+    tally.leave(head_bytes(&target, &headers).saturating_add(whole_bytes(&body))).await?;
     let mut wire = hyper::Request::new(body);
     (*wire.method_mut(), *wire.uri_mut(), *wire.headers_mut()) = (method.clone(), target, headers);
 

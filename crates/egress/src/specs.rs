@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use regent_kernel::{
-    AdmitError, ArgumentKind, Catalogue, Confidentiality, CostClass, FROM_PROGRAM, Integrity, Label, Origin,
-    SideEffect, Tier, ToolSpec,
+    ArgumentKind, Confidentiality, CostClass, FROM_PROGRAM, Integrity, Label, Origin, SideEffect, Tier,
+    ToolSpec,
 };
 use serde_json::{Value, json};
 
@@ -19,43 +19,37 @@ pub(crate) const WEB: Label = Label { integrity: Integrity::Web, confidentiality
 pub(crate) const WEB_PRIVATE: Label =
     Label { integrity: Integrity::Web, confidentiality: Confidentiality::Private };
 
-/// Both manifests.
+/// Both manifests. The [`Broker`](crate::Broker) is the driver.
 pub fn specs() -> Vec<ToolSpec> {
     let url = json!({"type": "string", "minLength": 1, "maxLength": 8192});
     let connect = json!({
         "url": url,
         "method": {"const": "CONNECT"},
-        "inspect": {"type": "boolean", "description": "open the tunnel and judge each request in it; for a rule to set"},
+        "inspect": {"type": "boolean", "description": "inspect the tunnel and judge each request in it; set by a rule"},
     });
     let request = json!({
         "url": url,
         "method": {"type": "string", "pattern": "^[A-Z][A-Z-]*$", "maxLength": 32},
         "headers": {"type": "object", "maxProperties": 100, "additionalProperties": {"type": "string", "maxLength": 65_536}},
         "body_bytes": {"type": "integer", "minimum": 0, "maximum": (1_u64 << 53) - 1},
-        "body_sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "what the body is, so that an approval is for this one"},
-        "body_unbound": {"type": "string", "maxLength": 64, "description": "set where the body is streamed: an approval can't be bound to it, so a rule has to allow it"},
+        "body_sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "digest of the body, so that an approval covers this one"},
+        "body_unbound": {"type": "string", "maxLength": 64, "description": "set if the body is streamed: an approval can't be bound to it, so a rule must allow it"},
         "placeholders": {"type": "array", "maxItems": 32, "items": {"type": "string", "maxLength": 4096}},
     });
     vec![
         spec(
             CONNECT,
-            "A program in the sandbox asks for a TLS tunnel to a host. Made by the broker only. Returns JSON: what passed.",
+            "A sandboxed program opens a TLS tunnel to a host. Only the egress proxy makes this call. Returns JSON: the bytes transferred.",
             "network.connect",
             object(&["url", "method"], connect),
         ),
         spec(
             REQUEST,
-            "A program in the sandbox makes an HTTP request that the broker can see. Made by the broker only. Returns JSON: \
-             what passed.",
+            "A sandboxed program makes an HTTP request. Only the egress proxy makes this call. Returns JSON: the bytes transferred.",
             "network.request",
             object(&["url", "method", "headers"], request),
         ),
     ]
-}
-
-/// Admits both tools to a catalogue.
-pub fn register(catalogue: &Catalogue) -> Result<(), AdmitError> {
-    specs().into_iter().try_for_each(|spec| catalogue.admit(spec).map(drop))
 }
 
 fn spec(name: &str, description: &str, capability: &str, input: Value) -> ToolSpec {

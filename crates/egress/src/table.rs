@@ -1,6 +1,6 @@
 //! The exchanges that wait for a driver. A call's permit is what gets one out, and each comes out once.
 //!
-//! The key is the call itself: the box whose program asked (the intent of its call), the caller, and the arguments as they were
+//! The key is the call itself: the sandbox whose program asked (the intent of its call), the caller, and the arguments as they were
 //! put to the kernel. It is not a number in the arguments, because a person's approval is bound to the arguments: what was agreed
 //! to must still be the same call when the program tries again. Two calls that are alike in all of this may swap their
 //! exchanges; policy has said the same of both.
@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
 use crate::body::Piped;
 
-/// Ends when the box does, or its broker.
+/// Ends when the sandbox does, or its broker.
 pub(crate) type Gone = watch::Receiver<()>;
 
 /// Something that a program asked for and waits for.
@@ -72,13 +72,19 @@ pub(crate) struct Table(Arc<Mutex<(u64, Waiting)>>);
 
 impl Table {
     /// Lets an exchange wait for the driver of this call. Dropping what is returned takes it back.
-    pub(crate) fn put(&self, parent: u64, caller: &Principal, call: &ToolCall, exchange: Exchange) -> Place {
+    pub(crate) fn put(
+        &self,
+        parent: u64,
+        caller: &Principal,
+        call: &ToolCall,
+        exchange: Exchange,
+    ) -> ExchangeSlot {
         let key = Key::new(parent, caller, call);
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (next, waiting) = &mut *table;
         *next = next.saturating_add(1);
         waiting.entry(key.clone()).or_default().push_back((*next, exchange));
-        Place { table: Arc::clone(&self.0), key, number: *next }
+        ExchangeSlot { table: Arc::clone(&self.0), key, number: *next }
     }
 
     /// The exchange of a permitted call.
@@ -104,13 +110,13 @@ impl Key {
 
 /// The place of an exchange that waits.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ExchangeSlot {
     table: Arc<Mutex<(u64, Waiting)>>,
     key: Key,
     number: u64,
 }
 
-impl Drop for Place {
+impl Drop for ExchangeSlot {
     fn drop(&mut self) {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(queue) = table.1.get_mut(&self.key) {

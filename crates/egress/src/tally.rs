@@ -55,13 +55,14 @@ impl<'p> Tally<'p> {
     }
 
     /// So much is about to leave: within the limit, and with budget set aside for it, or not at all.
-    pub(crate) fn leave(&self, bytes: u64) -> Result<(), Failure> {
+    pub(crate) async fn leave(&self, bytes: u64) -> Result<(), Failure> {
         let total = self.bytes_out.load(Ordering::Relaxed).saturating_add(bytes);
         if total > self.bytes_out_max {
             let message = format!("it would send more than {} bytes", self.bytes_out_max);
             return Err(failure("net.too_large", message));
         }
-        self.permit.reserve_bytes_out(total).map_err(|reason| failure(&reason.code, reason.to_string()))?;
+        let reserved = self.permit.reserve_bytes_out(total).await;
+        reserved.map_err(|reason| failure(&reason.code, reason.to_string()))?;
         self.bytes_out.store(total, Ordering::Relaxed);
         Ok(())
     }
@@ -70,7 +71,10 @@ impl<'p> Tally<'p> {
     pub(crate) fn come(&self, bytes: u64) -> Result<(), Failure> {
         let total = self.bytes_in.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         if total > self.bytes_in_max {
-            return Err(failure("net.too_large", format!("it got more than {} bytes", self.bytes_in_max)));
+            return Err(failure(
+                "net.too_large",
+                format!("it received more than {} bytes", self.bytes_in_max),
+            ));
         }
         Ok(())
     }

@@ -54,7 +54,7 @@ pub(crate) async fn run(
     tally.connected(far.address, far.private);
     let mut near = begin(broker, wanted.upgrade, wanted.answer).await?;
     let greeting = greeted(broker, &mut near, &url, tally).await?;
-    tally.leave(greeting.len() as u64)?;
+    tally.leave(greeting.len() as u64).await?;
     let mut stream = far.stream;
     stream.write_all(&greeting).await.map_err(broken)?;
     carry(broker, near, stream, tally).await
@@ -91,14 +91,14 @@ async fn greeted(
                 return if is_for(url, name.as_deref()) {
                     Ok(bytes)
                 } else {
-                    Err(refused("the name in its greeting is not the host that was asked for"))
+                    Err(refused("the server name in its greeting is not the requested host"))
                 };
             }
         }
         let mut chunk = [0; 4096];
         let read = broker.reach().in_time(near.read(&mut chunk)).await.map_err(|error| unreached(&error))?;
         match read {
-            Ok(0) | Err(_) => return Err(refused("it ended before its greeting did")),
+            Ok(0) | Err(_) => return Err(refused("it ended within its greeting")),
             Ok(count) => bytes.extend_from_slice(chunk.get(..count).unwrap_or_default()),
         }
         if bytes.len() > HELLO_BYTES_MAX.saturating_add(chunk.len()) {
@@ -134,7 +134,7 @@ async fn opened(
     let stream = TlsAcceptor::from(config).accept(Replayed::new(greeting, near));
     let stream =
         broker.reach().in_time(stream).await.map_err(|error| unreached(&error))?.map_err(|error| {
-            failure("net.inspect", format!("the program doesn't trust the broker: {error}"))
+            failure("net.inspect", format!("the program doesn't trust the proxy's certificate: {error}"))
         })?;
     let (asks, asked) = front::asks();
     let front = Arc::new(Front {
@@ -165,12 +165,21 @@ async fn carry(
     let alive = Alive::new(Duration::from_millis(broker.reach().network.quiet_ms_max));
     let is_half_over = AtomicBool::new(false);
     let out = async {
-        one_way(near_read, far_write, (&alive, &is_half_over), |bytes| tally.leave(bytes)).await?;
+        one_way(near_read, far_write, (&alive, &is_half_over), (tally, Way::Out)).await?;
         tally.near_ends();
         Ok(())
     };
-    let back = one_way(far_read, near_write, (&alive, &is_half_over), |bytes| tally.come(bytes));
+    let back = one_way(far_read, near_write, (&alive, &is_half_over), (tally, Way::Back));
     tokio::try_join!(out, back).map(|_| ())
+}
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// They leave this machine.
+    Out,
+    /// They come back.
+    Back,
 }
 
 /// When something last moved, in either direction.
@@ -204,7 +213,7 @@ impl Alive {
                 Ok(done) => return done.map_err(broken),
                 Err(_) if self.until() > until => {}
                 Err(_) => {
-                    return Err(failure("net.timeout", "nothing passed through the tunnel for too long"));
+                    return Err(failure("net.timeout", "the tunnel was idle for too long"));
                 }
             }
         }
@@ -215,7 +224,7 @@ async fn one_way(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     (alive, is_half_over): (&Alive, &AtomicBool),
-    count: impl Fn(u64) -> Result<(), Failure>,
+    (tally, way): (&Tally<'_>, Way),
 ) -> Result<(), Failure> {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
@@ -227,7 +236,10 @@ async fn one_way(
             to.shutdown().await.ok();
             return Ok(());
         }
-        count(read as u64)?;
+        match way {
+            Way::Out => tally.leave(read as u64).await?,
+            Way::Back => tally.come(read as u64)?,
+        }
         alive.wait(or_over(to.write_all(chunk.get(..read).unwrap_or_default()), is_half_over, ())).await?;
         alive.moved();
     }
@@ -252,7 +264,7 @@ async fn or_over<T>(
 }
 
 fn broken(error: std::io::Error) -> Failure {
-    failure("net.broken", format!("the tunnel broke: {error}"))
+    failure("net.broken", format!("the tunnel failed: {error}"))
 }
 
 #[cfg(test)]

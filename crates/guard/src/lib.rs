@@ -1,10 +1,10 @@
-//! Which files are guarded, and which characters hide: one list for policy, kernel, process sandbox, skills, snapshots and scanner.
+//! Guarded files and invisible characters: one list for policy, kernel, process sandbox, skills, snapshots and scanner.
 //!
-//! The crate is pure: it classifies names and paths and never looks at a file system. Paths are relative to the workspace (or to
+//! The crate is pure: it classifies names and paths and never accesses a file system. Paths are relative to the workspace (or to
 //! any other folder), separated by `/`. Names are compared folded ([`fold_name`]), because on a case-insensitive or normalising
-//! file system `.GIT/hooks/x` *is* `.git/hooks/x`. Folding errs on the side of guarding too much.
+//! file system `.GIT/hooks/x` *is* `.git/hooks/x`. Folding guards too much rather than too little.
 //!
-//! - [`kinds_of`] classifies a path: what policy asks.
+//! - [`kinds_of`] classifies a path, for policy.
 //! - [`creation`] decides whether a sandboxed program may create a name in a folder; inside `.git` it knows what git itself writes.
 //! - [`completes_repository`] finds bare layouts: `HEAD` beside `objects` and `refs` makes any folder a repository.
 //! - [`invisible`] is the list of characters that a reviewer can't see.

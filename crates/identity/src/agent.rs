@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// An agent's id: unique over all kernel processes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct AgentId(Arc<str>);
 

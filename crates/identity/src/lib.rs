@@ -1,4 +1,4 @@
-//! Who an agent is: a name that can be read out loud ([`AgentId`]), and a key, Ed25519, named by `did:key`.
+//! Agent identity: a pronounceable name ([`AgentId`]) and an Ed25519 key, identified by `did:key`.
 #![forbid(unsafe_code)]
 
 mod agent;
@@ -14,7 +14,7 @@ const ED25519_PUB: [u8; 2] = [0xed, 0x01];
 const DID_CHARS_MAX: usize = 64;
 const BASE58: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
-/// A `did:key` identifier: the public key itself, in text. Whoever has one can check the agent's signatures without asking us.
+/// A `did:key` identifier: the public key itself, in text. It is enough to verify the agent's signatures.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Did(String);
 

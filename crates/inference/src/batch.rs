@@ -109,7 +109,7 @@ impl Batch {
     }
 
     fn send(&self, order: Order) {
-        // If the thread is gone the question is dropped, and whoever asked hears that nobody speaks.
+        // If the thread is gone the question is dropped, and the caller learns that there is no answer.
         drop(self.orders.lock().unwrap_or_else(PoisonError::into_inner).send(order));
     }
 }
@@ -124,7 +124,7 @@ impl Drop for Batch {
 }
 
 /// A conversation that is being continued.
-struct Running {
+struct ActiveConversation {
     job: Job,
     /// The prompt and what was said.
     tokens: Vec<u32>,
@@ -139,7 +139,7 @@ struct Runner {
     net: Net,
     vocab: Arc<Vocab>,
     room: Room,
-    running: Vec<Running>,
+    running: Vec<ActiveConversation>,
     /// What earlier conversations were; the latest last.
     past: Vec<Memory>,
     remembered_max: usize,
@@ -148,7 +148,7 @@ struct Runner {
 impl Runner {
     fn run(&mut self, orders: Receiver<Order>) {
         loop {
-            let is_idle = !self.running.iter().any(Running::may_go_on);
+            let is_idle = !self.running.iter().any(ActiveConversation::may_go_on);
             // With nothing to do it waits; otherwise it takes what is there.
             let mut order = if is_idle { orders.recv().ok() } else { orders.try_recv().ok() };
             if is_idle && order.is_none() {
@@ -198,10 +198,17 @@ impl Runner {
         };
         drop(job.said.send(Said::Remembered(memory.tokens().len())));
         let tokens = job.prompt.clone();
-        self.running.push(Running { job, tokens, memory, said: 0, held_back: Vec::new(), is_over: false });
+        self.running.push(ActiveConversation {
+            job,
+            tokens,
+            memory,
+            said: 0,
+            held_back: Vec::new(),
+            is_over: false,
+        });
     }
 
-    /// One step for everybody who may go on.
+    /// One step for everybody who may continue.
     fn step(&mut self) {
         let mut room_left = PROMPT_TOKENS;
         let mut feeds = Vec::new();
@@ -239,7 +246,7 @@ impl Runner {
             .into_iter()
             .partition(|one| one.is_over || one.job.said.is_closed());
         self.running = running;
-        let over: Vec<Running> = over;
+        let over: Vec<ActiveConversation> = over;
         for one in over {
             self.past.retain(|memory| !one.memory.tokens().starts_with(memory.tokens()));
             self.past.push(one.memory);
@@ -253,7 +260,7 @@ impl Runner {
     }
 }
 
-impl Running {
+impl ActiveConversation {
     fn may_go_on(&self) -> bool {
         !self.is_over && !self.job.hold.load(Ordering::Acquire)
     }

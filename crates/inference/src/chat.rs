@@ -53,7 +53,7 @@ impl Chat {
         let hello = Message { role: Role::User, text: "x".to_owned(), calls: Vec::new(), answers: None };
         let said =
             chat.render(&mut Marks::default(), &[hello], &Tools { offers: &[], names: &Names::default() })?;
-        // A model that is shown nothing has nothing to go on from.
+        // A model that is shown nothing has nothing to continue from.
         if !said.chars().any(|c| u32::from(c) >= MARK) {
             return Err("the chat template leaves out what is said".to_owned());
         }

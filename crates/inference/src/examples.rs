@@ -1,5 +1,5 @@
 //! Conversations to go by. A small model does what it has seen done, so before its own conversation it reads a few short ones, made of
-//! the tools on offer: a task, a call, what came of it, and the answer that was taken from that. After what a tool brought the task is
+//! the tools on offer: a task, a call, its outcome, and the answer that was taken from that. After what a tool brought the task is
 //! said once more, in a turn of its own, because by then it is far away.
 //!
 //! Larger models need neither, and pay for each word: that is why this is here and not in the prompt that all models get.
@@ -20,12 +20,12 @@ const THEN: &str = "\nIf that is done, call task_finish with the answer. If not,
 /// A task, the calls that did it, and the answer.
 struct Example {
     goal: &'static str,
-    steps: &'static [Step],
+    steps: &'static [ExampleCall],
     answer: &'static str,
 }
 
-/// A call and what came of it.
-struct Step {
+/// A call and its outcome.
+struct ExampleCall {
     tool: &'static str,
     args: &'static [(&'static str, &'static str)],
     output: &'static str,
@@ -37,20 +37,24 @@ const PAIRS: [Example; 4] = [
     Example {
         goal: "Look into the folder box and say what the note there is about.",
         steps: &[
-            Step {
+            ExampleCall {
                 tool: "fs.list",
                 args: &[("path", "box")],
                 output: r#"{"entries":[{"bytes":27,"kind":"file","path":"box/note.txt"}],"left_out":0,"more":false,"path":"box"}"#,
             },
-            Step { tool: "fs.read", args: &[("path", "box/note.txt")], output: "Water the ferns on Friday." },
+            ExampleCall {
+                tool: "fs.read",
+                args: &[("path", "box/note.txt")],
+                output: "Water the ferns on Friday.",
+            },
         ],
         answer: "The note says to water the ferns on Friday.",
     },
     Example {
         goal: "Read menu.txt and put the soup into soup.md.",
         steps: &[
-            Step { tool: "fs.read", args: &[("path", "menu.txt")], output: "soup: leek\ncake: plum" },
-            Step {
+            ExampleCall { tool: "fs.read", args: &[("path", "menu.txt")], output: "soup: leek\ncake: plum" },
+            ExampleCall {
                 tool: "fs.write",
                 args: &[("path", "soup.md"), ("content", "leek")],
                 output: r#"{"bytes":4,"created":true,"path":"soup.md"}"#,
@@ -61,12 +65,12 @@ const PAIRS: [Example; 4] = [
     Example {
         goal: "Somewhere it says that the garden opens at 8. Make that 9.",
         steps: &[
-            Step {
+            ExampleCall {
                 tool: "fs.search",
                 args: &[("pattern", "garden opens"), ("path", ".")],
                 output: r#"{"left_out":0,"matches":[{"line":2,"path":"info/garden.txt","text":"The garden opens at 8."}],"more":false,"path":".","skipped":0}"#,
             },
-            Step {
+            ExampleCall {
                 tool: "fs.edit",
                 args: &[("path", "info/garden.txt"), ("old", "at 8"), ("new", "at 9")],
                 output: r#"{"diff":"@@ line 2 @@\n-at 8\n+at 9\n","lines":[2],"path":"info/garden.txt","replaced":1}"#,
@@ -77,8 +81,8 @@ const PAIRS: [Example; 4] = [
     Example {
         goal: "Write the name of this machine into host.md.",
         steps: &[
-            Step { tool: "shell.exec", args: &[("command", "uname -n")], output: "heron" },
-            Step {
+            ExampleCall { tool: "shell.exec", args: &[("command", "uname -n")], output: "heron" },
+            ExampleCall {
                 tool: "fs.write",
                 args: &[("path", "host.md"), ("content", "heron")],
                 output: r#"{"bytes":5,"created":true,"path":"host.md"}"#,
@@ -94,12 +98,12 @@ const ALWAYS: &str = "fs.read";
 const SINGLES: [Example; 6] = [
     Example {
         goal: "How large is the folder art?",
-        steps: &[Step { tool: "shell.exec", args: &[("command", "du -sh art")], output: "48K\tart" }],
+        steps: &[ExampleCall { tool: "shell.exec", args: &[("command", "du -sh art")], output: "48K\tart" }],
         answer: "The folder art has 48K.",
     },
     Example {
         goal: "What is in the folder album?",
-        steps: &[Step {
+        steps: &[ExampleCall {
             tool: "fs.list",
             args: &[("path", "album")],
             output: r#"{"entries":[{"bytes":812,"kind":"file","path":"album/cat.png"},{"bytes":77,"kind":"file","path":"album/dog.png"}],"left_out":0,"more":false,"path":"album"}"#,
@@ -108,7 +112,7 @@ const SINGLES: [Example; 6] = [
     },
     Example {
         goal: "Which file mentions the lantern?",
-        steps: &[Step {
+        steps: &[ExampleCall {
             tool: "fs.search",
             args: &[("pattern", "lantern"), ("path", ".")],
             output: r#"{"left_out":0,"matches":[{"line":3,"path":"cellar.txt","text":"an old lantern"}],"more":false,"path":".","skipped":0}"#,
@@ -117,7 +121,7 @@ const SINGLES: [Example; 6] = [
     },
     Example {
         goal: "Put the words good day into note.md.",
-        steps: &[Step {
+        steps: &[ExampleCall {
             tool: "fs.write",
             args: &[("path", "note.md"), ("content", "good day")],
             output: r#"{"bytes":8,"created":true,"path":"note.md"}"#,
@@ -126,7 +130,7 @@ const SINGLES: [Example; 6] = [
     },
     Example {
         goal: "Change closed to open in shop.txt.",
-        steps: &[Step {
+        steps: &[ExampleCall {
             tool: "fs.edit",
             args: &[("path", "shop.txt"), ("old", "closed"), ("new", "open")],
             output: r#"{"diff":"@@ line 1 @@\n-closed\n+open\n","lines":[1],"path":"shop.txt","replaced":1}"#,
@@ -135,7 +139,7 @@ const SINGLES: [Example; 6] = [
     },
     Example {
         goal: "Which colour does paint.txt name?",
-        steps: &[Step {
+        steps: &[ExampleCall {
             tool: "fs.read",
             args: &[("path", "paint.txt")],
             output: "The shed is painted teal.",
@@ -182,7 +186,7 @@ fn examples(tools: &[Offer]) -> impl Iterator<Item = Message> {
     chosen.into_iter().flat_map(Example::messages)
 }
 
-impl Step {
+impl ExampleCall {
     /// Whether this is a tool that is on offer, not another of its name.
     fn is_on(&self, tools: &[Offer]) -> bool {
         let own = || self.args.iter().map(|(name, _)| *name);

@@ -62,7 +62,7 @@ pub enum Value {
     Texts(Vec<String>),
 }
 
-/// How a tensor's numbers are held.
+/// The storage format of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
     /// As they are.

@@ -79,7 +79,7 @@ enum NumberState {
 
 type Way = Vec<Item>;
 
-/// The ways in which an answer can go on.
+/// The ways in which an answer can continue.
 #[derive(Debug, Clone)]
 pub(super) struct Grammar {
     shapes: Arc<Shapes>,
@@ -105,7 +105,7 @@ impl Grammar {
         self.ways.iter().all(Vec::is_empty)
     }
 
-    /// Goes on by these bytes, if they are allowed; stays as it is if not.
+    /// Advances by these bytes, if they are allowed; otherwise stays unchanged.
     pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
         match self.ahead(bytes) {
             Some(ways) => {

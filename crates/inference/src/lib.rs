@@ -1,9 +1,9 @@
-//! Models in this process: weights in a GGUF file, a network of our own, answers that fit the tools that were offered.
+//! Local inference: GGUF weights, our own network code, and answers constrained to the offered tools.
 //!
-//! Nothing leaves the machine, and nothing is asked of it but memory and time. One model is loaded at a time and shared by all
-//! conversations. Where tools are offered the answer is a request for one of them, by a grammar made from their schemas; where a schema
-//! is given the answer fits it. The likeliest token is taken unless something else is asked for, so the same conversation gets
-//! the same answer, alone or in company, from the beginning or from what is remembered.
+//! Nothing leaves the machine. One model is loaded at a time and shared by all
+//! conversations. If tools are offered, the answer is a call of one of them, by a grammar made from their schemas; if a schema
+//! is given, the answer fits it. Decoding is greedy unless configured otherwise, so the same conversation gets
+//! the same answer, alone or in a batch, from the start or from a cached prefix.
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -67,7 +67,7 @@ struct Model {
     is_small: bool,
 }
 
-/// The model that this process has loaded, whoever asks for it.
+/// The model that this process has loaded, shared by all callers.
 static LOADED: Mutex<Option<Weak<Model>>> = Mutex::new(None);
 
 /// The provider for the weights in a folder, with this many threads or as many as fit.
@@ -275,7 +275,7 @@ struct Earlier {
     repeated: Vec<String>,
     /// The question for the result, once the task is to be ended.
     result: Option<Inference>,
-    /// What they took: said, and read anew or remembered for another question than the one that comes now.
+    /// What they took: tokens generated, and tokens read or cached for another question than the current one.
     tokens: usize,
     read: usize,
     cached: usize,
@@ -333,7 +333,7 @@ impl<'a> Answer<'a> {
         answer
     }
 
-    /// Follows it to its end; or to where it turns out to be what was said before, and has to be asked for anew.
+    /// Follows it to its end; or to where it turns out to be what was said before, and has to be asked for again.
     async fn follow(mut self, ask: &Ask<'_>) -> Result<Option<Earlier>, ProviderError> {
         loop {
             match self.said.recv().await {

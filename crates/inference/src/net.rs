@@ -284,7 +284,7 @@ impl Net {
 
     /// One step of all feeds together; gives what comes next for those that want it, in their order.
     pub(super) fn step(&self, room: &mut Room, feeds: &mut [Feed<'_>]) -> Vec<Vec<f32>> {
-        let places: Vec<Place> = places(feeds);
+        let places: Vec<TokenSlot> = places(feeds);
         let width = self.shape.width;
         let mut stream = vec![0.0; places.len() * width];
         for (place, into) in places.iter().zip(stream.chunks_exact_mut(width)) {
@@ -317,7 +317,7 @@ impl Net {
         layer: &Layer,
         room: &mut Room,
         feeds: &mut [Feed<'_>],
-        places: &[Place],
+        places: &[TokenSlot],
         stream: &mut [f32],
     ) {
         let Room { quantised, turned, normed, query, key, value, mixed, .. } = room;
@@ -389,20 +389,20 @@ impl Net {
 
 /// Where a token of a step belongs.
 #[derive(Debug)]
-struct Place {
+struct TokenSlot {
     feed: usize,
     position: usize,
     word: usize,
     is_wanted: bool,
 }
 
-fn places(feeds: &[Feed<'_>]) -> Vec<Place> {
+fn places(feeds: &[Feed<'_>]) -> Vec<TokenSlot> {
     let mut places = Vec::new();
     for (feed, one) in feeds.iter().enumerate() {
         let before = one.memory.tokens.len();
         for (at, token) in one.tokens.iter().enumerate() {
             let is_wanted = one.wants_next && at + 1 == one.tokens.len();
-            places.push(Place { feed, position: before + at, word: *token as usize, is_wanted });
+            places.push(TokenSlot { feed, position: before + at, word: *token as usize, is_wanted });
         }
     }
     places

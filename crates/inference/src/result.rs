@@ -1,6 +1,6 @@
 //! The result of a task, asked for in a conversation of its own. A small model that has just read examples answers with them; one that
 //! reads only what its tools brought and what the task was answers from that. So once it wants to end a task, the words are asked for
-//! anew: shorter to read than the conversation it wanted to end, and without a single example.
+//! again: shorter to read than the conversation it wanted to end, and without a single example.
 
 use regent_kernel::{Inference, Message, Role, Sampling};
 

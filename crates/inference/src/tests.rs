@@ -218,7 +218,7 @@ async fn the_same_question_has_the_same_answer_alone_in_company_and_from_memory(
 }
 
 #[tokio::test]
-async fn whoever_makes_way_goes_on_as_if_nothing_had_been() {
+async fn a_paused_conversation_continues_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     made_up::write(&folder.path().join("m.gguf"), 9);
     let local = Local::with_threads(folder.path(), 1);

@@ -18,7 +18,7 @@ pub struct Trial {
     pool: ThreadPool,
 }
 
-/// What has been read, and what comes next.
+/// A conversation: tokens read, and tokens to read.
 #[derive(Debug)]
 pub struct Talk {
     memory: Memory,

@@ -1,7 +1,7 @@
 //! Text to tokens and back: byte-level pairs, as the weights' own metadata has them.
 //!
 //! Tokens that mean something to the model beside their letters (who speaks, where a turn ends) are made from the template's text
-//! only, never from what anybody says: text that reads `<|im_end|>` stays seven letters and some signs. Otherwise whoever writes a file that
+//! only, never from what anybody says: text that reads `<|im_end|>` stays seven letters and some signs. Otherwise the author of a file that
 //! an agent reads could speak as the system.
 
 use std::collections::{HashMap, HashSet};

@@ -10,13 +10,12 @@ mod denials;
 mod life;
 mod lifecycle;
 mod spawn;
-mod token;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use regent_ledger::Kind;
 use regent_policy::{Class, Confidentiality, Integrity, Label};
+use regent_wire::body::AgentEvent;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -25,15 +24,15 @@ use crate::call::{Call, Op};
 use crate::host::Host;
 use crate::identity::Identity;
 use crate::principal::Principal;
+use crate::role::PersonRole;
 use crate::signal::Signal;
 use crate::syscall::{Fault, Kernel};
 pub(crate) use calls::{Calls, Running};
-pub use delivery::Delivered;
 pub(crate) use life::{End, Life, Slot};
 pub use lifecycle::Lifecycle;
 pub use regent_identity::AgentId;
+pub use regent_wire::Delivered;
 pub(crate) use spawn::check_spec;
-pub use token::Token;
 
 /// Agents that live at the same time.
 const AGENTS_MAX: usize = 16_384;
@@ -54,7 +53,7 @@ const TRUST_LOST: u16 = 300;
 /// The tree and the place in lists of the person, who is no agent. No agent can have this id.
 pub(crate) const OPERATOR: &str = "operator";
 
-/// What a new agent is to be.
+/// The specification of a new agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnSpec {
     /// The name that policy matches. An agent's child is called `<parent>/<name>`, so no agent can take another one's name.
@@ -83,23 +82,26 @@ pub(crate) struct Agent {
     group: AgentId,
     identity: Identity,
     started_at_ms: i64,
-    token: Mutex<Option<token::Kept>>,
 }
 
 impl Agent {
-    /// Whether `who` may signal it, look at it and reach into its files: itself, whoever it descends from, and the person.
+    /// Whether `who` may signal it, look at it and reach into its files: itself, its ancestors, and the person.
     pub(crate) fn answers_to(&self, who: &Principal) -> bool {
-        match who.agent_id() {
-            None => who.class() == Class::Operator,
-            Some(id) => self.principal.line().any(|one| one.agent_id() == Some(id)),
+        match who.class() {
+            Class::Operator => true,
+            Class::Agent | Class::Kernel | Class::Peer | Class::Service => {
+                self.principal.line().any(|one| one.is_caller(who))
+            }
         }
     }
 
-    /// Whether `who` started it: its parent, or the person, who stands behind all of them.
+    /// Whether `who` started it: its parent, or a person who may run agents, who answers for all of them.
     pub(crate) fn was_started_by(&self, who: &Principal) -> bool {
-        match who.agent_id() {
-            None => who.class() == Class::Operator,
-            Some(id) => self.parent.as_ref() == Some(id),
+        match who.class() {
+            Class::Operator => who.role().is_some_and(PersonRole::runs_agents),
+            Class::Agent | Class::Kernel | Class::Peer | Class::Service => {
+                self.principal.parent().is_some_and(|parent| parent.is_caller(who))
+            }
         }
     }
 
@@ -153,7 +155,7 @@ impl Agents {
 
     /// What the agent's words may carry: everything it has seen, joined.
     pub(crate) fn context(&self, who: &Principal) -> Label {
-        who.life().map_or(OWN_WORDS, Life::context)
+        who.life().map_or_else(|| who.own_label(), Life::context)
     }
 
     /// Notes what a call has brought its agent: what it has seen, what it has used.
@@ -165,7 +167,7 @@ impl Agents {
 
     /// How far it is trusted, 0 to 1000.
     pub(crate) fn trust(&self, who: &Principal) -> u16 {
-        who.life().map_or(TRUST_MAX, Life::trust)
+        who.life().map_or_else(|| who.own_trust(), Life::trust)
     }
 
     /// What the agent's session has done so far; a tool call takes its place in the count at once, so that calls side by side
@@ -193,20 +195,20 @@ impl Agents {
 const OWN_WORDS: Label = Label { integrity: Integrity::OwnModel, confidentiality: Confidentiality::Internal };
 
 impl Kernel {
-    /// The principal of an agent, for whoever started it; `None` for everyone else, and when the agent has ended.
+    /// The principal of an agent, for its parent; `None` for everyone else, and when the agent has ended.
     pub fn principal_of(&self, caller: &Principal, agent: &AgentId) -> Option<Principal> {
         let agent = self.0.agents.get(agent)?;
         let given = agent.was_started_by(caller) && !agent.life.stage().is_over();
         given.then(|| agent.principal.clone())
     }
 
-    /// Where an agent is in its life, if the caller may see it.
+    /// The life-cycle state of an agent, if the caller may see it.
     pub fn lifecycle_of(&self, caller: &Principal, agent: &AgentId) -> Option<Lifecycle> {
         let agent = self.0.agents.get(agent)?;
         agent.answers_to(caller).then(|| agent.life.stage())
     }
 
-    /// Raises a signal for an agent that `caller` started, such as a loop that the caller noticed. Nobody else's agent hears it.
+    /// Raises a signal for an agent that `caller` started, such as a loop that the caller noticed. Other agents don't get it.
     pub async fn raise(
         &self,
         caller: &Principal,
@@ -222,21 +224,18 @@ impl Kernel {
 }
 
 impl Host {
-    /// Moves an agent's trust, and says why. An agent that falls below the threshold gets TRUST.
+    /// Changes an agent's trust, with a reason. An agent that falls below the threshold gets TRUST.
     pub async fn move_trust(&self, agent: &AgentId, by: i16, why: &str) -> Result<(), Fault> {
         let Some(agent) = self.kernel.0.agents.get(agent) else { return Ok(()) };
         let (from, to) = agent.life.move_trust(by);
-        let body = json!({
-            "agent": agent.id, "event": "trust", "from": from, "session": agent.principal.session(), "to": to, "why": why,
-        });
-        self.kernel.0.note(Kind::Agent, &body).await?;
+        self.kernel.0.note_of(&agent, AgentEvent::Trust { from, to, why: why.into() }).await?;
         if to < TRUST_LOST && !agent.life.stage().is_over() {
             self.kernel.0.raise(&agent, Signal::Trust, "its trust fell below the threshold").await?;
         }
         Ok(())
     }
 
-    /// Notes how sure the agent is of its step and how far it has drifted, each 0 to 1, for policy to see.
+    /// Records the agent's confidence and drift, each 0 to 1, for policy.
     pub fn measured(&self, agent: &AgentId, confidence: Option<f64>, drift: Option<f64>) {
         if let Some(agent) = self.kernel.0.agents.get(agent) {
             agent.life.measured(confidence, drift);

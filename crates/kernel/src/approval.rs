@@ -7,18 +7,16 @@
 mod summary;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use regent_approval::{Asker, Consulted, Draft, Given, Place, Questions};
 use regent_ledger::{Digest, Receipt};
 use regent_policy::{Charge, Cover, Layer, Question, Reason, RuleId, RuleRef, Verdict};
 use regent_provenance::Ruling;
-use regent_store::{self as store, State, StateError};
-use serde::Serialize;
+use regent_store::{State, StateError};
 use serde_json::{Value, json};
-use tokio::sync::Notify;
 
 use crate::agent::AgentId;
 use crate::budget::Spent;
@@ -27,13 +25,14 @@ use crate::executor::{ExecuteError, RawOutput};
 use crate::facts::{Binding, Bound, Sheet, TreeState};
 use crate::kernel::Core;
 use crate::principal::Principal;
-use crate::rate;
+use crate::rate::Rates;
 use crate::recovery::InDoubt;
 use crate::syscall::{Fault, Kernel};
 pub use regent_approval::{
     Answer, Answered, Approved, Attention, BoundFile, OpenQuestion, Place as LedgerPlace, Scope, SkipReason,
     Skipped, TicketId, Traced, UNIDENTIFIED, Voice,
 };
+use waiting::Waiting;
 
 /// How many questions one session may put within a minute for the same cause.
 const NEW_PER_MINUTE_MAX: u32 = 20;
@@ -42,26 +41,26 @@ const QUESTIONS: Charge = Charge { rule: RuleId(u64::MAX), limit: NEW_PER_MINUTE
 /// The same for all causes together, so that an agent can't ask without end by finding new causes.
 const ALL_QUESTIONS: Charge = Charge { limit: NEW_PER_MINUTE_MAX * 3, ..QUESTIONS };
 /// What a reviewer has to know of a call that nobody saw the end of.
-const IN_DOUBT: &str = "it may or may not have happened; an approval runs it again, a denial skips it and the work goes on without";
+const IN_DOUBT: &str = "it may or may not have happened; an approval runs it again, a denial skips it and the work continues without it";
 /// The rule of questions about calls that may have happened.
 const RECOVERY: &str = "recovery";
 /// Letters of the digest that questions of one cause share.
 const BATCH_LETTERS: usize = 16;
-/// The code of a denial that stands for a question which nobody can be asked. No person has denied anything.
+/// The code of a denial because nobody could be asked. No person denied the call.
 pub const UNATTENDED: &str = "approval.unattended";
-/// How often the state is asked whether another process has brought an answer.
-const POLL_MS: u64 = 250;
+/// A waiter looks again after this long at the latest: the wall clock can be set, and a question expires by it.
+const LOOK_MS_MAX: u64 = 60 * 60 * 1000;
+/// Records that one sweep removes at most.
+const SWEPT_MAX: usize = 256;
 
-/// A question that was put. The ledger is told its id; what it says is the call's, and can be erased.
-#[derive(Debug, Clone, Serialize)]
+/// A question that was asked. The ledger has its id; its text belongs to the call and can be erased.
+#[derive(Debug, Clone)]
 pub struct Asked {
     /// Its id.
     pub id: TicketId,
     /// The first question of its cause, if it was put with that one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub with: Option<TicketId>,
     /// All of it.
-    #[serde(skip)]
     pub question: Box<OpenQuestion>,
 }
 
@@ -75,7 +74,7 @@ pub(crate) enum Consent {
     Refused(Reason),
 }
 
-/// "Not yet": what the caller gets while a person is asked.
+/// What the caller gets while an approval is pending.
 #[derive(Debug)]
 pub struct Ticket {
     /// The question's id.
@@ -105,15 +104,16 @@ impl Ticket {
 #[derive(Debug)]
 pub(crate) struct Approvals {
     state: Arc<dyn State>,
+    rates: Arc<Rates>,
     pub(crate) questions: Questions,
-    /// Wakes those who wait for an answer that is given in this process.
-    answered: Notify,
+    waiting: Waiting,
 }
 
 impl Approvals {
-    pub(crate) fn new(state: &Arc<dyn State>, project: &str) -> Self {
+    pub(crate) fn new(state: &Arc<dyn State>, rates: &Arc<Rates>, project: &str) -> Self {
         let questions = Questions::new(Arc::clone(state), project);
-        Self { state: Arc::clone(state), questions, answered: Notify::new() }
+        let (rates, waiting) = (Arc::clone(rates), Waiting::new(&**state));
+        Self { state: Arc::clone(state), rates, questions, waiting }
     }
 }
 
@@ -121,31 +121,37 @@ impl Kernel {
     /// Waits until a question is answered, or gone. The answer may come from another process.
     pub async fn answered(&self, ticket: &TicketId) -> Result<Answered, StateError> {
         let Core { approvals, clock, .. } = &*self.0;
+        let place = approvals.waiting.enter(ticket);
         loop {
             // Listening before looking, so that an answer in between isn't missed.
-            let woken = approvals.answered.notified();
-            match approvals.questions.standing(ticket, clock.now_ms())? {
+            let listening = std::pin::pin!(place.listen());
+            let now_ms = clock.now_ms();
+            let (standing, until_ms) = approvals.questions.standing_until(ticket, now_ms).await?;
+            match standing {
                 Answered::Waiting { .. } => {}
                 done @ (Answered::Approved | Answered::Denied { .. } | Answered::Gone) => return Ok(done),
             }
-            tokio::select! {
-                () = woken => {}
-                () = tokio::time::sleep(Duration::from_millis(POLL_MS)) => {}
-            }
+            let left_ms = u64::try_from(until_ms.saturating_sub(now_ms)).unwrap_or(0);
+            place.woken(listening, &approvals.questions, left_ms.saturating_add(1).min(LOOK_MS_MAX)).await?;
         }
     }
 }
 
 impl Kernel {
+    /// Where a question stands now.
+    pub async fn standing(&self, ticket: &TicketId) -> Result<Answered, StateError> {
+        self.0.approvals.questions.standing(ticket, self.0.clock.now_ms()).await
+    }
+
     /// How many calls wait that an answer to this question is for: its own, and those of its cause that were asked about before it.
-    pub fn count_up_to(&self, ticket: &TicketId) -> Result<usize, StateError> {
-        self.0.approvals.questions.count_up_to(ticket, self.0.clock.now_ms())
+    pub async fn count_up_to(&self, ticket: &TicketId) -> Result<usize, StateError> {
+        self.0.approvals.questions.count_up_to(ticket, self.0.clock.now_ms()).await
     }
 }
 
 impl Core {
     /// The effect of [`Op::Answer`].
-    pub(crate) fn answer(
+    pub(crate) async fn answer(
         &self,
         (ticket, with): (&TicketId, &[TicketId]),
         answer: &Answer,
@@ -153,8 +159,8 @@ impl Core {
     ) -> Result<RawOutput, ExecuteError> {
         let now_ms = self.clock.now_ms();
         let tickets: Vec<TicketId> = [ticket].into_iter().chain(with).cloned().collect();
-        let given = self.approvals.questions.answer(&tickets, answer, by.sponsor(), now_ms)?;
-        self.approvals.answered.notify_waiters();
+        let given = self.approvals.questions.answer(&tickets, answer, by.sponsor(), now_ms).await?;
+        self.approvals.waiting.wake(&tickets);
         Ok(match given {
             Given::Taken { standing, questions, skipped, asked_at_ms, attention } => {
                 let mut told = json!(standing);
@@ -173,33 +179,33 @@ impl Core {
             Given::TooSoon { least_ms, had_ms } => RawOutput::failed(
                 "approval.too_soon",
                 format!(
-                    "the approval came {had_ms} ms after you could begin to read, so it doesn't count: read the question, \
-                     and answer after {least_ms} ms or more"
+                    "the approval came {had_ms} ms after the question, so it doesn't count: read the question, \
+                     and answer after at least {least_ms} ms"
                 ),
             ),
             Given::TooFast { read_ms, had_ms } => RawOutput::failed(
                 "approval.too_fast",
                 format!(
-                    "so many answers came faster than anyone reads that this yes, after {had_ms} ms, doesn't count: \
-                     read the question, and answer after {read_ms} ms or more"
+                    "too many approvals came faster than anyone can read, so this one, after {had_ms} ms, doesn't count: \
+                     read the question, and answer after at least {read_ms} ms"
                 ),
             ),
             Given::TooWide => RawOutput::failed(
                 "approval.once_only",
-                "so many answers came one after another that a yes is for one call only now: say `once`, or no",
+                "after so many approvals in a row, an approval covers one call only: use the scope `once`, or deny",
             ),
             Given::OpenNames => RawOutput::failed(
                 "approval.once_only",
-                "the call makes names of files at run time, so nobody can know what it runs the next time: approve it `once`",
+                "the call builds file names at run time, so nobody can know what it runs the next time: use the scope `once`",
             ),
             Given::Unidentified => RawOutput::failed(
                 "approval.unidentified",
-                "several people have to agree, and inside a user namespace the system can't tell who you are: run \
+                "several people must approve, and inside a user namespace the system can't tell who you are: run \
                  `regent approve` outside of it (not in `unshare` or a rootless container)",
             ),
             Given::NotHosts => RawOutput::failed(
                 "approval.not_hosts",
-                "a host can't report on this question: it was put to people here, and one of them has to answer",
+                "a host can't answer this question: it was asked here, and must be answered here",
             ),
             Given::NotOneCause => RawOutput::failed(
                 "approval.not_one_cause",
@@ -208,7 +214,7 @@ impl Core {
             Given::Gone => RawOutput::failed(
                 "approval.gone",
                 format!(
-                    "there is no open question `{}`: it was used up, has expired or never was",
+                    "no open question `{}`: it was used, has expired or never existed",
                     ticket.0.escape_debug()
                 ),
             ),
@@ -216,13 +222,13 @@ impl Core {
     }
 
     /// The effect of [`Op::Questions`].
-    pub(crate) fn questions(&self, who: &Principal) -> Result<RawOutput, ExecuteError> {
-        let open = self.approvals.questions.list(who.sponsor(), self.clock.now_ms())?;
+    pub(crate) async fn questions(&self, who: &Principal) -> Result<RawOutput, ExecuteError> {
+        let open = self.approvals.questions.list(who.sponsor(), self.clock.now_ms()).await?;
         Ok(RawOutput::json(&json!(open)))
     }
 
     /// Where the verdict on the final call is to ask: finds an approval, or puts the question, or refuses to.
-    pub(crate) fn ask(
+    pub(crate) async fn ask(
         &self,
         call: &Call,
         sheet: &Sheet,
@@ -234,12 +240,12 @@ impl Core {
             Err(reason) => return Ok(Consent::Refused(reason)),
         };
         let digest = sheet.digest(call, &self.workspace, &bound)?;
-        self.consent(call, sheet, (verdict, question), (digest, bound))
+        self.consent(call, sheet, (verdict, question), (digest, bound)).await
     }
 
     /// A call that may have happened already, and isn't the same twice as once, is repeated only if a reviewer agrees to that. This is
     /// asked beside what policy asks: neither answer stands for the other.
-    pub(crate) fn ask_repeat(
+    pub(crate) async fn ask_repeat(
         &self,
         call: &Call,
         sheet: &Sheet,
@@ -262,34 +268,35 @@ impl Core {
             Err(reason) => return Ok(Some((question, Consent::Refused(reason)))),
         };
         let Some(digest) = sheet.repeat_digest(&self.workspace, &bound).transpose()? else { return Ok(None) };
-        let consent = self.consent(call, sheet, (verdict, &question), (digest, bound))?;
+        let consent = self.consent(call, sheet, (verdict, &question), (digest, bound)).await?;
         Ok(Some((question, consent)))
     }
 
-    fn consent(
+    async fn consent(
         &self,
         call: &Call,
         sheet: &Sheet,
         asks: (&Verdict, &Question),
         (digest, bound): (CallDigest, Bound),
     ) -> Result<Consent, Fault> {
-        Ok(match self.consult(call, sheet, asks, (digest, &bound))? {
+        Ok(match self.consult(call, sheet, asks, (digest, &bound)).await? {
             Ok(Consulted::Approved(approved)) => Consent::Given(approved, bound),
             Ok(Consulted::Asked(mut question)) => {
                 let person = call.principal().sponsor();
-                question.attention = Some(self.approvals.questions.attention(person, self.clock.now_ms())?);
+                question.attention =
+                    Some(self.approvals.questions.attention(person, self.clock.now_ms()).await?);
                 Consent::Asked(Asked { id: question.id.clone(), with: question.asked_with.clone(), question })
             }
             Ok(Consulted::Denied(ticket, because)) => Consent::Refused(no(&ticket, because)),
             Ok(Consulted::Full(open)) => {
-                Consent::Refused(flood(call.principal(), &format!("{open} questions wait already")))
+                Consent::Refused(flood(call.principal(), &format!("{open} questions are already pending")))
             }
             Err(reason) => Consent::Refused(reason),
         })
     }
 
-    /// Finds a yes for exactly this call and uses it up, or puts the question.
-    fn consult(
+    /// Finds and consumes an approval for exactly this call, or asks the question.
+    async fn consult(
         &self,
         call: &Call,
         sheet: &Sheet,
@@ -299,7 +306,7 @@ impl Core {
         let (who, now_ms) = (call.principal(), self.clock.now_ms());
         let asker = asker(who);
         let cause = cause_of(sheet);
-        match self.approvals.questions.find(&digest, question.approvers, &asker, now_ms)? {
+        match self.approvals.questions.find(&digest, question.approvers, &asker, now_ms).await? {
             // Whether a call happened is settled by a person, however long that takes: a denial would settle it for good.
             Some(Consulted::Asked(_)) | None if who.is_unattended() && &*question.rule.id != RECOVERY => {
                 return Ok(Err(nobody(question)));
@@ -307,20 +314,22 @@ impl Core {
             Some(found) => return Ok(Ok(found)),
             None => {}
         }
-        if let Err(reason) = self.approvals.admit(who, &cause, now_ms)? {
+        if let Err(reason) = self.approvals.admit(who, &cause, now_ms).await? {
             return Ok(Err(reason));
         }
         let batch = batch_of(who, question, sheet.ruling.as_ref());
-        let joins =
-            batch.as_ref().map(|batch| self.approvals.questions.has_open(batch, now_ms)).transpose()?;
+        let joins = match &batch {
+            Some(batch) => self.approvals.questions.has_open(batch, now_ms).await?,
+            None => false,
+        };
         // A call that joins an open question is no further question to the person.
-        let reserved = if joins == Some(true) {
+        let reserved = if joins {
             None
         } else {
-            match self.budgets.reserve_question(who.lineage(), self.now())? {
+            match self.budgets.reserve_question(who.lineage(), self.now()).await? {
                 Ok(reserved) => Some(reserved),
                 Err(reason) => {
-                    self.approvals.take_back(who, &cause, now_ms)?;
+                    self.approvals.take_back(who, &cause, now_ms).await?;
                     return Ok(Err(reason));
                 }
             }
@@ -342,12 +351,12 @@ impl Core {
             asker,
             elsewhere: matches!(call.op, Op::Elsewhere(_)),
         };
-        let put = self.approvals.questions.put(&draft, now_ms)?;
+        let put = self.approvals.questions.put(&draft, now_ms).await?;
         // Only a question that was put is charged.
         if matches!(put, Consulted::Asked(_)) {
             let _settled = reserved.map(|one| one.settle(Spent::default(), self.now().elapsed));
         } else {
-            self.approvals.take_back(who, &cause, now_ms)?;
+            self.approvals.take_back(who, &cause, now_ms).await?;
         }
         Ok(Ok(put))
     }
@@ -356,21 +365,20 @@ impl Core {
     pub(crate) async fn stale(&self, sheet: &mut Sheet) -> Option<RawOutput> {
         let agreed = sheet.agreed.take()?;
         let now = sheet.binding().bind(&self.workspace).await;
-        let message =
-            "a file that the approval is bound to has changed since it was checked, so nothing was run";
+        let message = "a file that the approval is bound to has changed since it was checked, so nothing ran";
         (now.ok() != Some(agreed)).then(|| RawOutput::failed("approval.stale", message))
     }
 
-    /// Notes where the attempt is recorded, so that whoever answers can see the whole of it.
-    pub(crate) fn pending(&self, asked: Asked, intent: Receipt) -> Result<Ticket, Fault> {
+    /// Notes where the attempt is recorded, so that a reviewer can see it in full.
+    pub(crate) async fn pending(&self, asked: Asked, intent: Receipt) -> Result<Ticket, Fault> {
         let place = Place { lane: intent.lane, seq: intent.seq };
-        self.approvals.questions.recorded(&asked.id, place, self.clock.now_ms())?;
+        self.approvals.questions.recorded(&asked.id, place, self.clock.now_ms()).await?;
         Ok(Ticket::of(asked, intent))
     }
 
     /// Asks what shall become of a call in doubt. An approval says that it may be repeated, with the files as they are now.
     /// `tree` is the workspace's state while nothing runs in it: computed once for all of them.
-    pub(crate) fn ask_in_doubt(
+    pub(crate) async fn ask_in_doubt(
         &self,
         call: &InDoubt,
         args: &Value,
@@ -392,14 +400,19 @@ impl Core {
             origins: Vec::new(),
             cover: None,
             approvers: 1,
-            asker: Asker { name: call.caller.clone(), session: call.session.clone(), in_task: false },
+            asker: Asker {
+                name: call.caller.clone(),
+                session: call.session.clone(),
+                root: format!("{RECOVERY} of {}", call.session),
+                in_task: false,
+            },
             elsewhere: false,
         };
-        Ok(match self.approvals.questions.put(&draft, self.clock.now_ms())? {
+        Ok(match self.approvals.questions.put(&draft, self.clock.now_ms()).await? {
             Consulted::Asked(question) => Some(question.id),
             // It was answered before the doubt was noted. The answer is for the repetition.
             Consulted::Approved(approved) => {
-                self.approvals.questions.give_back(&approved)?;
+                self.approvals.questions.give_back(&approved).await?;
                 None
             }
             Consulted::Denied(..) | Consulted::Full(_) => None,
@@ -409,20 +422,25 @@ impl Core {
 
 impl Approvals {
     /// A question that was admitted wasn't put.
-    fn take_back(&self, who: &Principal, cause: &str, admitted_at_ms: i64) -> Result<(), StateError> {
-        rate::give_back(&*self.state, &ALL_QUESTIONS, &rate_name(who, "any cause"), admitted_at_ms)?;
-        rate::give_back(&*self.state, &QUESTIONS, &rate_name(who, cause), admitted_at_ms)
+    async fn take_back(&self, who: &Principal, cause: &str, admitted_at_ms: i64) -> Result<(), StateError> {
+        self.rates.give_back(&ALL_QUESTIONS, &rate_name(who, "any cause"), admitted_at_ms).await?;
+        self.rates.give_back(&QUESTIONS, &rate_name(who, cause), admitted_at_ms).await
     }
 
     /// Whether one more question can be put to a person at all.
-    fn admit(&self, who: &Principal, cause: &str, now_ms: i64) -> Result<Result<(), Reason>, StateError> {
+    async fn admit(
+        &self,
+        who: &Principal,
+        cause: &str,
+        now_ms: i64,
+    ) -> Result<Result<(), Reason>, StateError> {
         // A kernel that runs for weeks asks now and then; that is when it clears away what nobody needs.
-        store::sweep(&*self.state, now_ms)?;
-        if rate::take(&*self.state, &QUESTIONS, &rate_name(who, cause), now_ms)? {
-            if rate::take(&*self.state, &ALL_QUESTIONS, &rate_name(who, "any cause"), now_ms)? {
+        self.state.sweep(now_ms, SWEPT_MAX).await?;
+        if self.rates.take(&QUESTIONS, &rate_name(who, cause), now_ms).await? {
+            if self.rates.take(&ALL_QUESTIONS, &rate_name(who, "any cause"), now_ms).await? {
                 return Ok(Ok(()));
             }
-            rate::give_back(&*self.state, &QUESTIONS, &rate_name(who, cause), now_ms)?;
+            self.rates.give_back(&QUESTIONS, &rate_name(who, cause), now_ms).await?;
         }
         Ok(Err(flood(who, &format!("more than {NEW_PER_MINUTE_MAX} new questions within a minute"))))
     }
@@ -431,8 +449,12 @@ impl Approvals {
 /// An agent that a person started is counted with all its children, so that they can't ask more by being many. Each cause has its own
 /// count: the questions that one stranger's text brings about don't use up those of other calls.
 fn rate_name(who: &Principal, cause: &str) -> String {
-    let who = who.lineage().first().map_or(who.session(), AgentId::as_str);
-    format!("questions of {who} for {cause}")
+    format!("questions of {} for {cause}", root(who))
+}
+
+/// The agent that a person started, or the session of who is no agent.
+fn root(who: &Principal) -> &str {
+    who.lineage().first().map_or(who.session(), AgentId::as_str)
 }
 
 fn cause_of(sheet: &Sheet) -> String {
@@ -445,8 +467,7 @@ fn batch_of(who: &Principal, question: &Question, ruling: Option<&Ruling>) -> Op
     if &*question.rule.id == RECOVERY {
         return None;
     }
-    let agent = who.lineage().first().map_or(who.session(), AgentId::as_str);
-    let whose = who.step().map_or(agent, |step| step.task.as_str());
+    let whose = who.step().map_or(root(who), |step| step.task.as_str());
     let Question { rule, approvers, .. } = question;
     // The text that is quoted is the source, also where a value isn't in it.
     let source = ruling.map(|ruling| match &ruling.quote {
@@ -458,30 +479,35 @@ fn batch_of(who: &Principal, question: &Question, ruling: Option<&Ruling>) -> Op
 }
 
 fn nobody(question: &Question) -> Reason {
-    let message = format!("nobody can be asked about this call now: {}", question.reason);
-    let help = "go on without it, and say in the end what was left undone".to_owned();
+    let message = format!("this call needs an approval, and nobody can be asked: {}", question.reason);
+    let help = "continue without it, and report at the end what was left undone".to_owned();
     Reason { code: UNATTENDED.into(), message, rule: Some(question.rule.clone()), help: Some(help) }
 }
 
 fn asker(who: &Principal) -> Asker {
-    Asker { name: who.name().to_owned(), session: who.session().to_owned(), in_task: who.step().is_some() }
+    Asker {
+        name: who.display_name().to_owned(),
+        session: who.session().to_owned(),
+        root: root(who).to_owned(),
+        in_task: who.step().is_some(),
+    }
 }
 
 fn no(ticket: &TicketId, because: Option<String>) -> Reason {
-    let message = format!("a person has said no to this call (question `{ticket}`)");
-    let help =
-        because.unwrap_or_else(|| "do something else; asking again won't help in this session".to_owned());
+    let message = format!("a person denied this call (question `{ticket}`)");
+    let help = because
+        .unwrap_or_else(|| "do something else; repeating the call won't help in this session".to_owned());
     Reason { code: "approval.denied".into(), message, rule: None, help: Some(help) }
 }
 
 fn flood(who: &Principal, what: &str) -> Reason {
-    let message = format!("too many questions for a person: {what}; this call isn't asked about");
+    let message = format!("too many questions for a person: {what}; this call is denied");
     let help = match who.agent_id() {
         Some(id) => format!(
-            "pause the agent with `regent agent signal {} STOP`, and answer what waits with `regent approve`",
+            "pause the agent with `regent agent signal {} STOP`, and answer pending questions with `regent approve`",
             id.as_str()
         ),
-        None => "answer what waits with `regent approve list`".to_owned(),
+        None => "list pending questions with `regent approve list`".to_owned(),
     };
     Reason { code: "approval.flood".into(), message, rule: None, help: Some(help) }
 }

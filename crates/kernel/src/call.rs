@@ -14,10 +14,11 @@ use crate::model::Inference;
 use crate::pipe::{PipeId, PipeSpec};
 use crate::principal::Principal;
 use crate::signal::{Disposition, MaskChange, Signal};
+use crate::token::{TokenId, TokenSpec};
 use crate::vfs::{Fd, OpenMode};
 use regent_provenance::{Begin, DerivedFrom};
 
-/// Everything an agent can ask the kernel for. Adding a variant breaks every match on it, on purpose.
+/// Every operation that a caller can request. Adding a variant breaks every match on it, on purpose.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", content = "args", rename_all = "snake_case")]
 pub enum Op {
@@ -159,7 +160,7 @@ pub enum Op {
         /// The call in question.
         op: Box<Op>,
     },
-    /// Answer a question that waits for a person.
+    /// Answer a pending question.
     Answer {
         /// Which question.
         ticket: TicketId,
@@ -169,7 +170,7 @@ pub enum Op {
         /// What the person says.
         answer: Answer,
     },
-    /// List the questions that wait for a person.
+    /// List pending questions.
     Questions,
     /// Give a scope its limits. Only a person can.
     SetBudget {
@@ -178,6 +179,24 @@ pub enum Op {
         /// What it may use.
         limits: Budget,
     },
+    /// Let somebody in by a token. Only an admin can.
+    CreateToken(TokenSpec),
+    /// List the tokens. Only an admin can.
+    Tokens,
+    /// Make a token worthless, from the next call of whoever has it on. Only an admin can.
+    RevokeToken {
+        /// Which token.
+        id: TokenId,
+    },
+    /// Put another secret in the place of a token's. The old one is worthless from the next call on.
+    RotateToken {
+        /// Which token.
+        id: TokenId,
+        /// The SHA-256 of the whole new token.
+        sha256: Digest,
+    },
+    /// Who the caller is, as the kernel has authenticated it.
+    Whoami,
 }
 
 /// One run of a catalogued tool.
@@ -252,7 +271,7 @@ impl Region {
 macro_rules! named {
     ($($pattern:pat => $name:literal,)*) => {
         impl Op {
-            /// The name that policy and ledger know this operation by.
+            /// The name of this operation in policy and ledger.
             pub fn name(&self) -> &'static str {
                 match self {
                     $($pattern => $name,)*
@@ -297,9 +316,14 @@ named! {
     Op::Answer { .. } => "approval.answer",
     Op::Questions => "approval.list",
     Op::SetBudget { .. } => "budget.set",
+    Op::CreateToken(_) => "token.create",
+    Op::Tokens => "token.list",
+    Op::RevokeToken { .. } => "token.revoke",
+    Op::RotateToken { .. } => "token.rotate",
+    Op::Whoami => "auth.whoami",
 }
 
-/// One principal asking for one operation. Made only by the kernel.
+/// One request for one operation by one principal. Created only by the kernel.
 #[derive(Debug)]
 pub struct Call {
     pub(crate) principal: Principal,
@@ -310,7 +334,7 @@ pub struct Call {
     /// The tools that it is made from and that were not granted everything, the outermost first.
     pub(crate) within: Vec<Arc<Tool>>,
     /// Who reads the output while it comes.
-    pub(crate) listener: Option<tokio::sync::mpsc::Sender<crate::syscall::Labelled>>,
+    pub(crate) listener: Option<crate::syscall::Listener>,
 }
 
 impl Call {
@@ -319,12 +343,12 @@ impl Call {
         Self { principal: caller.clone(), op, parent: None, depth: 0, within: Vec::new(), listener: None }
     }
 
-    /// Who asks.
+    /// The caller.
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
 
-    /// The number of the intent that it was made from, if a guest re-entered.
+    /// The number of the parent's intent, for a nested call.
     pub fn parent(&self) -> Option<u64> {
         self.parent
     }

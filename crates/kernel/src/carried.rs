@@ -4,7 +4,7 @@
 
 use regent_ledger::Digest;
 use regent_policy::{Access, ArgLabels, Confidentiality, Integrity, Label, Tier};
-use regent_store::{self as store, StateError};
+use regent_store::{self as store, Partition, StateError};
 use regent_workspace::{Content, PathError};
 use serde::{Deserialize, Serialize};
 
@@ -29,11 +29,11 @@ struct Span {
 
 impl Core {
     /// The labels of the files that a call has read, joined.
-    pub(crate) fn carried(&self, frame: &Frame) -> Result<Option<Label>, Fault> {
+    pub(crate) async fn carried(&self, frame: &Frame) -> Result<Option<Label>, Fault> {
         let mut all: Option<Label> = None;
         let mut add = |label: Label| all = Some(all.map_or(label, |so_far| so_far.join(label)));
         for path in paths(frame, Access::Read) {
-            match self.label_of_file(path) {
+            match self.label_of_file(path).await {
                 Ok(label) => label.into_iter().for_each(&mut add),
                 Err(Unlabelled::State(error)) => return Err(error.into()),
                 // What can't be looked at may carry any label.
@@ -44,31 +44,57 @@ impl Core {
     }
 
     /// The label that a file of the workspace carries, if an agent has written what is in it.
-    fn label_of_file(&self, path: &str) -> Result<Option<Label>, Unlabelled> {
-        let Some(Content { digest, changed_ms }) = self.content(path)? else { return Ok(None) };
-        let key = label_key(digest);
-        let by_content =
-            self.state.get(&key)?.map(|bytes| store::parse::<Label>(&key, &bytes)).transpose()?;
-        let spans = self.spans_key();
-        let Some(bytes) = self.state.get(&spans)? else { return Ok(by_content) };
-        let then = store::parse::<Vec<Span>>(&spans, &bytes)?
+    async fn label_of_file(&self, path: &str) -> Result<Option<Label>, Unlabelled> {
+        let Some(Content { digest, changed_ms }) = self.content(path).await? else { return Ok(None) };
+        let by_content: Option<Label> = self.carried_record(&label_key(digest)).await?;
+        let Some(spans) = self.carried_record::<Vec<Span>>(&self.spans_key()).await? else {
+            return Ok(by_content);
+        };
+        let then = spans
             .into_iter()
             .filter(|span| (span.from_ms.saturating_sub(STEP_MS)..=span.to_ms).contains(&changed_ms));
         Ok(then.map(|span| span.label).chain(by_content).reduce(Label::join))
     }
 
+    async fn carried_record<T: serde::de::DeserializeOwned>(
+        &self,
+        key: &str,
+    ) -> Result<Option<T>, StateError> {
+        store::load(&*self.state, key, &Partition::containing(key)).await
+    }
+
+    /// Changes one record; steps of this kernel on it take turns.
+    async fn raise_record<T: Serialize + serde::de::DeserializeOwned>(
+        &self,
+        key: &str,
+        until_ms: i64,
+        mut raise: impl FnMut(Option<T>) -> T + Send,
+    ) -> Result<(), StateError> {
+        let keys = [key.to_owned()];
+        let _turn = self.turns.take(&keys).await;
+        store::change(&*self.state, &Partition::containing(key), &keys, |records| {
+            let before = records.load(key)?;
+            records.save(key, &raise(before), until_ms)
+        })
+        .await
+    }
+
     /// Notes before a program runs that whatever changes meanwhile may be its work: if we die, it has been noted. Until it has ended,
     /// it is taken to run as long as it may.
-    pub(crate) fn carry_ahead(&self, frame: &Frame, sheet: &Sheet, tier: Tier) -> Result<(), Fault> {
+    pub(crate) async fn carry_ahead(&self, frame: &Frame, sheet: &Sheet, tier: Tier) -> Result<(), Fault> {
+        if frame.flow.is_read() {
+            // What is read as it comes has its label from the first byte on.
+            self.carried(frame).await?.into_iter().for_each(|label| frame.flow.raise(label));
+        }
         if let Some(label) = label_to_carry(frame, sheet).filter(|_| runs_program(frame, Some(tier))) {
             let most_ms = i64::try_from(frame.limits.wall_ms_max).unwrap_or(i64::MAX);
-            self.carry_span(frame.began_ms, frame.began_ms.saturating_add(most_ms), label)?;
+            self.carry_span(frame.began_ms, frame.began_ms.saturating_add(most_ms), label).await?;
         }
         Ok(())
     }
 
     /// Notes the label of what a call has written. It only rises.
-    pub(crate) fn carry(
+    pub(crate) async fn carry(
         &self,
         frame: &Frame,
         sheet: &Sheet,
@@ -78,46 +104,43 @@ impl Core {
         let Some(label) = label_to_carry(frame, sheet) else { return Ok(()) };
         if runs_program(frame, tier) {
             // However it ended: it may have written before that.
-            self.carry_span(frame.began_ms, self.clock.now_ms().max(frame.began_ms), label)?;
+            self.carry_span(frame.began_ms, self.clock.now_ms().max(frame.began_ms), label).await?;
         }
-        let misled = self.misled_key();
-        if self.state.get(&misled)?.is_none() {
-            let until_ms = self.clock.now_ms().saturating_add(KEPT_MS);
-            store::change(&*self.state, |records| store::save(records, &misled, &true, until_ms))?;
+        let until_ms = self.clock.now_ms().saturating_add(KEPT_MS);
+        if !self.was_misled().await? {
+            self.raise_record(&self.misled_key(), until_ms, |_: Option<bool>| true).await?;
         }
         if *status != Status::Ok {
             return Ok(());
         }
-        let until_ms = self.clock.now_ms().saturating_add(KEPT_MS);
-        let unlabelled = |error: PathError| StateError::Unusable(format!("a label can't be noted: {error}"));
+        let unlabelled =
+            |error: PathError| StateError::Unusable(format!("a label can't be recorded: {error}"));
         for path in paths(frame, Access::Write) {
-            let Some(content) = self.content(path).map_err(unlabelled)? else { continue };
-            let key = label_key(content.digest);
-            store::change(&*self.state, |records| {
-                let before: Option<Label> = store::load(records, &key)?;
-                store::save(records, &key, &before.map_or(label, |before| before.join(label)), until_ms)
-            })?;
+            let Some(content) = self.content(path).await.map_err(unlabelled)? else { continue };
+            let joined = |before: Option<Label>| before.map_or(label, |before| before.join(label));
+            self.raise_record(&label_key(content.digest), until_ms, joined).await?;
         }
         Ok(())
     }
 
     /// Notes that a program runs or ran between these times, for an agent that had seen this. Its end takes the place of what was foreseen.
-    fn carry_span(&self, from_ms: i64, to_ms: i64, label: Label) -> Result<(), StateError> {
+    async fn carry_span(&self, from_ms: i64, to_ms: i64, label: Label) -> Result<(), StateError> {
         let (key, now_ms) = (self.spans_key(), self.clock.now_ms());
-        store::change(&*self.state, |records| {
-            let mut spans: Vec<Span> = store::load(records, &key)?.unwrap_or_default();
+        self.raise_record(&key, now_ms.saturating_add(KEPT_MS), |spans: Option<Vec<Span>>| {
+            let mut spans = spans.unwrap_or_default();
             spans.retain(|span| {
                 let is_foreseen = span.from_ms == from_ms && span.to_ms > now_ms && span.label == label;
                 span.to_ms.saturating_add(KEPT_MS) > now_ms && !is_foreseen
             });
             spans.push(Span { from_ms, to_ms, label });
-            store::save(records, &key, &at_most(SPANS_MAX, spans), now_ms.saturating_add(KEPT_MS))
+            at_most(SPANS_MAX, spans)
         })
+        .await
     }
 
     /// Whether an agent has worked here after it had heard what isn't the person's.
-    pub(crate) fn was_misled(&self) -> Result<bool, StateError> {
-        Ok(self.state.get(&self.misled_key())?.is_some())
+    pub(crate) async fn was_misled(&self) -> Result<bool, StateError> {
+        Ok(self.carried_record::<bool>(&self.misled_key()).await?.is_some())
     }
 
     fn misled_key(&self) -> String {
@@ -132,8 +155,11 @@ impl Core {
         format!("{what}/{}", Digest::of(self.workspace.root().as_os_str().as_encoded_bytes()))
     }
 
-    fn content(&self, path: &str) -> Result<Option<Content>, PathError> {
-        match self.workspace.content(path) {
+    /// Reads and hashes the file, on a thread that may wait for a disk.
+    async fn content(&self, path: &str) -> Result<Option<Content>, PathError> {
+        let (workspace, path) = (self.workspace.clone(), path.to_owned());
+        let content = tokio::task::spawn_blocking(move || workspace.content(&path)).await;
+        match content.unwrap_or(Err(PathError::Swapped)) {
             // No tool reads or writes these.
             Err(PathError::Special | PathError::Reserved | PathError::OtherMount) => Ok(None),
             found => found,

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where the kernel gets its time from.
+/// The kernel's source of time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// Milliseconds since 1970, as data for entries and rules. It may jump.
     fn now_ms(&self) -> i64;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use crate::authenticate::whoami;
 use crate::call::Op;
 use crate::executor::{BoxFuture, ExecuteError, RawOutput};
 use crate::kernel::Core;
@@ -45,13 +46,18 @@ pub(crate) fn perform<'s>(core: &'s Arc<Core>, permit: HostPermit<'s>) -> BoxFut
             Op::GetPolicy => policies::get(core, permit),
             Op::CheckPolicy { op } => policies::check(core, permit, op).await,
             Op::Answer { ticket, with, answer } => {
-                core.answer((ticket, with), answer, permit.call().principal())
+                core.answer((ticket, with), answer, permit.call().principal()).await
             }
-            Op::Questions => core.questions(permit.call().principal()),
+            Op::Questions => core.questions(permit.call().principal()).await,
             Op::SetBudget { scope, limits } => {
-                core.budgets.set(scope, *limits, core.clock.now_ms())?;
+                core.budgets.set(scope, *limits, core.clock.now_ms()).await?;
                 Ok(RawOutput::json(&json!({"limits": limits, "scope": scope})))
             }
+            Op::CreateToken(spec) => core.create_token(spec, permit.call().principal()).await,
+            Op::Tokens => core.list_tokens().await,
+            Op::RevokeToken { id } => core.revoke_token(id).await,
+            Op::RotateToken { id, sha256 } => core.rotate_token(id, *sha256).await,
+            Op::Whoami => Ok(RawOutput::json(&whoami(permit.call().principal()))),
             Op::Begin { agent, begin } => Ok(core.begin_request(agent, begin)),
             Op::Declassify { agent, value } => Ok(core.declassify(agent, value)),
             Op::RunTool(_) | Op::Elsewhere(_) | Op::Infer(_) => {

@@ -5,7 +5,7 @@ use url::{Host, Url};
 /// No honest URL is longer.
 const URL_BYTES_MAX: usize = 8192;
 
-/// Parses a URL that may be contacted, or says why it may not be.
+/// Parses a URL, or says why it may not be contacted.
 ///
 /// The parser folds odd spellings of addresses (`0x7f000001`, `127.1`, `127.0.0.1.`) and international names into one form, and the
 /// dot at the end of a name is taken off, so a rule sees the host that will be contacted. The fragment, which never leaves the
@@ -24,7 +24,7 @@ pub fn parse(text: &str) -> Result<Url, String> {
         return Err(format!("the scheme `{}` is not http or https", url.scheme().escape_debug()));
     }
     if !url.username().is_empty() || url.password().is_some() || authority_has_at(text) {
-        return Err("a URL with a user name or password in it is refused".to_owned());
+        return Err("a URL may not contain a user name or password".to_owned());
     }
     let host = host_of(&url);
     if host.is_empty() || host.split('.').any(str::is_empty) {
@@ -34,13 +34,13 @@ pub fn parse(text: &str) -> Result<Url, String> {
         return Err("port 0 can't be contacted".to_owned());
     }
     if matches!(url.host(), Some(Host::Domain(_))) {
-        url.set_host(Some(&host)).map_err(|error| format!("the host `{host}` is not one: {error}"))?;
+        url.set_host(Some(&host)).map_err(|error| format!("invalid host `{host}`: {error}"))?;
     }
     url.set_fragment(None);
     Ok(url)
 }
 
-/// The host in the form that rules are compared with: lower case, no trailing dot, addresses in their usual spelling.
+/// The host in the form that rules match: lower case, no trailing dot, addresses in their usual spelling.
 pub fn host_of(url: &Url) -> String {
     match url.host() {
         Some(Host::Domain(name)) => name.strip_suffix('.').unwrap_or(name).to_owned(),
@@ -50,7 +50,7 @@ pub fn host_of(url: &Url) -> String {
     }
 }
 
-/// The parser drops an empty user name (`http://@host`); such a URL is a trick on whoever reads it, so it is refused as well.
+/// The parser drops an empty user name (`http://@host`); such a URL misleads its reader, so it is refused as well.
 fn authority_has_at(text: &str) -> bool {
     let after_scheme = text.split_once(':').map_or("", |(_, rest)| rest).trim_start_matches(['/', '\\']);
     after_scheme.split(['/', '\\', '?', '#']).next().is_some_and(|authority| authority.contains('@'))

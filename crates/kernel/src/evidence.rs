@@ -12,8 +12,9 @@ mod tests;
 
 use std::io::Read as _;
 
-use regent_ledger::{Digest, Entry, Payload};
+use regent_ledger::{Digest, Payload};
 use regent_policy::{Access, Tier, Verdict};
+use regent_wire::body::IntentBody;
 use regent_workspace::{PathError, Workspace};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -43,15 +44,15 @@ pub(crate) struct Evidence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EvidenceRef {
     payload: Digest,
-    /// Somebody vouches for the intent. If nobody does, whoever can write to the ledger's folder may have written it: then it can
+    /// Somebody vouches for the intent. If nobody does, anyone with access to the ledger's folder may have written it: then it can
     /// show that the call is still to be made, which is judged anew, and never that the call was made.
     pub(crate) proven: bool,
 }
 
 impl EvidenceRef {
-    pub(crate) fn of(intent: &Entry) -> Option<Self> {
-        let payload = intent.body.pointer("/evidence/sha256")?.as_str()?.parse().ok()?;
-        Some(Self { payload, proven: intent.proven })
+    /// The evidence that an intent names; `proven` is whether somebody vouches for the intent.
+    pub(crate) fn named(intent: &IntentBody<'_>, proven: bool) -> Option<Self> {
+        intent.evidence.map(|payload| Self { payload: payload.sha256, proven })
     }
 }
 
@@ -97,7 +98,7 @@ impl Core {
             return None;
         }
         let content = content_of(&self.workspace, path).ok()?;
-        let foreseen = self.executors.host.foresee(&tool.spec().name, &sheet.args, content.as_deref())?;
+        let foreseen = tool.driver().foresee(&sheet.args, content.as_deref())?;
         let after = match foreseen {
             Foreseen::Holds(content) if content.len() as u64 > FILE_BYTES_MAX => return None,
             Foreseen::Holds(content) => Some(Digest::of(&content)),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use regent_ledger::PAYLOAD_BYTES_MAX;
 use regent_policy::Label;
 use regent_store::StateError;
-use serde::{Deserialize, Serialize};
+pub use regent_wire::Failure;
 use serde_json::Value;
 
 use crate::budget::Spent;
@@ -18,7 +18,7 @@ use crate::syscall::{Permit, tier};
 /// A boxed future that may borrow for `'a`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Performs one permitted call. The permit is the only argument on purpose.
+/// Performs one permitted call. The permit is deliberately the only argument.
 pub trait Executor<T: tier::Tier>: Send + Sync {
     /// Does what the permit says, within its limits, and stops when it is cancelled.
     fn execute<'s>(&'s self, permit: Permit<'s, T>) -> BoxFuture<'s, Result<RawOutput, ExecuteError>>;
@@ -26,7 +26,7 @@ pub trait Executor<T: tier::Tier>: Send + Sync {
     /// What a call would do to the one file that it writes, computed from the judged arguments and from what the file holds now
     /// (`None`: it doesn't exist). The kernel records the digests in the intent and compares them with the file after a crash. `None`
     /// if the tool does anything else, or can't tell.
-    fn foresee(&self, _tool: &str, _args: &Value, _before: Option<&[u8]>) -> Option<Foreseen> {
+    fn foresee(&self, _args: &Value, _before: Option<&[u8]>) -> Option<Foreseen> {
         None
     }
 }
@@ -40,36 +40,19 @@ pub enum Foreseen {
     Fails,
 }
 
-/// One executor per tier. A tier that is `None` can't be obtained here, and calls that need it are refused.
-#[derive(Clone)]
+/// What performs operations that are no tools. The driver of a tool is in the catalogue.
+#[derive(Clone, Default)]
 pub struct Executors {
-    /// Our own drivers: the built-in tools that run in this process.
-    pub host: Arc<dyn Executor<tier::Host>>,
-    /// Programs in the process sandbox.
-    pub process: Option<Arc<dyn Executor<tier::Process>>>,
-    /// WASM components.
-    pub wasm: Option<Arc<dyn Executor<tier::Wasm>>>,
-    /// Programs in a virtual machine.
-    pub microvm: Option<Arc<dyn Executor<tier::Microvm>>>,
-    /// The host application that performs its own tools and says what came of it; `None` where there is none.
+    /// The host application that performs its own tools and reports the result; `None` where there is none.
     pub elsewhere: Option<Arc<dyn Executor<tier::Host>>>,
     /// Models; `None` where no provider is set up.
     pub models: Option<Arc<dyn Models>>,
 }
 
-impl Executors {
-    /// Our own drivers, and no other tier.
-    pub fn new(host: Arc<dyn Executor<tier::Host>>) -> Self {
-        Self { host, process: None, wasm: None, microvm: None, elsewhere: None, models: None }
-    }
-}
-
 impl std::fmt::Debug for Executors {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Executors")
-            .field("process", &self.process.is_some())
-            .field("wasm", &self.wasm.is_some())
-            .field("microvm", &self.microvm.is_some())
+            .field("elsewhere", &self.elsewhere.is_some())
             .field("models", &self.models.is_some())
             .finish_non_exhaustive()
     }
@@ -87,17 +70,8 @@ pub struct RawOutput {
     pub(crate) store: Option<StoreUse>,
 }
 
-/// The tool ran and says that it did not work: an answer to the agent, not a fault of the kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// A stable word, e.g. `fs.not_found`.
-    pub code: String,
-    /// What went wrong, in a sentence.
-    pub message: String,
-}
-
 impl RawOutput {
-    /// What came out.
+    /// The output.
     pub fn new(bytes: Vec<u8>) -> Self {
         let spent = Spent::default();
         Self { bytes, label: None, obtained: None, spent, failure: None, breach: None, store: None }
@@ -131,7 +105,7 @@ impl RawOutput {
         Self { failure: Some(failure), ..Self::new(Vec::new()) }
     }
 
-    /// Adds a failure to output that did come (a program that wrote something and then exited with 1).
+    /// Adds a failure to existing output (a program that wrote something and then exited with 1).
     #[must_use]
     pub fn with_failure(mut self, code: &str, message: impl Into<String>) -> Self {
         self.failure = Some(Failure { code: code.to_owned(), message: message.into() });
@@ -145,14 +119,14 @@ impl RawOutput {
         self
     }
 
-    /// What confinement was really obtained, for the receipt.
+    /// The confinement obtained, for the receipt.
     #[must_use]
     pub fn with_obtained(mut self, obtained: Value) -> Self {
         self.obtained = Some(obtained);
         self
     }
 
-    /// The confinement did not hold, and what came of it could not be undone. The kernel records the outcome and seals itself.
+    /// The confinement failed, and the damage could not be undone. The kernel records the outcome and seals itself.
     #[must_use]
     pub fn with_breach(mut self, what: impl Into<String>) -> Self {
         self.breach = Some(what.into());
@@ -174,17 +148,17 @@ impl RawOutput {
     }
 }
 
-/// The executor could not do its part.
+/// Why an executor failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecuteError {
     /// This host doesn't give the confinement that the permit demands.
-    #[error("the sandbox can't be had here: {0}")]
+    #[error("the sandbox is not available here: {0}")]
     Unavailable(String),
     /// The executor has no driver for this call.
     #[error("no driver for `{0}`")]
     NoDriver(String),
     /// Something of ours broke.
-    #[error("the executor broke: {0}")]
+    #[error("the executor failed: {0}")]
     Broken(String),
 }
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use regent_ledger::{CanonicalJson, Payload};
 use regent_policy::{
-    Access, ArgLabels, Awaited, BudgetLeft, Class, Confidentiality, Consideration, Facts, Grant, Integrity,
-    Label, Past, Policy, Reason, Resource, Tier, Verdict,
+    Access, ArgLabels, Awaited, BudgetLeft, Charge, Class, Confidentiality, Consideration, Facts, Grant,
+    Integrity, Label, Past, Policy, RateCounts, Rates, Reason, Resource, Tier, Verdict,
 };
 use regent_provenance::Ruling;
 use serde_json::{Value, json};
@@ -27,14 +27,14 @@ use crate::history::Histories;
 use crate::journal::Doubt;
 use crate::kernel::Core;
 use crate::model::{Inference, ModelPlan};
-use crate::rate;
 use crate::request::ruled;
+use crate::role;
 use crate::rules;
 use crate::syscall::Fault;
 use crate::within;
 pub(crate) use bound::{Binding, Bound, TreeState};
 use regent_workspace::{PathError, Spellings, Workspace};
-pub(crate) use target::Target;
+pub(crate) use target::{Target, program_target, reworded, sealed, text_bytes};
 
 /// What a call may carry.
 const ARGS_BYTES_MAX: usize = 16 << 20;
@@ -54,7 +54,7 @@ pub(crate) struct Sheet {
     pub(crate) mentioned: Vec<Target>,
     pub(crate) labels: ArgLabels,
     pub(crate) tool: Option<Arc<Tool>>,
-    /// What a call to a model would mean.
+    /// The plan of a model call: the model, its endpoint and its maximum cost.
     pub(crate) model: Option<ModelPlan>,
     /// Capabilities that the call has beside those that its tool declares.
     pub(crate) added: Vec<String>,
@@ -64,6 +64,8 @@ pub(crate) struct Sheet {
     pub(crate) trust: u16,
     /// What the session has done so far, and this call's place in it.
     pub(crate) slot: Slot,
+    /// How often the rules with a rate that may be about this call have been used.
+    pub(crate) rates: RateCounts,
     /// What has happened so far, for rules that look back.
     pub(crate) past: Histories,
     /// What this call will have added to it.
@@ -104,10 +106,11 @@ impl Core {
             model: None,
             added: Vec::new(),
             tier: Tier::Host,
-            left: self.budgets.left(who.lineage(), self.now()),
+            left: self.budgets.left(who.lineage(), self.now()).await,
             trust: self.agents.trust(who),
             slot: self.agents.session_facts(who, &call.op),
-            past: self.past(who)?,
+            rates: RateCounts::default(),
+            past: self.past(who).await?,
             awaited: Awaited::default(),
             refusal: ended,
             ruling: None,
@@ -130,28 +133,26 @@ impl Core {
         } else {
             self.facts_of_own(&mut sheet, call, &call.op);
         }
+        if let Some(reason) = self.refuses_token(who).await? {
+            sheet.refusal = Some(reason);
+        } else if sheet.refusal.is_none() {
+            sheet.refusal = role::refuses(who, call.op.name());
+        }
         sheet.fix_args();
         Ok(sheet)
     }
 
-    /// A person's words are the operator's; an agent's carry everything it has seen so far.
+    /// An agent's words carry everything it has seen so far.
     pub(crate) fn label_of_input(&self, call: &Call) -> Label {
-        match call.principal.class() {
-            Class::Operator => {
-                Label { integrity: Integrity::Operator, confidentiality: Confidentiality::Internal }
-            }
-            Class::Kernel => {
-                Label { integrity: Integrity::System, confidentiality: Confidentiality::Internal }
-            }
-            Class::Agent => self.agents.context(&call.principal),
-        }
+        let who = &call.principal;
+        if who.class() == Class::Agent { self.agents.context(who) } else { who.own_label() }
     }
 
     fn facts_of_tool(&self, sheet: &mut Sheet, call: &Call, tool: Option<Arc<Tool>>, args: Value) {
         let (Op::RunTool(run) | Op::Elsewhere(HostCall { run, .. })) = &call.op else { return };
         let name = &run.tool;
         let Some(tool) = tool else {
-            let message = format!("there is no tool `{}`", name.escape_debug());
+            let message = format!("unknown tool `{}`", name.escape_debug());
             sheet.refuse("tool.unknown", message, "`regent tool list` shows the tools that exist");
             return;
         };
@@ -167,7 +168,9 @@ impl Core {
         }
         match tool.tier_at_least(Tier::Host) {
             Some(tier) => sheet.tier = tier,
-            None => sheet.refuse("tier.instruction", format!("`{name}` is shown, never run"), ""),
+            None => {
+                sheet.refuse("tier.instruction", format!("`{name}` is shown to models and never run"), "")
+            }
         }
         for (pointer, kind) in &tool.spec().arguments {
             sheet.resolve(&self.workspace, pointer, *kind);
@@ -205,7 +208,7 @@ impl Core {
             sheet.refuse(
                 "model.none",
                 "no model is set up".to_owned(),
-                "`regent model list` shows what there is",
+                "`regent model list` shows the models",
             );
             return;
         };
@@ -230,16 +233,40 @@ impl Core {
         sheet.model = Some(plan);
     }
 
+    /// The last of the facts: counts for the rates that policy names for this call, for the caller and for every agent above it.
+    async fn count_rates(&self, call: &Call, sheet: &mut Sheet) {
+        let mut needed = Vec::new();
+        self.with_facts(call, sheet, |policy, facts| {
+            policy.rates(&facts, &mut |charge| needed.push(charge));
+            for above in call.principal.agents_above() {
+                let facts = Facts { caller: above.as_caller(self.agents.trust(above)), ..facts };
+                policy.rates(&facts, &mut |charge| needed.push(charge));
+            }
+        });
+        sheet.rates = self.counted(call, &needed).await;
+    }
+
+    /// How often the caller has used each of these rates.
+    pub(crate) async fn counted(&self, call: &Call, needed: &[Charge]) -> RateCounts {
+        let (mut counts, now_ms) = (RateCounts::default(), self.clock.now_ms());
+        for charge in needed {
+            counts.insert(charge, self.rates.used(charge, call.principal.rate_name(), now_ms).await);
+        }
+        counts
+    }
+
     /// Step 2 without its conclusions: the pure decision on the facts.
-    pub(crate) fn decide(&self, call: &Call, sheet: &Sheet) -> Verdict {
+    pub(crate) async fn decide(&self, call: &Call, sheet: &mut Sheet) -> Verdict {
         if let Some(reason) = &sheet.refusal {
             return Verdict::Deny(reason.clone());
         }
         if let Some(reason) = within::beyond(call, sheet) {
             return Verdict::Deny(reason);
         }
+        self.count_rates(call, sheet).await;
         let verdict = self.with_facts(call, sheet, |policy, facts| {
             let own = policy.decide(&facts);
+            self.tallies.count(policy.contrast(&facts, &own));
             call.principal.agents_above().fold(own, |so_far, above| {
                 let facts = Facts { caller: above.as_caller(self.agents.trust(above)), ..facts };
                 so_far.narrowed(policy.decide(&facts), above.name())
@@ -278,7 +305,7 @@ impl Core {
             utc_offset_min: 0,
             left: sheet.left,
             session: sheet.slot.session,
-            rates: &rate::Used { state: &*self.state, who: call.principal.rate_name(), now_ms },
+            rates: Rates::Counted(&sheet.rates),
             past: Past { session: &sheet.past.session, lasting: &sheet.past.lasting },
         };
         ask(&self.policy().policy, facts)
@@ -286,7 +313,7 @@ impl Core {
 
     /// What an allow still needs: an executor at the tier, room in the budgets, room in the rates. Each is taken, not looked at: the
     /// budget first, and then what `sheet.charges` gives back if anything after it refuses.
-    pub(crate) fn reserve(
+    pub(crate) async fn reserve(
         &self,
         call: &Call,
         sheet: &mut Sheet,
@@ -294,20 +321,23 @@ impl Core {
     ) -> Result<Result<Reservation, Reason>, Fault> {
         if let Some(tool) = &sheet.tool {
             match tool.tier_at_least(grant.tier.max(sheet.tier)) {
-                Some(tier) if self.has_tier(tier) => grant.tier = tier,
+                // Nothing of ours runs for a tool that is performed elsewhere.
+                Some(tier) if matches!(call.op, Op::Elsewhere(_)) || tool.driver().has(tier) => {
+                    grant.tier = tier;
+                }
                 Some(tier) => return Ok(Err(no_tier(tool, tier))),
                 None => return Ok(Err(no_tier(tool, grant.tier))),
             }
         }
         let most = estimate(call, sheet, &grant.limits);
-        let reservation = match self.budgets.reserve(call.principal().lineage(), &most, self.now())? {
+        let reservation = match self.budgets.reserve(call.principal().lineage(), &most, self.now()).await? {
             Ok(reservation) => reservation,
             Err(reason) => return Ok(Err(reason)),
         };
-        if let Some(reason) = self.take_rates(call, sheet, grant)? {
+        if let Some(reason) = self.take_rates(call, sheet, grant).await? {
             return Ok(Err(reason));
         }
-        if let Some(reason) = self.note_begin(call, sheet)? {
+        if let Some(reason) = self.note_begin(call, sheet).await? {
             return Ok(Err(reason));
         }
         if let Some(reason) = self.take_step(call, sheet) {
@@ -317,25 +347,20 @@ impl Core {
         Ok(Ok(reservation))
     }
 
-    fn has_tier(&self, tier: Tier) -> bool {
-        match tier {
-            Tier::Host => true,
-            Tier::Process => self.executors.process.is_some(),
-            Tier::Wasm => self.executors.wasm.is_some(),
-            Tier::Microvm => self.executors.microvm.is_some(),
-            Tier::Instruction => false,
-        }
-    }
-
     /// Counts the call against every rate of the grant; the count and the check are one step in the shared state.
-    fn take_rates(&self, call: &Call, sheet: &mut Sheet, grant: &Grant) -> Result<Option<Reason>, Fault> {
+    async fn take_rates(
+        &self,
+        call: &Call,
+        sheet: &mut Sheet,
+        grant: &Grant,
+    ) -> Result<Option<Reason>, Fault> {
         for charge in &grant.charges {
             let now_ms = self.clock.now_ms();
-            if rate::take(&*self.state, charge, call.principal().rate_name(), now_ms)? {
+            if self.rates.take(charge, call.principal().rate_name(), now_ms).await? {
                 sheet.charges.rate(*charge, now_ms);
             } else {
                 let window_s = charge.window_ms.div_ceil(1_000);
-                let message = format!("the rate of {} in {window_s} s is used up", charge.limit);
+                let message = format!("the rate of {} in {window_s} s is exceeded", charge.limit);
                 return Ok(Some(refusal("rate.exceeded", message, "wait, or raise the rule's `rate`")));
             }
         }
@@ -364,12 +389,12 @@ impl Sheet {
                 }
                 Ok(text) => {
                     let message = format!("the arguments have {} bytes", text.as_str().len());
-                    self.refuse("args.too_large", message, "the most that a call may carry is 16 MiB");
+                    self.refuse("args.too_large", message, "a call may carry at most 16 MiB");
                     None
                 }
                 Err(error) => {
                     let written = args.to_string().into_bytes();
-                    self.refuse("args.invalid", error.to_string(), "give such a number as text");
+                    self.refuse("args.invalid", error.to_string(), "pass such a number as text");
                     (written.len() <= ARGS_BYTES_MAX).then(|| Payload::new(written))
                 }
             },
@@ -394,14 +419,10 @@ impl Sheet {
             }
             (ArgumentKind::Url, Value::String(text)) => self.resolve_url(pointer, text),
             (ArgumentKind::Argv, Value::Array(_)) | (ArgumentKind::Shell, Value::String(_)) => {
-                self.resources.extend(Target::program(kind, &value));
+                self.resources.extend(program_target(kind, &value));
             }
             (ArgumentKind::Path(_) | ArgumentKind::Url | ArgumentKind::Argv | ArgumentKind::Shell, _) => {
-                self.refuse(
-                    "args.invalid",
-                    format!("`{pointer}` is not what the tool declares it to be"),
-                    "",
-                );
+                self.refuse("args.invalid", format!("`{pointer}` doesn't match what the tool declares"), "");
             }
         }
     }
@@ -464,14 +485,22 @@ impl Sheet {
         (self.approved, self.agreed) = (Some(approved), Some(bound));
     }
 
+    /// A fault before the effect: the call never runs, and has used up nothing.
+    pub(crate) async fn unless_fault<T>(&mut self, done: Result<T, Fault>) -> Result<T, Fault> {
+        if done.is_err() {
+            self.charges.give_back().await;
+        }
+        done
+    }
+
     /// The call runs, so it has used what it took; or it doesn't run after all, and has used up nothing.
-    pub(crate) fn spend(&mut self, reserved: Option<Reservation>, runs: bool) -> Option<Reservation> {
+    pub(crate) async fn spend(&mut self, reserved: Option<Reservation>, runs: bool) -> Option<Reservation> {
         if runs {
             self.charges.keep();
             self.slot.keep();
             return reserved;
         }
-        self.charges.give_back();
+        self.charges.give_back().await;
         self.awaited = Awaited::default();
         None
     }
@@ -481,7 +510,7 @@ impl Sheet {
         std::mem::take(&mut self.args)
     }
 
-    /// And what they reach for. The key of a model goes with the model that was judged: whoever set it up has put the two
+    /// And what they reach for. The key of a model goes with the model that was judged: the settings put the two
     /// together, no caller can choose it, and so no rule has to name it.
     pub(crate) fn take_targets(&mut self) -> Vec<Target> {
         let mut targets = std::mem::take(&mut self.resources);
@@ -520,7 +549,6 @@ pub(crate) fn refusal(code: &'static str, message: String, help: &str) -> Reason
 }
 
 fn no_tier(tool: &Tool, tier: Tier) -> Reason {
-    let message =
-        format!("`{}` would have to run at the tier `{tier}`, which can't be had here", tool.spec().name);
+    let message = format!("`{}` requires the tier `{tier}`, which is not available here", tool.spec().name);
     refusal("tier.unavailable", message, "`regent doctor` says what this machine lacks")
 }

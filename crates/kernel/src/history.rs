@@ -5,7 +5,7 @@
 mod tests;
 
 use regent_policy::{Agreed, Awaited, History, Label, Notes, Reason};
-use regent_store::{self as store, StateError};
+use regent_store::{self as store, Partition, StateError, key_part, parse};
 
 use crate::approval::Voice;
 use crate::call::Call;
@@ -26,56 +26,74 @@ pub(crate) struct Histories {
 }
 
 impl Core {
-    pub(crate) fn past(&self, who: &Principal) -> Result<Histories, StateError> {
-        let [session, lasting] = self.history_keys(who).map(|key| {
-            let bytes = key.as_ref().map_or(Ok(None), |key| self.state.get(key))?;
-            bytes.map_or(Ok(History::new()), |bytes| store::parse("history", &bytes))
-        });
-        Ok(Histories { session: session?, lasting: lasting? })
+    pub(crate) async fn past(&self, who: &Principal) -> Result<Histories, StateError> {
+        let keys = self.history_keys(who);
+        let wanted: Vec<String> = keys.iter().flatten().cloned().collect();
+        if wanted.is_empty() {
+            return Ok(Histories::default());
+        }
+        let mut found = self.state.read(&partition(), &wanted).await?.into_iter();
+        let mut both = [History::new(), History::new()];
+        for (history, _) in both.iter_mut().zip(&keys).filter(|(_, key)| key.is_some()) {
+            if let Some(held) = found.next().flatten() {
+                *history = parse("history", &held.value)?;
+            }
+        }
+        let [session, lasting] = both;
+        Ok(Histories { session, lasting })
     }
 
     /// Where each is kept; `None` if no rule looks at it.
     fn history_keys(&self, who: &Principal) -> [Option<String>; 2] {
         let reach = self.policy().policy.reach();
         let leader = who.lineage().first().map_or(crate::agent::OPERATOR, |leader| leader.as_str());
-        let session = || format!("history/session/{}/{leader}", store::key_part(who.session()));
-        let lasting = || format!("history/lasting/{}", store::key_part(who.rate_name()));
+        let session = || format!("history/session/{}/{leader}", key_part(who.session()));
+        let lasting = || format!("history/lasting/{}", key_part(who.rate_name()));
         [reach.session.then(session), reach.lasting.then(lasting)]
     }
 
     /// Changes both in one step that nobody comes in between.
-    fn noting<T>(&self, who: &Principal, mut note: impl FnMut(Notes<'_>) -> T) -> Result<T, StateError> {
+    async fn noting<T: Send>(
+        &self,
+        who: &Principal,
+        mut note: impl FnMut(Notes<'_>) -> T + Send,
+    ) -> Result<T, StateError> {
         let (keys, now_ms) = (self.history_keys(who), self.clock.now_ms());
         if keys.iter().all(Option::is_none) {
             return Ok(note(Notes { session: &mut History::new(), lasting: &mut History::new() }));
         }
-        store::change(&*self.state, |records| {
+        let wanted: Vec<String> = keys.iter().flatten().cloned().collect();
+        let _turn = self.turns.take(&wanted).await;
+        store::change(&*self.state, &partition(), &wanted, |records| {
             let mut both = [History::new(), History::new()];
             for (key, history) in keys.iter().zip(&mut both) {
-                *history =
-                    key.as_ref().map_or(Ok(None), |key| store::load(records, key))?.unwrap_or_default();
+                *history = key.as_ref().map_or(Ok(None), |key| records.load(key))?.unwrap_or_default();
             }
             let [session, lasting] = &mut both;
             let noted = note(Notes { session, lasting });
             for ((key, history), kept_ms) in keys.iter().zip(&both).zip(KEPT_MS) {
                 if let Some(key) = key.as_ref().filter(|_| !history.is_empty()) {
-                    store::save(records, key, history, now_ms.saturating_add(kept_ms))?;
+                    records.save(key, history, now_ms.saturating_add(kept_ms))?;
                 }
             }
             Ok(noted)
         })
+        .await
     }
 
     /// The call is about to be performed: it is counted, or it comes too late and hears why.
-    pub(crate) fn note_begin(&self, call: &Call, sheet: &mut Sheet) -> Result<Option<Reason>, Fault> {
+    pub(crate) async fn note_begin(&self, call: &Call, sheet: &mut Sheet) -> Result<Option<Reason>, Fault> {
         let agreed = match sheet.approved.as_ref().map(|approved| approved.voice) {
             Some(Voice::Person) => Agreed::Person,
             Some(Voice::HostSays) => Agreed::Host,
             None => Agreed::Nobody,
         };
-        let begun = self.noting(call.principal(), |notes| {
-            self.with_facts(call, sheet, |policy, facts| policy.begin(&facts, agreed, notes))
-        })?;
+        let shared = &*sheet;
+        let begun = self
+            .noting(call.principal(), |notes| {
+                self.with_facts(call, shared, |policy, facts| policy.begin(&facts, agreed, notes))
+            })
+            .await?;
         match begun {
             Ok(awaited) => {
                 sheet.charges.noted(&awaited);
@@ -94,15 +112,15 @@ impl Core {
     }
 
     /// The call was counted, and doesn't run after all.
-    pub(crate) fn take_back(&self, who: &Principal, awaited: &Awaited) -> Result<(), StateError> {
+    pub(crate) async fn take_back(&self, who: &Principal, awaited: &Awaited) -> Result<(), StateError> {
         if awaited.has_noted() {
-            self.noting(who, |notes| awaited.take_back(notes))?;
+            self.noting(who, |notes| awaited.take_back(notes)).await?;
         }
         Ok(())
     }
 
     /// The call has ended. What can't be noted would be forgotten, so nothing more is done then.
-    pub(crate) fn note_end(
+    pub(crate) async fn note_end(
         &self,
         call: &Call,
         awaited: &Awaited,
@@ -112,7 +130,12 @@ impl Core {
         if awaited.is_empty() {
             return Ok(());
         }
-        let noted = self.noting(call.principal(), |notes| awaited.ended(label, ok, notes));
+        let noted = self.noting(call.principal(), |notes| awaited.ended(label, ok, notes)).await;
         Ok(noted.inspect_err(|error| self.seal(error))?)
     }
+}
+
+/// All histories: one step changes that of a session and that of a name.
+fn partition() -> Partition {
+    Partition::containing("history/")
 }

@@ -4,14 +4,16 @@
 //! the operator's principal, the ledger, the workspace, the catalogue, the policy in force. Only the composition root holds a `Host`,
 //! and it passes on the parts that a component needs, by name.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::{Arc, PoisonError};
 
 use regent_ledger::{Digest, EntryPlace, Head, Kind, Ledger, ReadError, Reader};
-use regent_policy::{Outline, Policy};
-use regent_store as store;
+use regent_policy::{Outline, Policy, Tallied};
+use regent_wire::Version;
+use regent_wire::body::{KernelBody, KernelState, PolicyBody};
 use regent_workspace::Workspace;
-use serde_json::json;
 
 use crate::agent::{AgentId, Delivered};
 use crate::budget::{BudgetScope, Standing};
@@ -23,6 +25,9 @@ use crate::record;
 use crate::recovery::InDoubt;
 use crate::signal::Signal;
 use crate::syscall::{Fault, Kernel, Reply};
+
+/// Records that a boot clears away at most: the rest is for the next one.
+const SWEPT_AT_BOOT_MAX: usize = 10_000;
 
 /// A kernel with the authority of the process that booted it. Cloning shares it. It dereferences to the [`Kernel`], which has less.
 #[derive(Debug, Clone)]
@@ -38,7 +43,7 @@ impl Deref for Host {
     }
 }
 
-/// Whose tasks a runtime runs: their principal, and the ledger to read their steps back from. The composition root hands this over;
+/// The owner of a runtime's tasks: their principal, and the ledger with their steps. The composition root creates it;
 /// a [`Kernel`] can't produce one.
 #[derive(Debug, Clone)]
 pub struct TaskOwner {
@@ -63,7 +68,7 @@ impl Records {
         self.0.payload(digest)
     }
 
-    /// The same of what an entry names, which is found sooner.
+    /// The same for a payload that an entry names, which is faster.
     pub fn payload_of(&self, entry: EntryPlace, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
         self.0.payload_of(entry, digest)
     }
@@ -75,19 +80,19 @@ impl Records {
 }
 
 impl Host {
-    /// Brings a kernel up and records that it did.
+    /// Boots a kernel and records it.
     pub async fn boot(parts: Parts) -> Result<Self, Fault> {
         let start = parts.ledger.head();
         let core = Arc::new(Core::new(parts));
-        let running =
-            json!({"session": core.operator.session(), "state": "running", "policy": core.policy().digest});
+        let policy = core.policy();
+        let running = core.state_note(KernelState::Running, Some(&policy.digest));
         // Written with the first entry that follows: a kernel that does nothing leaves nothing.
         core.ledger.announce(record::note(Kind::Kernel, core.clock.now_ms(), &running)?)?;
-        store::sweep(&*core.state, core.clock.now_ms())?;
+        core.state.sweep(core.clock.now_ms(), SWEPT_AT_BOOT_MAX).await?;
         core.recover(&start).await?;
         core.turn(Phase::Running);
-        if core.executors.process.is_none() {
-            core.turn(Phase::Degraded("no process sandbox: programs can't be run".to_owned()));
+        if let Some(tool) = core.catalogue.undriven() {
+            core.turn(Phase::Degraded(format!("this machine has no driver for `{tool}`")));
         }
         Ok(Self { kernel: Kernel(core) })
     }
@@ -97,8 +102,8 @@ impl Host {
         self.kernel.clone()
     }
 
-    /// A call that its caller owns: dropping the future is a crash in the middle of the call. Only a simulation wants that; everybody
-    /// else uses [`Kernel::syscall`].
+    /// A call that its caller owns: dropping the future is a crash in the middle of the call. For simulations; all other callers
+    /// use [`Kernel::syscall`].
     pub fn attached(
         &self,
         caller: &Principal,
@@ -111,7 +116,7 @@ impl Host {
         &self.kernel.0
     }
 
-    /// The person that this kernel runs for.
+    /// The principal of the operator.
     pub fn operator(&self) -> Principal {
         self.core().operator.clone()
     }
@@ -122,21 +127,33 @@ impl Host {
     }
 
     /// How a budget stands.
-    pub fn budget(&self, scope: &BudgetScope) -> Result<Standing, Fault> {
-        Ok(self.core().budgets.standing(scope, self.core().clock.now_ms())?)
+    pub async fn budget(&self, scope: &BudgetScope) -> Result<Standing, Fault> {
+        Ok(self.core().budgets.standing(scope, self.core().clock.now_ms()).await?)
     }
 
-    /// Puts another policy in force, and records that. Calls that were judged by the old one run on.
+    /// Activates another policy, and records that. Calls that the old one judged continue.
     pub async fn replace_policy(&self, policy: Policy) -> Result<(), Fault> {
         let (core, next) = (self.core(), InForce::new(policy));
-        let files: Vec<String> = next.policy.outline().into_iter().map(|one| one.name).collect();
-        let body = json!({"files": files, "policy": next.digest, "session": core.operator.session(), "was": core.policy().digest});
+        let files = next.policy.outline().into_iter().map(|one| Cow::Owned(one.name)).collect();
+        let was = core.policy();
+        let body = PolicyBody {
+            files,
+            policy: Cow::Borrowed(&next.digest),
+            session: core.operator.session().into(),
+            v: Version::CURRENT,
+            was: Cow::Borrowed(&was.digest),
+        };
         core.note(Kind::Policy, &body).await?;
         *core.policy.write().unwrap_or_else(PoisonError::into_inner) = next;
         Ok(())
     }
 
-    /// The tools that can be called; they can be admitted and removed here.
+    /// Decisions of candidate policies that differed since the last call, by the digest of the candidate's file.
+    pub fn take_tallies(&self) -> BTreeMap<[u8; 32], Tallied> {
+        self.core().tallies.take()
+    }
+
+    /// The tools that can be called; sets of them are admitted and withdrawn here, while calls run.
     pub fn catalogue(&self) -> &Catalogue {
         &self.core().catalogue
     }
@@ -156,7 +173,7 @@ impl Host {
         Records(self.core().ledger.clone())
     }
 
-    /// The calls that were found in doubt when this kernel came up.
+    /// The calls that were in doubt when this kernel booted.
     pub fn in_doubt(&self) -> &[InDoubt] {
         self.core().in_doubt.get().map_or(&[], Vec::as_slice)
     }
@@ -171,34 +188,41 @@ impl Host {
         let core = self.core();
         core.turn(Phase::Shutdown);
         core.end_agents().await;
+        core.serve_returns().await;
         // The disk may have room by now for what it had none for. Whatever fails, the rest is still done.
         let settled = core.settle_owed().await;
         // That it ended well is in the closing checkpoint and in the state; only calls that are not over are worth a word.
         let noted = if core.unended.count() > 0 {
-            let body = json!({"session": core.operator.session(), "state": "shutdown"});
-            core.note(Kind::Kernel, &body).await.map(drop)
+            core.note(Kind::Kernel, &core.state_note(KernelState::Shutdown, None)).await.map(drop)
         } else {
             Ok(())
         };
-        let given_back = core.budgets.give_back(core.clock.now_ms()).map_err(Fault::from);
+        let given_back = core.budgets.give_back(core.clock.now_ms()).await.map_err(Fault::from);
         let closed = core.ledger.close().map_err(Fault::from);
         settled.and(noted).and(given_back).and(closed)?;
-        core.leave_clean()
+        core.leave_clean().await
+    }
+}
+
+impl Core {
+    fn state_note<'a>(&'a self, state: KernelState, policy: Option<&'a str>) -> KernelBody<'a> {
+        let (policy, session) = (policy.map(Cow::Borrowed), self.operator.session().into());
+        KernelBody::State { policy, session, state, v: Version::CURRENT }
     }
 }
 
 impl Kernel {
-    /// What the policy in force consists of.
+    /// An outline of the active policy.
     pub fn policy_outline(&self) -> Vec<Outline> {
         self.0.policy().policy.outline()
     }
 
-    /// The digest of the policy in force.
+    /// The digest of the active policy.
     pub fn policy_digest(&self) -> String {
         self.0.policy().digest.clone()
     }
 
-    /// What state the kernel is in.
+    /// The kernel's phase.
     pub fn phase(&self) -> Phase {
         self.0.phase()
     }

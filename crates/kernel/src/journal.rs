@@ -1,4 +1,4 @@
-//! The journal of a task: which of its steps have been made, and what came of each. It is read from the ledger, and there is no other.
+//! The journal of a task: which of its steps have run, with their results. It is read from the ledger, and there is no other.
 //!
 //! A task is a program whose every call has a name, its *step*: the same each time the program runs. A call at a step that has an
 //! outcome is answered from the ledger and never made again, so resuming a task is running it again from the start. A call
@@ -9,13 +9,14 @@
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use regent_ledger::{CanonicalJson, Digest, Entry, Kind, LaneId, Reader, Receipt};
 use regent_policy::{Label, Reason};
-use serde::{Deserialize, Serialize};
+pub use regent_wire::TaskId;
+use regent_wire::body::{BodyError, Charged, Decision, EntryBody, IntentBody, StepBody};
 use serde_json::Value;
 
 use crate::budget::Spent;
@@ -25,47 +26,7 @@ use crate::kernel::Core;
 use crate::principal::Principal;
 use crate::syscall::{Denial, Fault, Kernel, Labelled, Outcome, Reply, Status};
 
-const TASK_BYTES_MAX: usize = 64;
 const STEP_BYTES_MAX: usize = 256;
-
-/// The name of a task: lower case letters, digits and `-`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct TaskId(Arc<str>);
-
-impl TaskId {
-    /// The task of this name, if it can be one.
-    pub fn new(name: &str) -> Option<Self> {
-        let fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        let is_one = !name.is_empty() && name.len() <= TASK_BYTES_MAX && name.bytes().all(fine);
-        is_one.then(|| Self(name.into()))
-    }
-
-    /// Its name.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for TaskId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl TryFrom<String> for TaskId {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<Self, String> {
-        Self::new(&name).ok_or_else(|| format!("`{}` is not the name of a task", name.escape_debug()))
-    }
-}
-
-impl From<TaskId> for String {
-    fn from(task: TaskId) -> Self {
-        task.0.to_string()
-    }
-}
 
 /// A named call of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -107,7 +68,7 @@ enum How {
     /// It is being made.
     Running,
     /// It is over.
-    Ended(Receipt, Box<OutcomeBody>),
+    Ended(Receipt, Box<StepEnd>),
     /// It was refused.
     Denied(Box<Reason>),
     /// Nobody knows.
@@ -117,7 +78,7 @@ enum How {
 }
 
 impl How {
-    /// Of several calls at one step the one with an end counts, then a no, then one in doubt.
+    /// Of several calls at one step the one with an outcome counts, then a denial, then one in doubt.
     fn rank(&self) -> u8 {
         match self {
             Self::Ended(..) => 4,
@@ -133,24 +94,15 @@ impl How {
 /// Which step an intent belongs to, and what it was.
 type Places = HashMap<(LaneId, u64), (Step, Made)>;
 
-/// What an outcome's entry says, as far as an answer is made of it.
-#[derive(Debug, Clone, Deserialize)]
-struct OutcomeBody {
+/// How a step ended, as far as an answer is made of it.
+#[derive(Debug, Clone)]
+struct StepEnd {
     label: Label,
-    #[serde(default)]
     obtained: Option<Value>,
-    #[serde(default)]
-    output: Option<Stored>,
-    #[serde(default)]
-    spent: Option<Spent>,
+    output: Option<Digest>,
+    spent: Spent,
     status: Status,
-    #[serde(default)]
     truncated: bool,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct Stored {
-    sha256: Digest,
 }
 
 impl Principal {
@@ -163,7 +115,7 @@ impl Principal {
 }
 
 impl Kernel {
-    /// Reads what the ledger knows of tasks, so that they can be resumed. Gives back how many steps of each have an end.
+    /// Reads the steps of tasks from the ledger, so that they can be resumed. Returns how many steps of each are complete.
     pub fn adopt(&self, tasks: &[TaskId]) -> Result<BTreeMap<TaskId, u64>, Fault> {
         let mut found: HashMap<TaskId, BTreeMap<Arc<str>, Made>> =
             tasks.iter().map(|task| (task.clone(), BTreeMap::new())).collect();
@@ -172,9 +124,11 @@ impl Kernel {
         let lanes = reader.lanes()?;
         // A line is parsed only if it names one of the tasks, or an intent of theirs whose end isn't known yet.
         let mut texts: Vec<String> = tasks.iter().map(|task| format!("\"task\":\"{task}\"")).collect();
+        let mut unreadable = Ok(());
         for lane in &lanes {
             reader.search(*lane, &mut texts, |entry, texts| {
-                read_step(entry, &mut found, &mut places, texts);
+                let read = read_step(entry, &mut found, &mut places, texts);
+                unreadable = std::mem::replace(&mut unreadable, Ok(())).and(read);
             })?;
         }
         // After a full disk or a crash a call ends in another lane than it began in, perhaps in one that came before.
@@ -182,10 +136,12 @@ impl Kernel {
         if let Some(last) = doubted.map(|made| made.intent.lane).max() {
             for lane in lanes.iter().filter(|lane| **lane < last) {
                 reader.search(*lane, &mut texts, |entry, texts| {
-                    read_step(entry, &mut found, &mut places, texts);
+                    let read = read_step(entry, &mut found, &mut places, texts);
+                    unreadable = std::mem::replace(&mut unreadable, Ok(())).and(read);
                 })?;
             }
         }
+        unreadable?;
         let count = |steps: &BTreeMap<Arc<str>, Made>| {
             steps.values().filter(|made| matches!(made.how, How::Ended(..) | How::Denied(_))).count() as u64
         };
@@ -194,7 +150,7 @@ impl Kernel {
         Ok(counts)
     }
 
-    /// Forgets what is known of a task; the ledger doesn't.
+    /// Drops the cached steps of a task; the ledger keeps them.
     pub fn release(&self, task: &TaskId) {
         self.0.journal.lock().remove(task);
     }
@@ -244,9 +200,9 @@ impl Core {
         }
     }
 
-    fn replayed(&self, intent: Receipt, receipt: Receipt, body: OutcomeBody) -> Result<Reply, Fault> {
+    fn replayed(&self, intent: Receipt, receipt: Receipt, body: StepEnd) -> Result<Reply, Fault> {
         let bytes = match body.output {
-            Some(Stored { sha256 }) => {
+            Some(sha256) => {
                 let found = self.ledger.payload_of((receipt.lane, receipt.seq), &sha256)?;
                 found.ok_or(Fault::Erased(sha256))?
             }
@@ -260,7 +216,7 @@ impl Core {
             status: body.status,
             intent,
             receipt,
-            spent: body.spent.unwrap_or_default(),
+            spent: body.spent,
             obtained: body.obtained,
             truncated: body.truncated,
             warnings: Vec::new(),
@@ -287,11 +243,11 @@ impl Core {
         let Some(step) = call.principal.step() else { return };
         let Some(made) = self.journal.get(step) else { return };
         let bytes = reply.output.bytes();
-        let body = OutcomeBody {
+        let body = StepEnd {
             label: reply.output.label(),
             obtained: reply.obtained.clone(),
-            output: (!bytes.is_empty()).then(|| Stored { sha256: reply.output.digest() }),
-            spent: Some(reply.spent),
+            output: (!bytes.is_empty()).then(|| reply.output.digest()),
+            spent: reply.spent,
             status: reply.status.clone(),
             truncated: reply.truncated,
         };
@@ -310,18 +266,20 @@ fn read_step(
     found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>,
     places: &mut Places,
     texts: &mut Vec<String>,
-) {
+) -> Result<(), BodyError> {
     let outcome_of = |seq: u64| format!("\"intent\":{seq},");
     match entry.kind {
         // An intent that no checkpoint covers may have been acknowledged, unless its writer says otherwise.
         Kind::Intent if !entry.refused && !places.contains_key(&(entry.lane, entry.seq)) => {
-            begin(entry, found, places);
+            if let Some(EntryBody::Intent(intent)) = EntryBody::read_known(entry)? {
+                begin(entry, &intent, found, places);
+            }
             if places.get(&(entry.lane, entry.seq)).is_some_and(|(_, made)| made.is_in_doubt()) {
                 texts.push(outcome_of(entry.seq));
             }
         }
         Kind::Outcome if entry.proven => {
-            if let Some(seq) = end(entry, found, places) {
+            if let Some(seq) = end(entry, found, places)? {
                 let text = outcome_of(seq);
                 if let Some(at) = texts.iter().position(|known| *known == text) {
                     texts.swap_remove(at);
@@ -337,29 +295,32 @@ fn read_step(
         | Kind::Resume
         | Kind::Checkpoint => {}
     }
+    Ok(())
 }
 
-fn begin(entry: &Entry, found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>, places: &mut Places) {
-    let text = |pointer: &str| entry.body.pointer(pointer).and_then(Value::as_str);
-    let Some(task) = text("/step/task").and_then(TaskId::new) else { return };
-    let (Some(name), Some(Ok(call))) = (text("/step/name"), text("/step/call").map(str::parse)) else {
-        return;
-    };
-    let Some(steps) = found.get_mut(&task) else { return };
-    let how = match text("/verdict/effect") {
-        Some("allow") => How::InDoubt {
-            idempotent: entry.body.get("idempotent") == Some(&Value::Bool(true)),
-            evidence: EvidenceRef::of(entry),
-        },
-        Some("deny") => How::Denied(Box::new(Reason {
-            code: text("/verdict/code").unwrap_or_default().to_owned().into(),
-            message: text("/verdict/reason").unwrap_or_default().to_owned(),
+fn begin(
+    entry: &Entry,
+    intent: &IntentBody<'_>,
+    found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>,
+    places: &mut Places,
+) {
+    let Some(StepBody { call: Some(call), name, task }) = &intent.step else { return };
+    let Some(steps) = found.get_mut(task) else { return };
+    let verdict = &intent.verdict;
+    let text = |text: &Option<Cow<'_, str>>| text.as_deref().unwrap_or_default().to_owned();
+    let how = match verdict.effect {
+        Decision::Allow => {
+            How::InDoubt { idempotent: intent.idempotent, evidence: EvidenceRef::named(intent, entry.proven) }
+        }
+        Decision::Deny => How::Denied(Box::new(Reason {
+            code: text(&verdict.code).into(),
+            message: text(&verdict.reason),
             rule: None,
-            help: text("/verdict/help").map(str::to_owned),
+            help: verdict.help.as_deref().map(str::to_owned),
         })),
-        Some(_) | None => How::Open,
+        Decision::Ask => How::Open,
     };
-    let step = Step { task, name: name.into() };
+    let (call, step) = (*call, Step { task: task.clone(), name: (&**name).into() });
     let made = Made { call, intent: Receipt { lane: entry.lane, seq: entry.seq, hash: entry.hash }, how };
     if steps.get(&step.name).is_none_or(|known| known.how.rank() <= made.how.rank()) {
         steps.insert(Arc::clone(&step.name), made.clone());
@@ -368,26 +329,41 @@ fn begin(entry: &Entry, found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>, p
 }
 
 /// Takes in how a call ended, and gives back the place of its intent if it is over for good.
-fn end(entry: &Entry, found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>, places: &Places) -> Option<u64> {
-    let seq = entry.body.get("intent").and_then(Value::as_u64)?;
-    let lane = entry.body.get("lane").and_then(Value::as_str).and_then(|lane| lane.parse().ok());
-    let (step, made) = places.get(&(lane.unwrap_or(entry.lane), seq))?;
+fn end(
+    entry: &Entry,
+    found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>,
+    places: &Places,
+) -> Result<Option<u64>, BodyError> {
     // A note that a call is in doubt is in the place of an outcome, but says nothing of how it ended.
-    let body = OutcomeBody::deserialize(&entry.body).ok()?;
+    let Some(body @ EntryBody::Outcome(_)) = EntryBody::read_known(entry)? else { return Ok(None) };
+    let Some((step, made)) = body.intent_place(entry).and_then(|place| places.get(&place)) else {
+        return Ok(None);
+    };
+    let EntryBody::Outcome(body) = body else { return Ok(None) };
+    // Nobody can be given what has no label.
+    let (seq, Some(label)) = (body.intent, body.label) else { return Ok(None) };
     let known = found.get_mut(&step.task).and_then(|steps| steps.get_mut(&step.name));
-    // What was stopped half-way may have happened in part: that is no end that a task could go on from. The executor may still be at
+    // What was stopped half-way may have happened in part: a task can't continue from that. The executor may still be at
     // it in a live process, so what the file holds now proves nothing.
-    if body.status == Status::Cancelled {
+    if *body.status == Status::Cancelled {
         if let Some(How::InDoubt { evidence, .. }) = known.map(|known| &mut known.how) {
             *evidence = None;
         }
-        return None;
+        return Ok(None);
     }
     if let Some(known) = known
         && !matches!(known.how, How::Ended(..))
     {
         let receipt = Receipt { lane: entry.lane, seq: entry.seq, hash: entry.hash };
-        *known = Made { how: How::Ended(receipt, Box::new(body)), ..made.clone() };
+        let end = StepEnd {
+            label,
+            obtained: body.obtained.map(Cow::into_owned),
+            output: body.output.map(|output| output.sha256),
+            spent: body.spent.as_ref().map(Charged::spent).unwrap_or_default(),
+            status: body.status.into_owned(),
+            truncated: body.truncated,
+        };
+        *known = Made { how: How::Ended(receipt, Box::new(end)), ..made.clone() };
     }
-    Some(seq)
+    Ok(Some(seq))
 }

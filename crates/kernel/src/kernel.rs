@@ -13,21 +13,27 @@ use crate::agent::{Agents, Calls};
 use crate::approval::Approvals;
 use crate::budget::Budgets;
 use crate::catalogue::Catalogue;
+use crate::charges::Returns;
 use crate::clock::Clock;
 use crate::executor::Executors;
 use crate::journal::Journal;
 use crate::pipe::Pipes;
 use crate::principal::Principal;
+use crate::rate::Rates;
 use crate::record;
 use crate::recovery::InDoubt;
 use crate::request::Offers;
+use crate::role::PersonRole;
 use crate::secret::Secrets;
 use crate::syscall::Fault;
+use crate::tally::Tallies;
+use crate::token::Tokens;
+use crate::turns::Turns;
 use crate::unended::Unended;
 use crate::vfs::Vfs;
 use regent_workspace::Workspace;
 
-/// What a kernel is made of. Every part is mandatory: there is no kernel without a policy or a ledger.
+/// The parts of a kernel. All are mandatory: there is no kernel without a policy or a ledger.
 #[derive(Debug)]
 pub struct Parts {
     /// What may be done. [`Policy::deny_all`] if there is none.
@@ -46,7 +52,7 @@ pub struct Parts {
     pub secrets: Arc<dyn Secrets>,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
-    /// The person this kernel runs for, who answers for its agents.
+    /// The name of the person this kernel runs for, who answers for its agents. At this terminal they are an admin.
     pub sponsor: String,
     /// The word that this kernel's calls are recorded under.
     pub session: String,
@@ -68,15 +74,22 @@ pub(crate) struct Core {
     pub(crate) pipes: Pipes,
     pub(crate) budgets: Budgets,
     pub(crate) approvals: Approvals,
+    pub(crate) tokens: Tokens,
+    pub(crate) rates: Arc<Rates>,
+    /// Steps of this kernel on the same records.
+    pub(crate) turns: Turns,
+    /// What calls took that were torn down before they ran.
+    pub(crate) returns: Returns,
     pub(crate) journal: Journal,
     pub(crate) offers: Offers,
     pub(crate) operator: Principal,
+    pub(crate) tallies: Tallies,
     phase: Mutex<Phase>,
     /// Set when `phase` or `owed` needs a look, so that the common case costs one load.
     disturbed: AtomicBool,
     /// Outcomes that the disk had no room for, each with its intent. Nothing new is done until they are written.
     owed: Mutex<VecDeque<(Draft, Receipt)>>,
-    /// Held by whoever writes what is owed.
+    /// Held by the caller that writes owed outcomes.
     settling: tokio::sync::Mutex<()>,
     /// Calls that were allowed and whose outcome isn't written yet.
     pub(crate) unended: Unended,
@@ -117,12 +130,17 @@ pub enum Phase {
 impl Core {
     pub(crate) fn new(parts: Parts) -> Self {
         let session: Arc<str> = parts.session.into();
+        let rates = Arc::new(Rates::new(Arc::clone(&parts.state)));
         let root = parts.workspace.root().to_string_lossy().into_owned();
         Self {
             policy: RwLock::new(InForce::new(parts.policy)),
-            approvals: Approvals::new(&parts.state, &root),
+            tokens: Tokens::new(&parts.state),
+            approvals: Approvals::new(&parts.state, &rates, &root),
+            rates,
+            turns: Turns::default(),
+            returns: Returns::default(),
             budgets: Budgets::new(Arc::clone(&parts.state), &root, &session),
-            operator: Principal::operator(&parts.sponsor, session),
+            operator: Principal::person(&parts.sponsor, PersonRole::Admin, session),
             ledger: parts.ledger,
             executors: parts.executors,
             catalogue: parts.catalogue,
@@ -136,6 +154,7 @@ impl Core {
             pipes: Pipes::default(),
             journal: Journal::default(),
             offers: Offers::default(),
+            tallies: Tallies::default(),
             phase: Mutex::new(Phase::Booting),
             disturbed: AtomicBool::new(true),
             owed: Mutex::default(),
@@ -162,6 +181,7 @@ impl Core {
 
     /// Lets a call in, or says why not.
     pub(crate) async fn admit(&self) -> Result<(), Fault> {
+        self.serve_returns().await;
         if !self.disturbed.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -173,9 +193,9 @@ impl Core {
 
     fn demand_open(&self) -> Result<(), Fault> {
         match self.phase() {
-            Phase::Booting => Err(Fault::NotRunning("it is not up yet".to_owned())),
+            Phase::Booting => Err(Fault::NotRunning("it has not started yet".to_owned())),
             Phase::Sealed(why) => Err(Fault::NotRunning(format!("it is sealed: {why}"))),
-            Phase::Shutdown => Err(Fault::NotRunning("it is going down".to_owned())),
+            Phase::Shutdown => Err(Fault::NotRunning("it is shutting down".to_owned())),
             Phase::Running | Phase::Degraded(_) => Ok(()),
         }
     }
@@ -216,7 +236,7 @@ impl Core {
             }
         } else {
             self.unended.ended(&intent);
-            self.renew_mark();
+            self.renew_mark().await;
         }
         written
     }
@@ -250,7 +270,7 @@ impl Core {
             return false;
         }
         if matches!(&*phase, Phase::Running | Phase::Degraded(_)) {
-            if self.executors.process.is_some() {
+            if self.catalogue.undriven().is_none() {
                 *phase = Phase::Running;
             }
             self.disturbed.store(false, Ordering::Release);

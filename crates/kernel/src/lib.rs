@@ -1,12 +1,14 @@
-//! How does anything happen? One path: facts, verdict, intent, permit, effect, label, outcome. Start at [`syscall`].
+//! The kernel: one call path of facts, verdict, intent, permit, effect, label and outcome. Start at [`syscall`].
 #![forbid(unsafe_code)]
 
 mod agent;
 mod approval;
+mod authenticate;
 mod budget;
 mod call;
 mod cancel;
 mod carried;
+mod catalogue;
 mod charges;
 mod clock;
 mod drivers;
@@ -27,26 +29,33 @@ mod reach;
 mod record;
 pub mod recovery;
 mod request;
+mod role;
 mod rules;
 mod secret;
 mod signal;
 mod stores;
 pub mod syscall;
+mod tally;
 #[cfg(test)]
 mod tests;
+mod token;
+mod turns;
 mod unended;
 mod vfs;
 mod within;
 
-pub(crate) use regent_catalogue as catalogue;
-
-pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec, Token};
+pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec};
 pub use approval::{
     Answer, Answered, Approved, Asked, Attention, BoundFile, LedgerPlace, OpenQuestion, Scope, SkipReason,
     Skipped, Ticket, TicketId, Traced, UNATTENDED, UNIDENTIFIED, Voice,
 };
+pub use authenticate::{AuthError, Authenticator, Credential};
 pub use budget::{Budget, BudgetScope, Each, Spent, Standing};
 pub use call::{Call, CallDigest, HostCall, Memory, Op, Query, Region, ToolCall};
+pub use catalogue::{
+    AdmitError, ArgumentKind, Catalogue, CostClass, Driver, DriverKind, FOR_OPERATOR, FROM_PROGRAM, Origin,
+    QUARANTINE, SideEffect, Tool, ToolSet, ToolSpec,
+};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Failure, Foreseen, RawOutput};
 pub use host::{Host, Records, TaskOwner};
@@ -59,13 +68,10 @@ pub use model::{
 };
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
-pub use regent_catalogue::{
-    AdmitError, ArgumentKind, Catalogue, CostClass, FOR_OPERATOR, FROM_PROGRAM, Origin, QUARANTINE,
-    SideEffect, Tool, ToolSpec,
-};
 pub use regent_ledger::{Digest, Entry, EntryPlace, Kind, Reader};
 pub use regent_policy::{
-    Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier, handles, is_secret_name,
+    Access, Class, Confidentiality, Integrity, Label, Limits, PathPattern, Policy, Reason, Tier, handles,
+    is_secret_name,
 };
 pub use regent_provenance::{
     ALL_FIELDS, Begin, Declared, DerivedFrom, Effect as LabelEffect, FieldLabels, StoredLabel, Taint, Whole,
@@ -76,11 +82,13 @@ pub use regent_workspace::{
     FileKind, Found, Listed, Listing, Overlap, OwnFolders, PathError, Placement, Workspace, Written, shown,
 };
 pub use request::{Aside, RequestSize, Saved};
+pub use role::PersonRole;
 pub use secret::{NoSecrets, SECRET_BYTES_MAX, Scrubbed, Secret, SecretError, Secrets, Usage};
 pub use signal::{Disposition, MaskChange, Signal, SignalError};
 pub use stores::StoreUse;
 pub use syscall::{
-    AskedAhead, Denial, Fault, FileJudge, Kernel, Labelled, Nonce, Outcome, Overflow, Permit, Reply, Status,
-    Stream, Suspension, tier,
+    AskedAhead, Channel, Chunk, Delivery, Denial, Fault, FileJudge, Kernel, Labelled, Nonce, Outcome,
+    Overflow, Permit, Reading, Reply, Status, Stream, Suspension, tier,
 };
+pub use token::{Subject, Token, TokenId, TokenSpec, TokenState, TokenSummary};
 pub use vfs::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError};

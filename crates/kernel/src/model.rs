@@ -50,7 +50,7 @@ pub struct Message {
 pub enum Role {
     /// The rules of the conversation.
     System,
-    /// The person, or whoever stands for one.
+    /// The user, or a program that acts for one.
     User,
     /// The model.
     Assistant,
@@ -76,7 +76,7 @@ const RAW: &str = "_raw";
 const RAW_CHARS_MAX: usize = 4_000;
 
 impl ToolUse {
-    /// Arguments that can't be read, kept as they came so that the model can be told.
+    /// Arguments that can't be parsed, kept as received so that the model can learn of it.
     pub fn raw_args(text: &str) -> Value {
         let kept: String = text.chars().take(RAW_CHARS_MAX).collect();
         serde_json::json!({ RAW: kept })
@@ -101,7 +101,7 @@ pub struct Offer {
     pub input: Value,
 }
 
-/// How an answer is drawn.
+/// Sampling parameters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sampling {
@@ -128,7 +128,7 @@ impl Sampling {
     }
 }
 
-/// What a model answers: the output of a call to one, as JSON.
+/// A model's answer: the output of a model call, as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Completion {
     /// Which model really answered.
@@ -139,7 +139,7 @@ pub struct Completion {
     pub stop: StopReason,
     /// What it used.
     pub usage: Usage,
-    /// What redaction took out of the prompt, by placeholder (`[email:1]`), as far as the answer names it. Whoever makes the calls
+    /// What redaction took out of the prompt, by placeholder (`[email:1]`), as far as the answer names it. Anyone who makes the calls
     /// that the model asks for puts it back where it stays on this machine.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub redacted: BTreeMap<String, String>,
@@ -155,14 +155,14 @@ pub enum StopReason {
     ToolUse,
     /// It ran into `tokens_max`.
     Length,
-    /// The provider would not go on.
+    /// The provider would not continue.
     Refusal,
 }
 
 /// Tokens that a model used, as the provider counts them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Read anew.
+    /// Input tokens that were not cached.
     pub input: u64,
     /// Read from the provider's cache.
     pub cached: u64,
@@ -172,14 +172,14 @@ pub struct Usage {
     pub reasoning: u64,
 }
 
-/// Who performs calls to models, and can tell before what one would mean.
+/// Performs model calls, and plans them beforehand.
 pub trait Models: Executor<tier::Host> {
     /// Which model a request would go to, where that is, and what it would cost at most. `label` is what the conversation carries.
     /// Quick and without effects: it is asked before policy is.
     fn plan(&self, inference: &Inference, label: Label) -> Result<ModelPlan, Reason>;
 }
 
-/// What a call to a model would mean.
+/// The plan of a model call: the model, its endpoint and its maximum cost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelPlan {
     /// Which model it would go to; replaces what was asked for.

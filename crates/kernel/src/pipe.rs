@@ -1,6 +1,6 @@
 //! Typed pipes between agents: bounded, with a schema for what goes through, and labels that go along with it.
 //!
-//! Whoever makes a pipe writes, the `reader` it names reads. When the writer ends, the reader still gets what is in the pipe, and then
+//! The creator of a pipe writes; the `reader` that it names reads. When the writer ends, the reader still gets what is in the pipe, and then
 //! hears that it is closed; when the reader ends, the writer hears it at once. A full pipe takes no more: the writer is told,
 //! nothing is dropped.
 
@@ -44,7 +44,7 @@ impl PipeId {
     }
 }
 
-/// What a pipe is to be.
+/// The specification of a pipe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PipeSpec {
     /// Who may take messages out: an agent, or `operator`.
@@ -66,17 +66,17 @@ pub(crate) enum PipeError {
     TooMany,
     #[error("there is no such pipe")]
     Unknown,
-    #[error("the message is larger than the {0} bytes that the pipe takes")]
+    #[error("the message is larger than the pipe's limit of {0} bytes")]
     TooLarge(u32),
     #[error("the message doesn't fit the pipe's schema: {0}")]
     Mismatch(String),
-    #[error("the pipe is full; try again when its reader has taken something out")]
+    #[error("the pipe is full; try again when its reader has read")]
     Full,
     #[error("the pipe is empty")]
     Empty,
     #[error("the other end of the pipe is gone")]
     Closed,
-    #[error("the machine gives no randomness: {0}")]
+    #[error("the system returned no random numbers: {0}")]
     NoRandomness(getrandom::Error),
 }
 
@@ -193,7 +193,7 @@ impl Pipes {
             return Err(PipeError::Full);
         }
         waiting.bytes += bytes.len();
-        // Whoever reads it hears another agent, whatever that one had heard before.
+        // The reader receives another agent's output, with that agent's taint.
         let from_a_peer = Label { integrity: Integrity::Peer, confidentiality: Confidentiality::Public };
         waiting.messages.push_back(Message { bytes, label: label.join(from_a_peer) });
         let count = waiting.messages.len();
@@ -257,13 +257,13 @@ impl Pipes {
 /// from an agent.
 fn check(spec: &PipeSpec) -> Result<jsonschema::Validator, PipeError> {
     if !(1..=MESSAGES_MAX).contains(&spec.messages_max) {
-        return Err(PipeError::Spec(format!("`messages_max` is 1 to {MESSAGES_MAX}")));
+        return Err(PipeError::Spec(format!("`messages_max` must be 1 to {MESSAGES_MAX}")));
     }
     if !(1..=MESSAGE_BYTES_MAX).contains(&spec.message_bytes_max) {
-        return Err(PipeError::Spec(format!("`message_bytes_max` is 1 to {MESSAGE_BYTES_MAX}")));
+        return Err(PipeError::Spec(format!("`message_bytes_max` must be 1 to {MESSAGE_BYTES_MAX}")));
     }
     if spec.schema.to_string().len() > SCHEMA_BYTES_MAX {
-        return Err(PipeError::Spec(format!("a schema has {SCHEMA_BYTES_MAX} bytes at most")));
+        return Err(PipeError::Spec(format!("a schema has at most {SCHEMA_BYTES_MAX} bytes")));
     }
     let patterns = PatternOptions::regex().size_limit(PATTERN_BYTES_MAX);
     let options = jsonschema::options().with_pattern_options(patterns);

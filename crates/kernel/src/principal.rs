@@ -2,22 +2,33 @@
 
 use std::sync::Arc;
 
-use regent_policy::{Caller, Class};
+use regent_policy::{Caller, Class, Confidentiality, Integrity, Label};
 
-use crate::agent::{AgentId, Life};
+use crate::agent::{AgentId, Life, OPERATOR, TRUST_DEFAULT, TRUST_MAX};
 use crate::identity::Did;
 use crate::journal::Step;
+use crate::role::PersonRole;
+use crate::token::Presented;
 
-/// Someone the kernel has authenticated: a person at a terminal, or an agent that the kernel started.
+/// Someone the kernel has authenticated: a person, an agent that the kernel started, or a program that showed a token.
 #[derive(Debug, Clone)]
-pub struct Principal(Arc<Fields>, Option<Arc<Step>>, /* unattended: nobody can be asked */ bool);
+pub struct Principal {
+    fields: Arc<Fields>,
+    step: Option<Arc<Step>>,
+    /// Nobody can be asked.
+    unattended: bool,
+    /// The token that it came with.
+    presented: Option<Arc<Presented>>,
+}
 
 #[derive(Debug)]
 struct Fields {
     class: Class,
-    /// The agent's id, or `operator` for a person; what policy's agent globs match.
+    /// What policy's agent globs match: an agent's name, `operator` for a person, `service:NAME` or `peer:NAME` for a program.
     name: String,
     agent: Option<AgentId>,
+    /// A person's.
+    role: Option<PersonRole>,
     roles: Vec<String>,
     /// Who vouches, from the person down to the caller: the person's name, then each agent's DID.
     chain: Vec<String>,
@@ -42,123 +53,195 @@ pub(crate) struct Newborn {
 }
 
 impl Principal {
-    /// The person that this kernel process runs for.
-    pub(crate) fn operator(user: &str, session: Arc<str>) -> Self {
-        Self(
-            Arc::new(Fields {
-                class: Class::Operator,
-                name: "operator".to_owned(),
-                agent: None,
-                roles: vec!["operator".to_owned()],
-                chain: vec![user.to_owned()],
-                did: None,
-                lineage: Vec::new(),
-                session,
-                parent: None,
-                life: None,
-            }),
-            None,
-            false,
-        )
+    fn new(fields: Fields) -> Self {
+        Self { fields: Arc::new(fields), step: None, unattended: false, presented: None }
     }
 
-    /// An agent, vouched for by whoever started it.
+    /// A person with a role.
+    pub(crate) fn person(name: &str, role: PersonRole, session: Arc<str>) -> Self {
+        Self::new(Fields {
+            class: Class::Operator,
+            name: OPERATOR.to_owned(),
+            agent: None,
+            role: Some(role),
+            roles: role.words(),
+            chain: vec![name.to_owned()],
+            did: None,
+            lineage: Vec::new(),
+            session,
+            parent: None,
+            life: None,
+        })
+    }
+
+    /// A program that answers for itself: a service of ours, or a peer.
+    pub(crate) fn program(class: Class, name: &str, session: Arc<str>) -> Self {
+        // An agent's name has no colon, so that no agent can be called so.
+        let name = format!("{class}:{name}");
+        Self::new(Fields {
+            class,
+            chain: vec![name.clone()],
+            name,
+            agent: None,
+            role: None,
+            roles: Vec::new(),
+            did: None,
+            lineage: Vec::new(),
+            session,
+            parent: None,
+            life: None,
+        })
+    }
+
+    /// An agent; its parent vouches for it.
     pub(crate) fn agent(new: Newborn, parent: &Principal) -> Self {
-        let mut chain = parent.0.chain.clone();
+        let mut chain = parent.fields.chain.clone();
         chain.push(new.did.to_string());
-        let mut lineage = parent.0.lineage.clone();
+        let mut lineage = parent.fields.lineage.clone();
         lineage.push(new.id.clone());
-        Self(
-            Arc::new(Fields {
-                class: Class::Agent,
-                name: new.name,
-                agent: Some(new.id),
-                roles: new.roles,
-                chain,
-                did: Some(new.did),
-                lineage,
-                session: parent.0.session.clone(),
-                parent: Some(parent.clone()),
-                life: Some(new.life),
-            }),
-            None,
-            parent.2,
-        )
+        let fields = Fields {
+            class: Class::Agent,
+            name: new.name,
+            agent: Some(new.id),
+            role: None,
+            roles: new.roles,
+            chain,
+            did: Some(new.did),
+            lineage,
+            session: parent.fields.session.clone(),
+            parent: Some(parent.clone()),
+            life: Some(new.life),
+        };
+        Self { unattended: parent.unattended, ..Self::new(fields) }
+    }
+
+    /// The same caller, who has come with a token.
+    pub(crate) fn presenting(self, presented: Presented) -> Self {
+        Self { presented: Some(Arc::new(presented)), ..self }
+    }
+
+    /// The token that it came with.
+    pub(crate) fn presented(&self) -> Option<&Presented> {
+        self.presented.as_deref()
+    }
+
+    /// How it was authenticated, for the ledger.
+    pub(crate) fn authenticated_by(&self) -> Option<String> {
+        match (&self.presented, self.fields.class) {
+            (Some(presented), _) => Some(format!("token {}", presented.id)),
+            (None, Class::Operator) => Some(format!("uid {}", rustix::process::geteuid().as_raw())),
+            (None, Class::Agent | Class::Kernel | Class::Peer | Class::Service) => None,
+        }
     }
 
     /// The step of a task that it calls at.
     pub(crate) fn step(&self) -> Option<&Step> {
-        self.1.as_deref()
+        self.step.as_deref()
     }
 
     pub(crate) fn with_step(&self, step: Option<Arc<Step>>) -> Self {
-        Self(Arc::clone(&self.0), step, self.2)
+        Self { step, ..self.clone() }
     }
 
     /// The same caller while nobody can be asked: calls that would wait for a person are denied with
     /// [`UNATTENDED`](crate::UNATTENDED). Approvals that were given count.
     pub fn unattended(&self) -> Self {
-        Self(Arc::clone(&self.0), self.1.clone(), true)
+        Self { unattended: true, ..self.clone() }
     }
 
     /// Whether nobody can be asked.
     pub(crate) fn is_unattended(&self) -> bool {
-        self.2
+        self.unattended
     }
 
     /// What kind of caller this is.
     pub fn class(&self) -> Class {
-        self.0.class
+        self.fields.class
     }
 
     /// The name that policy matches.
     pub fn name(&self) -> &str {
-        &self.0.name
+        &self.fields.name
     }
 
     /// The agent's id, if it is one.
     pub fn agent_id(&self) -> Option<&AgentId> {
-        self.0.agent.as_ref()
+        self.fields.agent.as_ref()
+    }
+
+    /// A person's role.
+    pub fn role(&self) -> Option<PersonRole> {
+        self.fields.role
+    }
+
+    /// The name for people to read: a person's own, not the word that policy has for all of them.
+    pub fn display_name(&self) -> &str {
+        if self.class() == Class::Operator { self.sponsor() } else { self.name() }
     }
 
     /// The roles that policy matches.
     pub fn roles(&self) -> &[String] {
-        &self.0.roles
+        &self.fields.roles
     }
 
-    /// Who vouches, from the human sponsor down to the caller itself.
+    /// The chain of responsibility, from the human sponsor down to the caller.
     pub fn chain(&self) -> &[String] {
-        &self.0.chain
+        &self.fields.chain
     }
 
     /// The agent's decentralised identifier, if it is one.
     pub fn did(&self) -> Option<&Did> {
-        self.0.did.as_ref()
+        self.fields.did.as_ref()
     }
 
     /// The agents it descends from, oldest first, and itself if it is one.
     pub fn lineage(&self) -> &[AgentId] {
-        &self.0.lineage
+        &self.fields.lineage
     }
 
     /// The session that its calls are recorded under.
     pub fn session(&self) -> &str {
-        &self.0.session
+        &self.fields.session
     }
 
-    /// The person answerable for it all.
+    pub(crate) fn session_shared(&self) -> Arc<str> {
+        Arc::clone(&self.fields.session)
+    }
+
+    /// Whoever is answerable for it all: a person, or a program that came by itself.
     pub fn sponsor(&self) -> &str {
-        self.0.chain.first().map_or("", String::as_str)
+        self.fields.chain.first().map_or("", String::as_str)
     }
 
-    /// Itself, whoever started it, and so on up to the person.
+    /// Itself, its parent, and so on up to the person.
     pub(crate) fn line(&self) -> impl Iterator<Item = &Principal> {
-        std::iter::successors(Some(self), |one| one.0.parent.as_ref())
+        std::iter::successors(Some(self), |one| one.fields.parent.as_ref())
+    }
+
+    /// Where its words come from, before it has seen anything here.
+    pub(crate) fn own_label(&self) -> Label {
+        let integrity = match self.class() {
+            Class::Operator => Integrity::Operator,
+            Class::Kernel => Integrity::System,
+            Class::Agent => Integrity::OwnModel,
+            // A program's input is whatever it was made of; somebody else's agent can have read anything.
+            Class::Service => Integrity::Tool,
+            Class::Peer => Integrity::Peer,
+        };
+        Label { integrity, confidentiality: Confidentiality::Internal }
+    }
+
+    /// How far it is trusted before anything is known of it.
+    pub(crate) fn own_trust(&self) -> u16 {
+        match self.class() {
+            Class::Operator | Class::Kernel => TRUST_MAX,
+            Class::Agent | Class::Service | Class::Peer => TRUST_DEFAULT,
+        }
     }
 
     /// As policy sees it.
     pub(crate) fn as_caller(&self, trust: u16) -> Caller<'_> {
-        Caller { class: self.0.class, agent: &self.0.name, roles: &self.0.roles, trust }
+        Caller { class: self.fields.class, agent: &self.fields.name, roles: &self.fields.roles, trust }
     }
 
     /// The agents above it: its parent, and so on up to the one that a person started.
@@ -173,15 +256,25 @@ impl Principal {
 
     /// What changes about an agent while it lives; a person has none.
     pub(crate) fn life(&self) -> Option<&Life> {
-        self.0.life.as_deref()
+        self.fields.life.as_deref()
     }
 
     pub(crate) fn life_shared(&self) -> Option<&Arc<Life>> {
-        self.0.life.as_ref()
+        self.fields.life.as_ref()
     }
 
-    /// Whose tree of the virtual file system is its own.
+    /// Who started it.
+    pub(crate) fn parent(&self) -> Option<&Principal> {
+        self.fields.parent.as_ref()
+    }
+
+    /// Whether both are one program, or any two people.
+    pub(crate) fn is_caller(&self, other: &Principal) -> bool {
+        (self.class(), self.agent_id(), self.name()) == (other.class(), other.agent_id(), other.name())
+    }
+
+    /// Whose tree of the virtual file system is its own. People share one; a program's has its name.
     pub(crate) fn home(&self) -> AgentId {
-        self.0.agent.clone().unwrap_or_else(|| AgentId::from(crate::agent::OPERATOR))
+        self.fields.agent.clone().unwrap_or_else(|| AgentId::from(self.name()))
     }
 }

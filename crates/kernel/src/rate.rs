@@ -1,58 +1,187 @@
 //! Rates: how often a principal has used a rule within the window that slides behind the present.
 //!
-//! Counting and checking are one step in the shared state; how calls are counted is [`Window`]'s.
+//! Counting and checking are one step in the shared state; how calls are counted is [`Window`]'s. Callers of one rate would conflict with
+//! each other, one commit each. So they queue: while one commit is under way the others wait, and the next commit takes for all of them. The
+//! limit stays exact, whatever the backend.
 
 #[cfg(test)]
 mod tests;
 
-use regent_policy::{Charge, Rates, RuleId, Window};
-use regent_store::{self as store, State, StateError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Counts one call against a rate, unless that would exceed it.
-pub(crate) fn take(state: &dyn State, charge: &Charge, who: &str, now_ms: i64) -> Result<bool, StateError> {
-    let key = key_of(charge.rule, who);
-    store::change(state, |records| {
-        let mut window: Window = store::load(records, &key)?.unwrap_or_default();
-        let set_back = window.bring_back(now_ms);
-        let taken = window.take(charge, now_ms);
-        if taken || set_back {
-            store::save(records, &key, &window, now_ms.saturating_add_unsigned(charge.window_ms))?;
-        }
-        Ok(taken)
-    })
-}
+use regent_policy::{Charge, RuleId, Window};
+use regent_store::{self as store, Partition, State, StateError, key_part};
+use tokio::sync::oneshot;
 
-/// Takes back a call that was counted at `at_ms` and never ran.
-pub(crate) fn give_back(state: &dyn State, charge: &Charge, who: &str, at_ms: i64) -> Result<(), StateError> {
-    let key = key_of(charge.rule, who);
-    store::change(state, |records| {
-        let Some(mut window): Option<Window> = store::load(records, &key)? else { return Ok(()) };
-        window.give_back(at_ms);
-        store::save(records, &key, &window, at_ms.saturating_add_unsigned(charge.window_ms))
-    })
-}
+/// Rates that are remembered for the next caller. Beyond this, those that nobody uses now are forgotten.
+const KNOWN_MAX: usize = 4_096;
+/// Callers that one commit takes for.
+const BATCH_MAX: usize = 1_024;
 
-/// What policy sees of the rates: those of one principal, now.
+/// The rates of one kernel, in the state that processes share.
 #[derive(Debug)]
-pub(crate) struct Used<'a> {
-    pub(crate) state: &'a dyn State,
-    pub(crate) who: &'a str,
-    pub(crate) now_ms: i64,
+pub(crate) struct Rates {
+    state: Arc<dyn State>,
+    known: Mutex<HashMap<String, Arc<Counter>>>,
 }
 
-impl Rates for Used<'_> {
-    fn used(&self, rule: RuleId, window_ms: u64) -> u32 {
-        let key = key_of(rule, self.who);
-        let window: Result<Option<Window>, StateError> =
-            self.state.get(&key).and_then(|bytes| bytes.map(|bytes| store::parse(&key, &bytes)).transpose());
-        match window {
-            Ok(window) => window.map_or(0, |window| window.used(window_ms, self.now_ms)),
-            // What can't be read counts as used up.
-            Err(_) => u32::MAX,
+/// One rate of one principal.
+#[derive(Debug)]
+struct Counter {
+    key: String,
+    waiting: Mutex<Vec<Waiter>>,
+    /// Held by whoever commits for those that wait.
+    turn: tokio::sync::Mutex<()>,
+    /// As this process last committed it. Others may have used more since.
+    seen: Mutex<Option<Window>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    step: Step,
+    reply: oneshot::Sender<Result<bool, StateError>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// Counts one call, unless that would exceed the rate.
+    Take(Charge, i64),
+    /// Takes back a call that was counted at this time and never ran.
+    GiveBack(Charge, i64),
+}
+
+impl Rates {
+    pub(crate) fn new(state: Arc<dyn State>) -> Self {
+        Self { state, known: Mutex::default() }
+    }
+
+    /// Counts one call against a rate, unless that would exceed it.
+    pub(crate) async fn take(&self, charge: &Charge, who: &str, now_ms: i64) -> Result<bool, StateError> {
+        self.counter(charge.rule, who).step(&*self.state, Step::Take(*charge, now_ms)).await
+    }
+
+    /// Takes back a call that was counted at `at_ms` and never ran.
+    pub(crate) async fn give_back(&self, charge: &Charge, who: &str, at_ms: i64) -> Result<(), StateError> {
+        self.counter(charge.rule, who).step(&*self.state, Step::GiveBack(*charge, at_ms)).await.map(drop)
+    }
+
+    /// How often a principal has used a rate. What can't be read counts as used up. What this process knows is enough where it leaves
+    /// room: taking is exact. Where it leaves none, others may have given back.
+    pub(crate) async fn used(&self, charge: &Charge, who: &str, now_ms: i64) -> u32 {
+        let counter = self.counter(charge.rule, who);
+        let seen = lock(&counter.seen).as_ref().map(|window| window.used(charge.window_ms, now_ms));
+        match seen.filter(|used| *used < charge.limit) {
+            Some(used) => used,
+            None => counter
+                .read(&*self.state)
+                .await
+                .map_or(u32::MAX, |window| window.used(charge.window_ms, now_ms)),
         }
+    }
+
+    fn counter(&self, rule: RuleId, who: &str) -> Arc<Counter> {
+        let key = format!("rate/{:016x}/{}", rule.0, key_part(who));
+        let mut known = lock(&self.known);
+        if let Some(counter) = known.get(&key) {
+            return Arc::clone(counter);
+        }
+        if known.len() >= KNOWN_MAX {
+            known.retain(|_, counter| Arc::strong_count(counter) > 1);
+        }
+        let counter = Arc::new(Counter {
+            key: key.clone(),
+            waiting: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            seen: Mutex::default(),
+        });
+        known.insert(key, Arc::clone(&counter));
+        counter
     }
 }
 
-fn key_of(rule: RuleId, who: &str) -> String {
-    format!("rate/{:016x}/{}", rule.0, store::key_part(who))
+impl Counter {
+    /// Queues a step, and waits until somebody has committed it: another caller, or this one when it gets its turn.
+    async fn step(&self, state: &dyn State, step: Step) -> Result<bool, StateError> {
+        let (reply, mut answer) = oneshot::channel();
+        lock(&self.waiting).push(Waiter { step, reply });
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut answer => {
+                    // Whoever committed for this caller was torn down meanwhile. Nobody knows whether it was counted, so it doesn't run.
+                    return answer.unwrap_or_else(|_| Err(StateError::Unusable("a step was cut off".to_owned())));
+                }
+                _turn = self.turn.lock() => self.commit(state).await,
+            }
+        }
+    }
+
+    /// Commits for those that wait now.
+    async fn commit(&self, state: &dyn State) {
+        let batch: Vec<Waiter> = {
+            let mut waiting = lock(&self.waiting);
+            let count = waiting.len().min(BATCH_MAX);
+            waiting.drain(..count).collect()
+        };
+        if batch.is_empty() {
+            return;
+        }
+        let steps: Vec<Step> = batch.iter().map(|waiter| waiter.step).collect();
+        let (key, partition) = (&self.key, Partition::containing(&self.key));
+        let done = store::change(state, &partition, std::slice::from_ref(key), |records| {
+            let mut window: Window = records.load(key)?.unwrap_or_default();
+            let before = window.clone();
+            let (taken, keep_until_ms) = window_after(&mut window, &steps);
+            if window != before {
+                records.save(key, &window, keep_until_ms)?;
+            }
+            Ok((taken, window))
+        })
+        .await;
+        match done {
+            Ok((taken, window)) => {
+                *lock(&self.seen) = Some(window);
+                for (waiter, taken) in batch.into_iter().zip(taken) {
+                    // One that is gone by now was torn down with its call.
+                    drop(waiter.reply.send(Ok(taken)));
+                }
+            }
+            Err(error) => {
+                *lock(&self.seen) = None;
+                batch.into_iter().for_each(|waiter| drop(waiter.reply.send(Err(error.clone()))));
+            }
+        }
+    }
+
+    async fn read(&self, state: &dyn State) -> Result<Window, StateError> {
+        let window = store::load(state, &self.key, &Partition::containing(&self.key)).await?;
+        Ok(window.unwrap_or_default())
+    }
+}
+
+/// Runs steps one after the other: whether each was taken, and for how long the window matters.
+fn window_after(window: &mut Window, steps: &[Step]) -> (Vec<bool>, i64) {
+    let mut keep_until_ms = i64::MIN;
+    let taken = steps.iter().map(|step| {
+        let (charge, at_ms) = match step {
+            Step::Take(charge, at_ms) | Step::GiveBack(charge, at_ms) => (charge, *at_ms),
+        };
+        keep_until_ms = keep_until_ms.max(at_ms.saturating_add_unsigned(charge.window_ms));
+        match step {
+            Step::Take(..) => {
+                window.bring_back(at_ms);
+                window.take(charge, at_ms)
+            }
+            Step::GiveBack(..) => {
+                window.give_back(at_ms);
+                true
+            }
+        }
+    });
+    (taken.collect(), keep_until_ms)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,7 +8,7 @@ use regent_policy::Access;
 use serde_json::Value;
 
 use crate::catalogue::{ArgumentKind, Tool};
-use crate::facts::{Sheet, Target};
+use crate::facts::{Sheet, Target, program_target};
 
 /// The names of the arguments that reach no further than the content of the workspace, or name a command of ordinary work.
 pub(crate) fn kept_inside<'t>(sheet: &Sheet, tool: &'t Tool) -> Vec<&'t str> {
@@ -37,7 +37,7 @@ fn is_inside(sheet: &Sheet, pointer: &str, kind: ArgumentKind) -> bool {
             // A variable can make a program do anything.
             let has_env = sheet.args.get("env").and_then(Value::as_object).is_some_and(|env| !env.is_empty());
             let wants_network = sheet.args.get("network").is_some_and(|wants| *wants != Value::Bool(false));
-            let Some(Target::Argv(argv)) = Target::program(kind, program) else { return false };
+            let Some(Target::Argv(argv)) = program_target(kind, program) else { return false };
             !wants_network && !has_env && is_ordinary(&argv)
         }
         (ArgumentKind::Path(_) | ArgumentKind::Url, _) => false,
@@ -70,9 +70,9 @@ pub(crate) fn why(sheet: &Sheet, heard: &str) -> String {
     let what = if sheet.resources.iter().chain(&sheet.mentioned).any(is_later) {
         "this file runs later"
     } else if sheet.resources.iter().any(|target| matches!(target, Target::Argv(_))) {
-        "this command does more than look, build, test or format"
+        "this command does more than inspect, build, test or format"
     } else {
         "this reaches beyond the workspace"
     };
-    format!("{what}, the request doesn't name it, and the agent has read what others can write: {heard}")
+    format!("{what}, the request doesn't name it, and the agent has read untrusted text: {heard}")
 }

@@ -1,13 +1,18 @@
-//! What the ledger is told. Fields are declared in the order that canonical JSON has them in.
+//! What the ledger is told, written through the types of `regent_wire::body`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use regent_guard::{GuardKind, Kinds};
-use regent_ledger::{CanonicalJson, Digest, Draft, Kind, LaneId, Payload, PayloadRef};
-use regent_policy::{Access, Class, Declassified, Label, Tier, Verdict};
+use regent_guard::Kinds;
+use regent_ledger::{CanonicalJson, Digest, Draft, Kind, Payload};
+use regent_policy::{Access, Class, Declassified, Verdict};
 use regent_provenance::Ruling;
+use regent_wire::Version;
+use regent_wire::body::{
+    ApprovedBody, CallerBody, Charged, Decision, IntentBody, OutcomeBody, QuestionRef, StepBody, ToolBody,
+    VerdictBody,
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -15,11 +20,10 @@ use crate::approval::{Approved, Asked};
 use crate::budget::Settled;
 use crate::call::{Call, HostCall, Op};
 use crate::executor::Failure;
-use crate::facts::{Sheet, Target};
-use crate::journal::TaskId;
+use crate::facts::{Sheet, Target, reworded, sealed, text_bytes};
 use crate::kernel::{Canonical, InForce};
 use crate::secret::Secrets;
-use crate::syscall::{Frame, Labelled, Status};
+use crate::syscall::{Delivery, Frame, Labelled, Status};
 
 /// What an entry says about targets before it cuts them.
 const TARGETS_BYTES_MAX: usize = 64 << 10;
@@ -27,101 +31,6 @@ const TARGETS_BYTES_MAX: usize = 64 << 10;
 const TARGETS_MAX: usize = 64;
 /// And how much of a word.
 const WORD_CHARS_MAX: usize = 256;
-
-#[derive(Serialize)]
-struct IntentBody<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    approved: Option<&'a Approved>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    args: Option<PayloadRef>,
-    caller: CallerBody<'a>,
-    depth: u8,
-    /// What the host says that the call was computed from.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    derived_from: Option<PayloadRef>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    evidence: Option<PayloadRef>,
-    idempotent: bool,
-    op: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    parent: Option<u64>,
-    policy: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    provenance: Option<BTreeMap<&'a str, &'static str>>,
-    /// The host keeps the result from its agent.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    quarantined: bool,
-    session: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    step: Option<StepBody<'a>>,
-    targets: Cow<'a, [Target]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ticket: Option<&'a Asked>,
-    tier: Tier,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool: Option<ToolBody<'a>>,
-    verdict: VerdictBody<'a>,
-}
-
-#[derive(Serialize)]
-struct CallerBody<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    agent: Option<&'a str>,
-    chain: &'a [String],
-    class: regent_policy::Class,
-    name: &'a str,
-}
-
-/// The step of a task, and the digest of the call as it was asked for.
-#[derive(Serialize)]
-struct StepBody<'a> {
-    call: Digest,
-    name: &'a str,
-    task: &'a TaskId,
-}
-
-#[derive(Serialize)]
-struct ToolBody<'a> {
-    digest: &'a str,
-    name: &'a str,
-}
-
-#[derive(Serialize)]
-struct VerdictBody<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<&'a str>,
-    effect: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    help: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rule: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct OutcomeBody<'a> {
-    /// Labels that rules have lowered: which rule, which fields.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    declassified: &'a [Declassified],
-    intent: u64,
-    label: Label,
-    /// The lane of the intent: after a full disk the outcome can be in another one.
-    lane: LaneId,
-    /// What an agent has written that runs later: names of `regent_guard::GuardKind`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    marks: Vec<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    obtained: &'a Option<Value>,
-    op: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output: Option<PayloadRef>,
-    session: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    spent: Option<&'a Settled>,
-    status: Cow<'a, Status>,
-    truncated: bool,
-}
 
 /// When something is written down, and which policy was in force then.
 #[derive(Debug)]
@@ -144,15 +53,15 @@ pub(crate) fn intent(
 ) -> Canonical<Draft> {
     let args = &sheet.recorded;
     let (effect, rule, reason, tier) = match verdict {
-        Verdict::Allow(grant) => ("allow", grant.rule.as_ref(), None, grant.tier),
-        Verdict::Ask(question) => ("ask", Some(&question.rule), None, question.grant.tier),
-        Verdict::Deny(reason) => ("deny", reason.rule.as_ref(), Some(reason), sheet.tier),
+        Verdict::Allow(grant) => (Decision::Allow, grant.rule.as_ref(), None, grant.tier),
+        Verdict::Ask(question) => (Decision::Ask, Some(&question.rule), None, question.grant.tier),
+        Verdict::Deny(reason) => (Decision::Deny, reason.rule.as_ref(), Some(reason), sheet.tier),
     };
     let step = match call.principal.step() {
         Some(step) => Some(StepBody {
-            call: Digest::of(CanonicalJson::of(&call.op)?.as_str().as_bytes()),
-            name: &step.name,
-            task: &step.task,
+            call: Some(Digest::of(CanonicalJson::of(&call.op)?.as_str().as_bytes())),
+            name: Cow::Borrowed(&step.name),
+            task: step.task.clone(),
         }),
         None => None,
     };
@@ -162,35 +71,41 @@ pub(crate) fn intent(
         None
     };
     let body = IntentBody {
-        approved: sheet.approved.as_ref(),
+        approved: sheet.approved.as_ref().map(approved),
         args: args.as_ref().map(Payload::reference),
         caller: CallerBody {
-            agent: call.principal.agent_id().map(crate::agent::AgentId::as_str),
-            chain: call.principal.chain(),
-            class: call.principal.class(),
-            name: call.principal.name(),
+            agent: call.principal.agent_id().cloned(),
+            authenticated: call.principal.authenticated_by().map(Cow::Owned),
+            chain: call.principal.chain().into(),
+            class: Some(call.principal.class()),
+            name: call.principal.name().into(),
+            role: call.principal.role().map(|role| role.as_str().into()),
         },
         depth: call.depth,
         derived_from: report.as_ref().map(Payload::reference),
         evidence: sheet.evidence.as_ref().map(Payload::reference),
         idempotent: sheet.is_idempotent(&call.op),
-        op: call.op.name(),
+        op: call.op.name().into(),
         parent: call.parent,
-        policy: &stamp.policy.digest,
-        provenance: sheet.ruling.as_ref().map(Ruling::words),
+        policy: Cow::Borrowed(&stamp.policy.digest),
+        provenance: sheet.ruling.as_ref().map(origins),
         quarantined: matches!(&call.op, Op::Elsewhere(host) if host.quarantined),
-        session: call.principal.session(),
+        session: call.principal.session().into(),
         step,
         targets: shown(stamp, &sheet.resources),
-        ticket,
-        tier,
-        tool: sheet.tool.as_ref().map(|tool| ToolBody { digest: tool.digest_hex(), name: &tool.spec().name }),
+        ticket: ticket.map(|asked| QuestionRef { id: asked.id.clone(), with: asked.with.clone() }),
+        tier: Some(tier),
+        tool: sheet.tool.as_ref().map(|tool| ToolBody {
+            digest: tool.digest_hex().into(),
+            name: Cow::Borrowed(&tool.spec().name),
+        }),
+        v: Version::CURRENT,
         verdict: VerdictBody {
-            code: reason.map(|reason| &*reason.code),
+            code: reason.map(|reason| Cow::Borrowed(&*reason.code)),
             effect,
-            help: reason.and_then(|reason| reason.help.as_deref()),
+            help: reason.and_then(|reason| reason.help.as_deref().map(Cow::Borrowed)),
             reason: reason.map(|reason| stamp.secrets.redact(&reason.message)),
-            rule: rule.map(|rule| &*rule.id),
+            rule: rule.map(|rule| Cow::Borrowed(&*rule.id)),
         },
     };
     Ok(Draft {
@@ -201,22 +116,24 @@ pub(crate) fn intent(
     })
 }
 
-/// What came of it.
+/// The result.
 pub(crate) fn outcome(stamp: &Stamp, frame: &Frame, ended: &Ending<'_>) -> Canonical<Draft> {
     let output = (!ended.output.bytes().is_empty()).then(|| Payload::shared(ended.output.shared()));
     let body = OutcomeBody {
-        declassified: ended.declassified,
+        declassified: ended.declassified.into(),
+        delivered: ended.delivered.into(),
         intent: frame.intent.seq,
-        label: ended.output.label(),
-        lane: frame.intent.lane,
+        label: Some(ended.output.label()),
+        lane: Some(frame.intent.lane),
         marks: marks(frame),
-        obtained: ended.obtained,
-        op: frame.call.op.name(),
+        obtained: ended.obtained.as_ref().map(Cow::Borrowed),
+        op: frame.call.op.name().into(),
         output: output.as_ref().map(Payload::reference),
-        session: frame.call.principal.session(),
-        spent: ended.spent.as_ref(),
+        session: frame.call.principal.session().into(),
+        spent: ended.spent.as_ref().map(charged),
         status: redacted(&*stamp.secrets, ended.status),
         truncated: ended.truncated,
+        v: Version::CURRENT,
     };
     Ok(Draft {
         kind: Kind::Outcome,
@@ -226,8 +143,34 @@ pub(crate) fn outcome(stamp: &Stamp, frame: &Frame, ended: &Ending<'_>) -> Canon
     })
 }
 
+fn approved(found: &Approved) -> ApprovedBody {
+    ApprovedBody {
+        asked_at_ms: found.asked_at_ms,
+        attention_percent: found.attention_percent,
+        by: found.by.clone(),
+        decided_at_ms: found.decided_at_ms,
+        scope: found.scope,
+        ticket: found.ticket.clone(),
+        voice: found.voice,
+    }
+}
+
+fn origins(ruling: &Ruling) -> BTreeMap<Cow<'_, str>, Cow<'_, str>> {
+    ruling.words().into_iter().map(|(argument, origin)| (argument.into(), origin.into())).collect()
+}
+
+fn charged(settled: &Settled) -> Charged<'static> {
+    Charged {
+        bytes_out: settled.bytes_out,
+        money_microusd: settled.money_microusd,
+        over: settled.over.iter().copied().map(Cow::Borrowed).collect(),
+        tokens: settled.tokens,
+        wall_ms: settled.wall_ms,
+    }
+}
+
 /// Marks what an agent has written that runs later, so that a reviewer finds it.
-fn marks(frame: &Frame) -> Vec<&'static str> {
+fn marks(frame: &Frame) -> Vec<Cow<'static, str>> {
     if frame.call.principal.class() != Class::Agent {
         return Vec::new();
     }
@@ -237,7 +180,7 @@ fn marks(frame: &Frame) -> Vec<&'static str> {
     });
     let written: Vec<Kinds> = written.collect();
     let runs = Kinds::RUN_LATER.iter().filter(|kind| written.iter().any(|kinds| kinds.contains(*kind)));
-    runs.map(GuardKind::name).collect()
+    runs.map(|kind| Cow::Borrowed(kind.name())).collect()
 }
 
 /// A tool's and an executor's own words may quote anything.
@@ -261,6 +204,8 @@ pub(crate) struct Ending<'a> {
     pub(crate) status: &'a Status,
     pub(crate) output: &'a Labelled,
     pub(crate) obtained: &'a Option<Value>,
+    /// What a reader was given while the call ran.
+    pub(crate) delivered: &'a [Delivery],
     pub(crate) spent: Option<Settled>,
     pub(crate) declassified: &'a [Declassified],
     /// More came than the grant allowed, and was cut.
@@ -278,7 +223,7 @@ pub(crate) fn note(kind: Kind, at_ms: i64, body: &impl Serialize) -> Canonical<D
 fn shown<'a>(stamp: &Stamp, targets: &'a [Target]) -> Cow<'a, [Target]> {
     let secrets = &*stamp.secrets;
     let is_free = |target: &Target| matches!(target, Target::Argv(_) | Target::Endpoint { .. });
-    let is_much = targets.iter().map(Target::bytes).sum::<usize>() > TARGETS_BYTES_MAX;
+    let is_much = targets.iter().map(text_bytes).sum::<usize>() > TARGETS_BYTES_MAX;
     if !is_much && !targets.iter().any(is_free) {
         return Cow::Borrowed(targets);
     }
@@ -290,6 +235,6 @@ fn shown<'a>(stamp: &Stamp, targets: &'a [Target]) -> Cow<'a, [Target]> {
             None => word.into_owned(),
         }
     };
-    let reworded = targets.iter().take(most).map(|target| target.reworded(most, &word));
-    Cow::Owned(if stamp.sealed { reworded.map(Target::sealed).collect() } else { reworded.collect() })
+    let spelt = targets.iter().take(most).map(|target| reworded(target, most, &word));
+    Cow::Owned(if stamp.sealed { spelt.map(sealed).collect() } else { spelt.collect() })
 }

@@ -3,7 +3,7 @@
 //! An intent that was allowed and recorded, without an outcome, of a process that is gone, is *in doubt*: the effect may have
 //! happened or not. The kernel never performs it again by itself. At boot it notes each one in the ledger, once, with what may be
 //! done about it. Where the intent has evidence, the note says whether the call took effect, and nobody is asked. A
-//! call that is the same twice as once may be retried; about any other a person is asked. Whoever runs tasks reads the list and acts on it.
+//! call that is the same twice as once may be retried; about any other a person is asked. The runtime reads the list and acts on it.
 //!
 //! An intent is recorded without a signature of its own, so one that no checkpoint covers may have been acknowledged: it is in doubt
 //! like any other, unless its writer reported it as not recorded. An outcome that no checkpoint covers is no proof, so its call stays
@@ -16,6 +16,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -23,9 +24,12 @@ use std::time::Duration;
 
 use regent_ledger::storage::{Files, Lock, Storage};
 use regent_ledger::{Digest, Entry, Kind, LaneId, ReadError, Reader};
-use regent_store::{self as store, FOR_GOOD, StateError};
+use regent_store::{self as store, FOR_GOOD, Partition, StateError, key_part};
+use regent_wire::Version;
+use regent_wire::body::{
+    Decision, DoubtEffect, DoubtMark, DoubtNext, EntryBody, InDoubtBody, KernelBody, KernelState,
+};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use crate::approval::TicketId;
 use crate::evidence::{Effect, EvidenceRef};
@@ -38,7 +42,7 @@ const CLAIM_PAUSE_MS: u64 = 10;
 /// What an examination looks at.
 const EXAMINED: &[Kind] = &[Kind::Intent, Kind::Outcome, Kind::Kernel];
 
-/// A call that may have happened or not.
+/// A call that may or may not have happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct InDoubt {
     /// The lane of its intent.
@@ -68,12 +72,12 @@ pub struct InDoubt {
 }
 
 /// The calls in doubt in the ledger of a folder, read from disk. Those of processes that are alive are not among them.
-pub fn in_doubt(root: &Path) -> Result<Vec<InDoubt>, ReadError> {
+pub fn in_doubt(root: &Path) -> Result<Vec<InDoubt>, Fault> {
     let storage: Arc<dyn Storage> = Arc::new(Files::new(root));
     let reader = Reader::on(Arc::clone(&storage));
     let mut found = Found::default();
     for lane in reader.lanes()? {
-        let live = storage.is_locked(&lock_of(lane))?;
+        let live = storage.is_locked(&lock_of(lane)).map_err(ReadError::from)?;
         found.read(reader.lane(lane)?.only(EXAMINED), u64::MAX, live)?;
     }
     Ok(found.finish())
@@ -96,18 +100,13 @@ impl Core {
                 // A person can only say what became of it if they see what it was.
                 let bytes = call.args.and_then(|digest| self.ledger.payload(&digest).ok().flatten());
                 let args = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-                call.ticket = self.ask_in_doubt(&call, &args, &mut tree)?;
+                call.ticket = self.ask_in_doubt(&call, &args, &mut tree).await?;
             }
             self.note(Kind::Outcome, &note_of(&call, &effect)).await?;
             list.push(call);
         }
-        if !marks.is_empty() {
-            store::change(&*self.state, |records| {
-                for (lane, mark) in &marks {
-                    store::save(records, &self.key("examined", *lane), mark, FOR_GOOD)?;
-                }
-                Ok(())
-            })?;
+        for (lane, mark) in &marks {
+            self.save_mark(*lane, mark).await?;
         }
         self.unended.begin(start);
         // Set once, here: boot runs once.
@@ -116,23 +115,21 @@ impl Core {
     }
 
     /// Says that our lane has nothing in doubt, if all our calls have ended. Called when the ledger is closed.
-    pub(crate) fn leave_clean(&self) -> Result<(), Fault> {
+    pub(crate) async fn leave_clean(&self) -> Result<(), Fault> {
         if self.unended.count() > 0 {
             return Ok(());
         }
         let head = self.ledger.head();
         let mark = Mark { seq: head.size, looks: looks_of(&*self.ledger.storage(), head.lane)? };
-        let key = self.key("examined", head.lane);
-        Ok(store::change(&*self.state, |records| store::save(records, &key, &mark, FOR_GOOD))?)
+        Ok(self.save_mark(head.lane, &mark).await?)
     }
 
     /// Remembers that no call before the oldest one that is not over is in doubt, if there is much behind it. It only saves time, so a
-    /// failure to write it is no failure. What the lane looks like isn't said: whoever finds it free examines it from here on.
-    pub(crate) fn renew_mark(&self) {
+    /// failure to write it is no failure. What the lane looks like isn't said: the next process that finds it free examines it from here on.
+    pub(crate) async fn renew_mark(&self) {
         let head = self.ledger.head();
         let Some(seq) = self.unended.due(&head) else { return };
-        let (key, mark) = (self.key("examined", head.lane), Mark { seq, looks: None });
-        drop(store::change(&*self.state, |records| store::save(records, &key, &mark, FOR_GOOD)));
+        let _only_saves_time = self.save_mark(head.lane, &Mark { seq, looks: None }).await.is_err();
     }
 
     /// Reads what has been written since each lane was last examined: our own lane up to where we began, and those that nobody holds.
@@ -147,12 +144,12 @@ impl Core {
             let (own, looks) = (lane == start.lane, looks_of(&*storage, lane)?);
             let examined = |mark: &Mark| if own { mark.seq >= start.size } else { mark.looks == looks };
             let is_live = || storage.is_locked(&lock_of(lane)).map_err(ReadError::from);
-            if examined(&self.mark_of(lane)?) || (!own && is_live()?) {
+            if examined(&self.mark_of(lane).await?) || (!own && is_live()?) {
                 continue;
             }
             let claim = claim(&*storage, lane, own).await?;
             // Another may have examined it just before we had the claim.
-            let mark = self.mark_of(lane)?;
+            let mark = self.mark_of(lane).await?;
             if (claim.is_none() && !own) || examined(&mark) {
                 continue;
             }
@@ -171,13 +168,19 @@ impl Core {
         Ok((found, marks, claims))
     }
 
-    fn mark_of(&self, lane: LaneId) -> Result<Mark, StateError> {
+    async fn mark_of(&self, lane: LaneId) -> Result<Mark, StateError> {
         let key = self.key("examined", lane);
-        Ok(self.state.get(&key)?.map(|bytes| store::parse(&key, &bytes)).transpose()?.unwrap_or_default())
+        Ok(store::load(&*self.state, &key, &Partition::containing(&key)).await?.unwrap_or_default())
+    }
+
+    async fn save_mark(&self, lane: LaneId, mark: &Mark) -> Result<(), StateError> {
+        let key = self.key("examined", lane);
+        let partition = Partition::containing(&key);
+        store::change(&*self.state, &partition, &[], |records| records.save(&key, mark, FOR_GOOD)).await
     }
 
     fn key(&self, what: &str, lane: LaneId) -> String {
-        format!("{what}/{}/{lane}", store::key_part(&self.workspace.root().to_string_lossy()))
+        format!("{what}/{}/{lane}", key_part(&self.workspace.root().to_string_lossy()))
     }
 }
 
@@ -219,7 +222,7 @@ impl Found {
         entries: impl Iterator<Item = Result<Entry, ReadError>>,
         until: u64,
         live: bool,
-    ) -> Result<u64, ReadError> {
+    ) -> Result<u64, Fault> {
         let (mut next, mut since_boot) = (0, Vec::new());
         for entry in entries {
             let entry = entry?;
@@ -229,15 +232,13 @@ impl Found {
             next = entry.seq.saturating_add(1);
             match entry.kind {
                 Kind::Intent if !entry.refused => {
-                    if let Some(call) = begun(&entry) {
+                    if let Some(call) = begun(&entry)? {
                         since_boot.push((call.lane, call.seq));
                         self.begun.insert((call.lane, call.seq), call);
                     }
                 }
-                Kind::Outcome if entry.proven => self.end(&entry),
-                Kind::Kernel if entry.body.get("state").is_some_and(|state| state == "running") => {
-                    since_boot.clear();
-                }
+                Kind::Outcome if entry.proven => self.end(&entry)?,
+                Kind::Kernel if is_boot(&entry)? => since_boot.clear(),
                 Kind::Intent
                 | Kind::Outcome
                 | Kind::Kernel
@@ -259,18 +260,17 @@ impl Found {
         Ok(next)
     }
 
-    fn end(&mut self, entry: &Entry) {
-        let Some(seq) = entry.body.get("intent").and_then(Value::as_u64) else { return };
-        // An outcome names the lane of its intent, because it can be written in another one.
-        let lane = entry.body.get("lane").and_then(Value::as_str).and_then(|lane| lane.parse().ok());
-        let place = (lane.unwrap_or(entry.lane), seq);
-        let is = |name: &str, word: &str| entry.body.get(name).is_some_and(|value| value == word);
+    fn end(&mut self, entry: &Entry) -> Result<(), Fault> {
+        // An outcome that can't be read ends nothing.
+        let Some(body) = EntryBody::read_known(entry)? else { return Ok(()) };
+        let Some(place) = body.intent_place(entry) else { return Ok(()) };
         // A note of a call that could be checked says what became of it.
-        if is("status", "in_doubt") && !is("effect", "done") && !is("effect", "not_done") {
+        if matches!(&body, EntryBody::InDoubt(note) if note.effect == DoubtEffect::Unknown) {
             self.noted.insert(place);
         } else if self.begun.remove(&place).is_none() {
             self.ended.insert(place);
         }
+        Ok(())
     }
 
     fn join(&mut self, other: Self) {
@@ -289,43 +289,61 @@ impl Found {
     }
 }
 
-/// A call that was allowed. What an entry doesn't say is taken for the worse.
-fn begun(entry: &Entry) -> Option<InDoubt> {
-    let text =
-        |pointer: &str| entry.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-    (text("/verdict/effect") == "allow").then(|| InDoubt {
+/// A call that was allowed. What an entry doesn't say is taken for the worse: an intent that can't be read may have been acted on.
+fn begun(entry: &Entry) -> Result<Option<InDoubt>, Fault> {
+    let body = EntryBody::read_known(entry)?;
+    let unknown = InDoubt {
         lane: entry.lane,
         seq: entry.seq,
         at_ms: entry.at_ms,
-        args: text("/args/sha256").parse().ok(),
-        caller: text("/caller/name"),
-        evidence: EvidenceRef::of(entry),
-        idempotent: entry.body.get("idempotent") == Some(&Value::Bool(true)),
+        args: None,
+        caller: String::new(),
+        evidence: None,
+        idempotent: false,
         noted: false,
-        op: text("/op"),
-        session: text("/session"),
+        op: String::new(),
+        session: String::new(),
         ticket: None,
-        tool: Some(text("/tool/name")).filter(|name| !name.is_empty()),
-    })
+        tool: None,
+    };
+    let Some(EntryBody::Intent(intent)) = body else { return Ok(Some(unknown)) };
+    Ok((intent.verdict.effect == Decision::Allow).then(|| InDoubt {
+        args: intent.args.map(|args| args.sha256),
+        caller: intent.caller.name.clone().into_owned(),
+        evidence: EvidenceRef::named(&intent, entry.proven),
+        idempotent: intent.idempotent,
+        op: intent.op.clone().into_owned(),
+        session: intent.session.clone().into_owned(),
+        tool: intent.tool_name().map(str::to_owned),
+        ..unknown
+    }))
 }
 
 /// What the ledger is told of a call in doubt, in the place of its outcome.
-fn note_of(call: &InDoubt, effect: &Effect) -> Value {
+fn note_of<'a>(call: &'a InDoubt, effect: &Effect) -> InDoubtBody<'a> {
     let (effect, next) = match effect {
-        Effect::Done(_) => ("done", "record"),
-        Effect::NotDone => ("not_done", "retry"),
-        Effect::Unknown => ("unknown", if call.idempotent { "retry" } else { "ask" }),
+        Effect::Done(_) => (DoubtEffect::Done, DoubtNext::Record),
+        Effect::NotDone => (DoubtEffect::NotDone, DoubtNext::Retry),
+        Effect::Unknown if call.idempotent => (DoubtEffect::Unknown, DoubtNext::Retry),
+        Effect::Unknown => (DoubtEffect::Unknown, DoubtNext::Ask),
     };
-    json!({
-        "effect": effect,
-        "idempotent": call.idempotent,
-        "intent": call.seq,
-        "lane": call.lane,
-        "next": next,
-        "op": call.op,
-        "session": call.session,
-        "status": "in_doubt",
-    })
+    InDoubtBody {
+        effect,
+        idempotent: call.idempotent,
+        intent: call.seq,
+        lane: Some(call.lane),
+        next,
+        op: Cow::Borrowed(&call.op),
+        session: Cow::Borrowed(&call.session),
+        status: DoubtMark::InDoubt,
+        v: Version::CURRENT,
+    }
+}
+
+/// Whether a kernel came up here.
+fn is_boot(entry: &Entry) -> Result<bool, Fault> {
+    let Some(EntryBody::Kernel(note)) = EntryBody::read_known(entry)? else { return Ok(false) };
+    Ok(matches!(*note, KernelBody::State { state: KernelState::Running, .. }))
 }
 
 fn lock_of(lane: LaneId) -> String {

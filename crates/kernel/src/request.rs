@@ -180,7 +180,7 @@ impl Core {
                 working.session.declassify(value);
                 RawOutput::json(&json!({}))
             }
-            Some(None) | None => RawOutput::failed("request.none", "the agent works on no request"),
+            Some(None) | None => RawOutput::failed("request.none", "the agent has no request"),
         }
     }
 
@@ -223,7 +223,7 @@ impl Core {
         if taken {
             sheet.charges.step(ruling);
         }
-        (!taken).then(|| refusal("plan.used_up", "another call has taken the planned step".to_owned(), ""))
+        (!taken).then(|| refusal("plan.used_up", "another call has used the planned step".to_owned(), ""))
     }
 
     /// Step 6: what came back is heard, whatever way it came. Gives back what rules have declassified of it.
@@ -325,7 +325,7 @@ impl Core {
         Some(said)
     }
 
-    /// The same for a step that is answered from the ledger: a task that goes on in another process has heard what it heard.
+    /// The same for a step that is answered from the ledger: a task that continues in another process has heard what it heard.
     pub(crate) fn hear_again(&self, call: &Call, outcome: &Outcome) {
         let Some(life) = call.principal.life().filter(|_| !matches!(call.op, Op::Infer(_))) else { return };
         let mut work = life.work().get();

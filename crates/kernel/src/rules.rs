@@ -6,12 +6,14 @@ use regent_policy::{Access, Class, Reason};
 use regent_workspace::Workspace;
 
 use crate::agent::{AgentId, check_spec};
+use crate::authenticate::may_rotate;
 use crate::call::{Call, Op};
 use crate::catalogue::{FOR_OPERATOR, Tool};
 use crate::facts::refusal;
 use crate::kernel::Core;
 use crate::pipe::PipeId;
 use crate::principal::Principal;
+use crate::role;
 use crate::vfs::VfsPath;
 
 impl Core {
@@ -44,11 +46,14 @@ impl Core {
             Op::Answer { .. } | Op::Questions => {
                 is_the_person(who, "approval.not_a_person", "only a person can see and answer questions")
             }
+            Op::Begin { agent, .. } if who.class() == Class::Service => self.is_own_child(who, agent),
             Op::Begin { .. } | Op::Declassify { .. } => is_the_person(
                 who,
                 "request.not_a_person",
                 "only a person can begin a request, plan it, or trust a value",
             ),
+            Op::CreateToken(spec) => self.may_create_token(&spec.subject),
+            Op::RotateToken { id, .. } => may_rotate(who, id),
             Op::SetBudget { .. } => {
                 is_the_person(who, "budget.not_a_person", "only a person can set a budget")
             }
@@ -60,7 +65,10 @@ impl Core {
             | Op::Agents
             | Op::Pipe(_)
             | Op::GetPolicy
-            | Op::CheckPolicy { .. } => None,
+            | Op::CheckPolicy { .. }
+            | Op::Tokens
+            | Op::RevokeToken { .. }
+            | Op::Whoami => None,
         }
     }
 
@@ -75,13 +83,13 @@ impl Core {
             Some(_) if group => self.agents.group_of(agent).iter().all(|one| one.answers_to(who)),
             Some(one) => one.answers_to(who),
         };
-        (!fine).then(|| not_yours(agent, "an agent signals itself and its descendants"))
+        (!fine).then(|| not_yours(agent, "an agent may signal only itself and its descendants"))
     }
 
     fn is_own_child(&self, who: &Principal, agent: &AgentId) -> Option<Reason> {
         let fine = who.class() == Class::Operator
             || self.agents.get(agent).is_some_and(|child| child.was_started_by(who));
-        (!fine).then(|| not_yours(agent, "an agent waits for its own children"))
+        (!fine).then(|| not_yours(agent, "an agent may wait only for its own children"))
     }
 
     /// A path that is one, in the caller's own tree or a descendant's.
@@ -94,7 +102,7 @@ impl Core {
         let fine = who.class() == Class::Operator
             || *tree == who.home()
             || self.agents.get(tree).is_some_and(|owner| owner.answers_to(who));
-        (!fine).then(|| not_yours(tree, "have it mounted into your own tree by whoever may see it"))
+        (!fine).then(|| not_yours(tree, "ask an agent that may see it to mount it into your tree"))
     }
 
     fn has_end(&self, who: &Principal, pipe: PipeId, end: End) -> Option<Reason> {
@@ -104,7 +112,8 @@ impl Core {
             End::Read => reader == who.home(),
         });
         let message = || format!("the caller doesn't hold that end of pipe {}", pipe.0);
-        (!fine).then(|| refusal("pipe.not_yours", message(), "who makes a pipe writes; its `reader` reads"))
+        (!fine)
+            .then(|| refusal("pipe.not_yours", message(), "the creator of a pipe writes; its `reader` reads"))
     }
 }
 
@@ -121,10 +130,10 @@ pub(crate) fn guarded_path(workspace: &Workspace, path: &str, access: Access) ->
         && workspace.completes_repository(path);
     completes.then(|| {
         let message = format!(
-            "writing `{}` would make its folder a bare git repository, whose `config` git obeys",
+            "writing `{}` would turn its folder into a bare git repository, whose `config` git obeys",
             path.escape_debug()
         );
-        refusal("path.repository", message, "use other names than `HEAD`, `objects` and `refs` side by side")
+        refusal("path.repository", message, "don't use the names `HEAD`, `objects` and `refs` in one folder")
     })
 }
 
@@ -135,7 +144,7 @@ enum End {
 }
 
 fn is_an_agent(who: &Principal) -> Option<Reason> {
-    let message = || "only an agent has a life and signals of its own".to_owned();
+    let message = || "only an agent can exit and have signals".to_owned();
     who.life().is_none().then(|| refusal("agent.not_an_agent", message(), ""))
 }
 
@@ -152,13 +161,18 @@ pub(crate) fn is_for_operator(tool: &Tool) -> bool {
 /// A tool for the operator is called by the operator, and from within another such tool; not by an agent, and not by a guest that the
 /// operator runs.
 pub(crate) fn for_operator(call: &Call, tool: &Tool) -> Option<Reason> {
+    if !is_for_operator(tool) {
+        return None;
+    }
     let is_inside_one = || call.within.last().is_some_and(|outer| is_for_operator(outer));
-    let fine = call.principal.class() == Class::Operator && (call.depth == 0 || is_inside_one());
-    let message = || format!("`{}` is for the operator alone", tool.spec().name);
-    (is_for_operator(tool) && !fine).then(|| refusal("tool.operator_only", message(), ""))
+    let name = &tool.spec().name;
+    if call.principal.class() == Class::Operator && (call.depth == 0 || is_inside_one()) {
+        return role::demands_admin(&call.principal, &format!("`{name}`"));
+    }
+    Some(refusal("tool.operator_only", format!("only the operator may call `{name}`"), ""))
 }
 
 fn not_yours(agent: &AgentId, help: &str) -> Reason {
-    let message = format!("`{}` is not among the caller's own agents", agent.as_str().escape_debug());
+    let message = format!("`{}` is not one of the caller's agents", agent.as_str().escape_debug());
     refusal("agent.not_yours", message, help)
 }

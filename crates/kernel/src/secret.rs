@@ -15,10 +15,10 @@ use crate::facts::{Sheet, Target};
 /// Different secrets that one call may use.
 const SECRETS_MAX: usize = 32;
 
-/// The longest value of a secret. Whoever cuts a text looks so far for values that the cut would go through.
+/// The longest value of a secret. Code that cuts a text checks this many bytes around the cut for values.
 pub const SECRET_BYTES_MAX: usize = 16 << 10;
 
-/// Where secrets are kept, and what takes them out of what comes back.
+/// Stores secrets, and scrubs them from output.
 pub trait Secrets: Send + Sync + fmt::Debug {
     /// The value behind a name, if the use is within the secret's scope. From then on the value is scrubbed.
     fn reveal(&self, name: &str, usage: &Usage<'_>) -> Result<Secret, SecretError>;
@@ -26,7 +26,7 @@ pub trait Secrets: Send + Sync + fmt::Debug {
     /// Masks every value that was revealed in this process, in any usual encoding; says whether something was masked.
     fn scrub(&self, bytes: &mut Vec<u8>) -> bool;
 
-    /// The same for a stream: takes what can go on from the front of `held`, scrubbed, and leaves what may still turn out to be
+    /// The same for a stream: takes what can be passed on from the front of `held`, scrubbed, and leaves what may still turn out to be
     /// the beginning of a value. Add to `held` and call again; at the end [`scrub`](Self::scrub) the rest.
     fn scrub_part(&self, held: &mut Vec<u8>) -> Scrubbed {
         Scrubbed { bytes: std::mem::take(held), masked: false }
@@ -38,7 +38,7 @@ pub trait Secrets: Send + Sync + fmt::Debug {
     }
 }
 
-/// What can go on of a stream.
+/// What can be passed on of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     /// Without any value that was revealed.
@@ -47,7 +47,7 @@ pub struct Scrubbed {
     pub masked: bool,
 }
 
-/// What a secret is wanted for; scopes are checked against it.
+/// The intended use of a secret, which scopes are checked against.
 #[derive(Debug, Clone)]
 pub struct Usage<'a> {
     /// The tool that is called.
@@ -58,7 +58,7 @@ pub struct Usage<'a> {
     pub hosts: Vec<&'a str>,
 }
 
-/// A value, wiped when it is dropped and shown by nothing.
+/// A value that is zeroed when dropped and never printed.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
@@ -68,7 +68,7 @@ impl Secret {
         Self(Zeroizing::new(value))
     }
 
-    /// The value itself. Whoever calls this answers for where it goes.
+    /// The value itself. The caller is responsible for where it goes.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -80,14 +80,14 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A secret isn't given.
+/// Why a secret isn't released.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
     /// Nobody has put it into the vault.
     #[error("there is no secret `{0}`")]
     NotFound(String),
     /// Its owner has said where it may be used, and this is elsewhere.
-    #[error("the secret `{name}` is not for this use: {why}")]
+    #[error("the scope of the secret `{name}` doesn't allow this: {why}")]
     OutOfScope {
         /// Which secret.
         name: String,
@@ -98,7 +98,7 @@ pub enum SecretError {
     #[error("the vault is locked: {0}")]
     Locked(String),
     /// The arguments that policy judged have no handle to it.
-    #[error("the secret `{0}` was not among the arguments that were judged")]
+    #[error("the secret `{0}` was not in the judged arguments")]
     NotJudged(String),
 }
 
@@ -162,7 +162,7 @@ impl Sheet {
         });
         if found.len() > SECRETS_MAX {
             let message = format!("the arguments have handles to more than {SECRETS_MAX} secrets");
-            self.refuse("secret.too_many", message, "make several calls of it");
+            self.refuse("secret.too_many", message, "split it into several calls");
             return;
         }
         if !found.is_empty() {

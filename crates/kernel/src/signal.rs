@@ -12,151 +12,31 @@
 //! | BUDGET 10, DRIFT 12 | suspend | yes | no | no |
 
 use std::collections::VecDeque;
-use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+pub use regent_wire::{Disposition, MaskChange, Signal, SignalError};
 
 /// How many signals wait behind a mask, and how many for the agent's own handling. More are dropped, and the sender hears it.
 const QUEUE_SIGNALS_MAX: usize = 64;
 
-/// A signal, by its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-#[repr(u8)]
-pub enum Signal {
-    /// Suspend.
-    Stop = 1,
-    /// Carry on.
-    Cont = 2,
-    /// Interrupt: stop the running calls, the agent lives on.
-    Int = 3,
-    /// Die now. Can't be masked; the process tree is dead afterwards.
-    Kill = 4,
-    /// Please end.
-    Term = 5,
-    /// Make a checkpoint.
-    Usr1 = 6,
-    /// Give diagnostics.
-    Usr2 = 7,
-    /// A breach of policy: the agent ends. Can't be masked.
-    Policy = 8,
-    /// Trust was lost: the agent ends. Can't be masked.
-    Trust = 9,
-    /// The budget is used up: suspend.
-    Budget = 10,
-    /// It goes round in circles: interrupt.
-    Loop = 11,
-    /// It drifts from its goal: suspend.
-    Drift = 12,
-}
-
-impl Signal {
-    /// All of them, by number.
-    pub const ALL: [Self; 12] = [
-        Self::Stop,
-        Self::Cont,
-        Self::Int,
-        Self::Kill,
-        Self::Term,
-        Self::Usr1,
-        Self::Usr2,
-        Self::Policy,
-        Self::Trust,
-        Self::Budget,
-        Self::Loop,
-        Self::Drift,
-    ];
-
-    /// Its number.
-    pub fn number(self) -> u8 {
-        self as u8
-    }
-
-    /// Its name, without `SIG`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Stop => "STOP",
-            Self::Cont => "CONT",
-            Self::Int => "INT",
-            Self::Kill => "KILL",
-            Self::Term => "TERM",
-            Self::Usr1 => "USR1",
-            Self::Usr2 => "USR2",
-            Self::Policy => "POLICY",
-            Self::Trust => "TRUST",
-            Self::Budget => "BUDGET",
-            Self::Loop => "LOOP",
-            Self::Drift => "DRIFT",
-        }
-    }
-
-    /// What it does to an agent that has said nothing about it.
-    pub(crate) fn action(self) -> Action {
-        match self {
-            Self::Stop | Self::Budget | Self::Drift => Action::Suspend,
-            Self::Cont => Action::Resume,
-            Self::Int | Self::Loop => Action::Interrupt,
-            Self::Kill | Self::Term | Self::Policy | Self::Trust => Action::End,
-            Self::Usr1 => Action::Checkpoint,
-            Self::Usr2 => Action::Diagnose,
-        }
-    }
-
-    fn can_be_held_back(self) -> bool {
-        !matches!(self, Self::Kill | Self::Policy | Self::Trust)
-    }
-
-    /// What suspends or ends an agent against its will is not the agent's to decide on.
-    fn can_be_changed(self) -> bool {
-        self.can_be_held_back() && !matches!(self.action(), Action::Suspend)
+/// What a signal does to an agent that has said nothing about it.
+pub(crate) fn action(signal: Signal) -> Action {
+    match signal {
+        Signal::Stop | Signal::Budget | Signal::Drift => Action::Suspend,
+        Signal::Cont => Action::Resume,
+        Signal::Int | Signal::Loop => Action::Interrupt,
+        Signal::Kill | Signal::Term | Signal::Policy | Signal::Trust => Action::End,
+        Signal::Usr1 => Action::Checkpoint,
+        Signal::Usr2 => Action::Diagnose,
     }
 }
 
-impl std::fmt::Display for Signal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
+fn can_be_held_back(signal: Signal) -> bool {
+    !matches!(signal, Signal::Kill | Signal::Policy | Signal::Trust)
 }
 
-/// A text names no signal.
-#[derive(Debug, thiserror::Error)]
-#[error("`{}` is not a signal; there are STOP CONT INT KILL TERM USR1 USR2 POLICY TRUST BUDGET LOOP DRIFT, or 1 to 12", .0.escape_debug())]
-pub struct SignalError(String);
-
-impl FromStr for Signal {
-    type Err = SignalError;
-
-    /// A name with or without `SIG`, in any case, or a number.
-    fn from_str(text: &str) -> Result<Self, SignalError> {
-        let upper = text.to_ascii_uppercase();
-        let name = upper.strip_prefix("SIG").unwrap_or(&upper);
-        let known = |signal: &&Self| signal.name() == name || signal.number().to_string() == name;
-        Self::ALL.iter().find(known).copied().ok_or_else(|| SignalError(text.chars().take(32).collect()))
-    }
-}
-
-/// What an agent does on a signal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Disposition {
-    /// What the table says.
-    Default,
-    /// Nothing.
-    Ignore,
-    /// The agent's own handling: it is queued for `Sigpending`.
-    Handle,
-}
-
-/// How a mask changes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MaskChange {
-    /// Hold these back as well.
-    Block(Vec<Signal>),
-    /// Let these through again.
-    Unblock(Vec<Signal>),
-    /// Hold back exactly these.
-    Set(Vec<Signal>),
+/// What suspends or ends an agent against its will is not the agent's to decide on.
+fn can_be_changed(signal: Signal) -> bool {
+    can_be_held_back(signal) && !matches!(action(signal), Action::Suspend)
 }
 
 /// What the kernel does to an agent on a signal.
@@ -203,7 +83,7 @@ pub(crate) struct Inbox {
 impl Inbox {
     /// Takes a signal in.
     pub(crate) fn receive(&mut self, signal: Signal) -> Arrival {
-        let action = signal.action();
+        let action = action(signal);
         if self.mask.has(signal) {
             let held = push(&mut self.held, signal, Arrival::Held);
             // A suspended agent can't lift its own mask, so the mask doesn't keep it suspended.
@@ -224,7 +104,7 @@ impl Inbox {
         let named = |signals: &[Signal]| {
             signals
                 .iter()
-                .filter(|signal| signal.can_be_held_back())
+                .filter(|signal| can_be_held_back(**signal))
                 .fold(Set::default(), |set, one| set.with(*one))
         };
         self.mask = match change {
@@ -249,7 +129,7 @@ impl Inbox {
         let (ignored, handled) = (self.ignored.without(signal), self.handled.without(signal));
         (self.ignored, self.handled) = match to {
             Disposition::Default => (ignored, handled),
-            Disposition::Ignore | Disposition::Handle if !signal.can_be_changed() => {
+            Disposition::Ignore | Disposition::Handle if !can_be_changed(signal) => {
                 return Err(Fixed(signal));
             }
             Disposition::Ignore => (ignored.with(signal), handled),

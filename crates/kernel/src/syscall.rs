@@ -14,19 +14,18 @@ mod flow;
 mod label;
 mod permit;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Poll;
 
 use regent_ledger::{AppendError, Draft, Receipt};
 use regent_policy::{ArgLabels, Grant, Limits, Question, Reason, Verdict};
-use serde::{Deserialize, Serialize};
 
 use crate::agent::Running;
 use crate::approval::{Asked, Consent, Ticket};
 use crate::budget::{Reservation, Spent};
 use crate::call::{Call, Op};
 use crate::evidence::{Effect, Evidence};
-use crate::executor::{Failure, RawOutput};
+use crate::executor::RawOutput;
 use crate::facts::Sheet;
 use crate::journal::{Doubt, Known};
 use crate::kernel::Core;
@@ -35,27 +34,28 @@ use crate::record;
 use crate::stores::StoreUse;
 pub use ahead::AskedAhead;
 pub use file_judge::FileJudge;
-pub(crate) use flow::Flow;
-pub use flow::{Overflow, Stream};
+pub use flow::{Channel, Chunk, Delivery, Overflow, Reading, Stream};
+pub(crate) use flow::{Flow, Listener};
 pub use label::{Labelled, Nonce};
 pub(crate) use permit::Frame;
 pub use permit::{Permit, Suspension, tier};
+pub use regent_wire::Status;
 
 /// Nested calls (a tool asking for a file) stop here.
 const DEPTH_MAX: u8 = 8;
 
-/// What the caller hears. "No" and "not yet" are answers, not errors.
+/// The kernel's reply. Denials and pending approvals are replies, not errors.
 #[derive(Debug)]
 pub enum Reply {
     /// It was done, and this came of it.
     Done(Outcome),
     /// Policy, or the kernel's own rules, say no.
     Denied(Denial),
-    /// A person has to agree first.
+    /// An approval is needed first.
     Pending(Ticket),
 }
 
-/// What came of a call that was allowed.
+/// The outcome of a call that was allowed.
 #[derive(Debug)]
 pub struct Outcome {
     /// What came back, with its label.
@@ -76,23 +76,7 @@ pub struct Outcome {
     pub warnings: Vec<Reason>,
 }
 
-/// How a call ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// As it should.
-    Ok,
-    /// The tool says that it did not work.
-    Failed(Failure),
-    /// The wall clock limit ran out.
-    TimedOut,
-    /// A signal or a shutdown stopped it.
-    Cancelled,
-    /// The executor broke; the effect may or may not have happened.
-    Faulted(String),
-}
-
-/// A no, and where it is written down.
+/// A denial, and its entry in the ledger.
 #[derive(Debug)]
 pub struct Denial {
     /// Why, by which rule, and what to do about it.
@@ -102,7 +86,7 @@ pub struct Denial {
 }
 
 impl Denial {
-    /// A question that was put to nobody can't be answered, so it is a no.
+    /// A question that nobody was asked can't be answered, so the call is denied.
     fn unasked(question: Question, intent: Receipt) -> Self {
         let Question { rule, reason: message, .. } = question;
         Self {
@@ -112,19 +96,19 @@ impl Denial {
     }
 }
 
-/// The kernel could not do its own part.
+/// A failure of the kernel itself.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// A guest re-entered too often.
-    #[error("nested calls go deeper than {DEPTH_MAX}")]
+    #[error("calls are nested more than {DEPTH_MAX} deep")]
     TooDeep,
     /// The kernel has sealed itself, or is not up.
-    #[error("the kernel takes no calls: {0}")]
+    #[error("the kernel accepts no calls: {0}")]
     NotRunning(String),
     /// The intent could not be written, so nothing was done.
     #[error("the ledger can't be written: {0}")]
     Ledger(#[from] AppendError),
-    /// The call was made, and what came of it could not be recorded. To repeat it would do it twice. The ledger has its intent.
+    /// The call was made, but its outcome could not be recorded. To repeat it would do it twice. The ledger has its intent.
     #[error("call {}/{} was made, but its outcome can't be recorded: {why}", .intent.lane, .intent.seq)]
     Unrecorded {
         /// Where the intent is.
@@ -136,7 +120,7 @@ pub enum Fault {
     #[error("the call can't be recorded: {0}")]
     Record(#[from] regent_ledger::CanonicalError),
     /// The executor broke or panicked. The outcome says so.
-    #[error("call {intent} broke: {message}")]
+    #[error("call {intent} failed: {message}")]
     Executor {
         /// Which call.
         intent: u64,
@@ -146,22 +130,25 @@ pub enum Fault {
     /// The ledger could not be read.
     #[error("the ledger can't be read: {0}")]
     Read(#[from] regent_ledger::ReadError),
+    /// A newer Regent wrote an entry that has to be read.
+    #[error("the ledger can't be read: {0}")]
+    Body(#[from] regent_wire::body::BodyError),
     /// State shared between processes could not be read or changed.
     #[error("the shared state can't be used: {0}")]
     State(#[from] regent_store::StateError),
     /// The call isn't the one that was recorded at this step, or it is being made already.
-    #[error("step `{step}` of task `{task}` was another call, or is being made already")]
+    #[error("step `{step}` of task `{task}` was another call, or is already running")]
     Diverged {
         /// Which task.
         task: String,
         /// Which step.
         step: String,
     },
-    /// What a step gave back has been erased, so the task can't go on from it.
+    /// What a step gave back has been erased, so the task can't continue from it.
     #[error("the payload {0} has been erased")]
     Erased(regent_ledger::Digest),
-    /// The task that ran the call was torn down with the process.
-    #[error("the call was torn down")]
+    /// The task that ran the call was aborted with the process.
+    #[error("the call was aborted")]
     TornDown,
 }
 
@@ -179,14 +166,14 @@ struct Judged {
 pub struct Kernel(pub(crate) Arc<Core>);
 
 impl Kernel {
-    /// The one door. The kernel owns the running call: a caller that goes away stops waiting, the call still ends in an outcome.
+    /// Makes a system call: the only way to cause an effect. The kernel owns the running call: if the caller goes away, the call still ends with an outcome.
     pub async fn syscall(&self, caller: &Principal, op: Op) -> Result<Reply, Fault> {
         Arc::clone(&self.0).owned(Call::of(caller, op)).await
     }
 }
 
 impl Core {
-    /// Runs a call so that dropping the caller's future doesn't drop the call: what isn't over at the first poll goes on in a task
+    /// Runs a call so that dropping the caller's future doesn't drop the call: what isn't over at the first poll continues in a task
     /// of its own. Nothing can be dropped before that, because nothing is awaited.
     pub(crate) async fn owned(self: Arc<Self>, call: Call) -> Result<Reply, Fault> {
         let mut running = Box::pin(self.enter(call));
@@ -224,10 +211,10 @@ impl Core {
     /// Step 2, in this order. Each part works on the final result of the one before it, so that what a person agrees to is what runs.
     async fn judge(&self, call: &Call, facts: &mut Sheet, doubt: Option<Doubt>) -> Result<Judged, Fault> {
         // Decide: pure.
-        let mut verdict = self.decide(call, facts);
+        let mut verdict = self.decide(call, facts).await;
         // Transform: the changed call is judged again. From here on there is only the final call.
         if !verdict.transforms().is_empty() {
-            verdict = self.transform(call, facts, verdict);
+            verdict = self.transform(call, facts, verdict).await;
         }
         facts.doubt = doubt.filter(|doubt| !doubt.idempotent);
         // Ask: an approval counts if it was given for the digest of the final call.
@@ -235,7 +222,7 @@ impl Core {
         let denied = matches!(verdict, Verdict::Deny(_));
         if facts.doubt.is_some() && !denied {
             let bound = facts.binding().bind(&self.workspace).await;
-            match self.ask_repeat(call, facts, &verdict, bound)? {
+            match self.ask_repeat(call, facts, &verdict, bound).await? {
                 Some((_, Consent::Given(approved, bound))) => facts.agree(approved, bound),
                 Some((question, Consent::Asked(one))) => {
                     (asked, verdict) = (Some(one), Verdict::Ask(question));
@@ -246,7 +233,7 @@ impl Core {
         }
         if let (Verdict::Ask(question), None) = (&verdict, &asked) {
             let bound = facts.binding().bind(&self.workspace).await;
-            match self.ask(call, facts, (&verdict, question), bound)? {
+            match self.ask(call, facts, (&verdict, question), bound).await? {
                 Consent::Given(approved, bound) => {
                     facts.agree(approved, bound);
                     verdict = Verdict::Allow(question.grant.clone());
@@ -256,15 +243,15 @@ impl Core {
             }
         }
         if !matches!(verdict, Verdict::Allow(_)) {
-            facts.charges.give_back();
+            facts.charges.give_back().await;
         }
         // Reserve: budgets, rates and counts are taken, not looked at; a refusal gives back what was taken, an approval included.
         let mut reservation = None;
         if let Verdict::Allow(grant) = &mut verdict {
-            match self.reserve(call, facts, grant)? {
+            match self.reserve(call, facts, grant).await? {
                 Ok(reserved) => reservation = Some(reserved),
                 Err(reason) => {
-                    facts.charges.give_back();
+                    facts.charges.give_back().await;
                     verdict = Verdict::Deny(reason);
                 }
             }
@@ -293,12 +280,14 @@ impl Core {
         };
 
         // 2 verdict: decide, transform, ask, reserve.
-        let Judged { verdict, asked, reservation } = self.judge(&call, &mut facts, doubt).await?;
+        let judged = self.judge(&call, &mut facts, doubt).await;
+        let Judged { verdict, asked, reservation } = facts.unless_fault(judged).await?;
 
         // 3 intent: recorded before it is acted on, also when the answer is no. A crash can lose the outcome, never this.
         facts.evidence = self.foresee(&call, &facts, &verdict);
         let draft = record::intent(&self.stamp(), &call, &facts, &verdict, asked.as_ref())?;
-        let intent = self.record_judged(draft, &verdict).await?;
+        let recorded = self.record_judged(draft, &verdict).await;
+        let intent = facts.unless_fault(recorded).await?;
         self.step_begun(&call, intent, verdict.denied(), asked.is_some());
         let grant = match (verdict, asked) {
             (Verdict::Allow(grant), _) => grant,
@@ -307,7 +296,7 @@ impl Core {
                 self.count_denial(&call, &reason).await?;
                 return Ok(Reply::Denied(Denial { reason, intent }));
             }
-            (Verdict::Ask(_), Some(asked)) => return Ok(Reply::Pending(self.pending(asked, intent)?)),
+            (Verdict::Ask(_), Some(asked)) => return Ok(Reply::Pending(self.pending(asked, intent).await?)),
             (Verdict::Ask(question), None) => return Ok(Reply::Denied(Denial::unasked(question, intent))),
         };
 
@@ -315,18 +304,22 @@ impl Core {
         let running = self.calls.enter(call.principal(), intent.seq);
         // Writing the intent took time: the files that an approval is bound to are compared once more.
         let stale = self.stale(&mut facts).await;
-        let reservation = facts.spend(reservation, stale.is_none());
+        let reservation = facts.spend(reservation, stale.is_none()).await;
         let (args, targets) = (facts.take_args(), facts.take_targets());
         let (core, limits, cancel) = (Arc::clone(&self), grant.limits, running.cancel());
         let reviewed = self.policy().policy.reviews(call.op.name());
-        let flow = Flow::new(call.listener.take(), facts.output_floor(), reviewed);
-        let (held, tool, agreed) = (Mutex::new(reservation), facts.tool.clone(), facts.is_agreed());
+        let floor = grant
+            .result
+            .map_or(facts.output_floor(), |at_least| facts.output_floor().join(label::at_least(at_least)));
+        let flow = Flow::new(call.listener.take(), floor, reviewed);
+        let (held, tool, agreed) =
+            (tokio::sync::Mutex::new(reservation), facts.tool.clone(), facts.is_agreed());
         let began_ms = self.clock.now_ms();
         let frame =
             Frame { core, call, tool, args, targets, limits, intent, began_ms, agreed, cancel, flow, held };
         let ended = match stale {
             Some(refused) => effect::Ended::Itself(Ok(refused)),
-            None => match self.carry_ahead(&frame, &facts, grant.tier) {
+            None => match self.carry_ahead(&frame, &facts, grant.tier).await {
                 Ok(()) => effect::perform(&frame, grant.tier).await,
                 Err(fault) => {
                     effect::Ended::Itself(Ok(RawOutput::failed("label.unnoted", fault.to_string())))
@@ -352,7 +345,7 @@ impl Core {
         let (core, limits, cancel) = (Arc::clone(&self), Limits::default(), running.cancel());
         let reviewed = self.policy().policy.reviews(call.op.name());
         let flow = Flow::new(call.listener.take(), facts.output_floor(), reviewed);
-        let (held, agreed, began_ms) = (Mutex::new(None), false, self.clock.now_ms());
+        let (held, agreed, began_ms) = (tokio::sync::Mutex::new(None), false, self.clock.now_ms());
         let frame =
             Frame { core, call, tool, args, targets, limits, intent, began_ms, agreed, cancel, flow, held };
         self.conclude(frame, facts, None, effect::Ended::Itself(Ok(evidence.output())), running).await
@@ -369,7 +362,7 @@ impl Core {
     ) -> Result<Reply, Fault> {
         // 6 label: nobody has been able to read a byte of it until here, and no secret that was revealed is in it after.
         let (mut status, mut raw) = ended.into_parts();
-        let flowed_masked = frame.flow.finish(&*self.secrets, &mut raw);
+        let (flowed_masked, delivered) = frame.flow.finish(&*self.secrets, &mut raw);
         let masked = label::mask(&*self.secrets, &mut status, &mut raw) | flowed_masked;
         let truncated = raw.cut_to(frame.limits.output_bytes_max);
         let (spent, obtained, breach) = (raw.spent, raw.obtained.take(), raw.breach.take());
@@ -378,7 +371,10 @@ impl Core {
         let performed = status.clone();
         let warned = self.review(&frame, &facts, &mut status, &mut raw);
         let tier = grant.as_ref().map(|grant| grant.tier);
-        let carried = self.carry(&frame, &facts, &performed, tier).and_then(|()| self.carried(&frame));
+        let carried = match self.carry(&frame, &facts, &performed, tier).await {
+            Ok(()) => self.carried(&frame).await,
+            Err(fault) => Err(fault),
+        };
         let store = StoreUse::of(&mut raw, &frame, &facts);
         raw.raise(carried.as_ref().map_or(Some(ArgLabels::default().default), |label| *label));
         let obtained = label::with_carried(obtained, carried.as_ref().ok().copied().flatten(), &store);
@@ -388,11 +384,12 @@ impl Core {
         let declassified = self.hear(&frame, &facts, (&output, &performed, &store), declassify);
 
         // 7 outcome: what it cost, what was really obtained, the digest of what came back.
-        let settled = frame.settle(spent);
+        let settled = frame.settle(spent).await;
         let ending = record::Ending {
             status: &status,
             output: &output,
             obtained: &obtained,
+            delivered: &delivered,
             spent: settled,
             declassified: &declassified,
             truncated,
@@ -410,8 +407,8 @@ impl Core {
         let receipt = self.record_outcome(draft, frame.intent).await;
         let receipt = receipt.map_err(|error| unrecorded(error.to_string()))?;
         breach.iter().for_each(|breach| self.seal(breach));
-        self.note_end(&frame.call, &facts.awaited, output.label(), performed == Status::Ok)
-            .map_err(|fault| unrecorded(fault.to_string()))?;
+        let noted = self.note_end(&frame.call, &facts.awaited, output.label(), performed == Status::Ok).await;
+        noted.map_err(|fault| unrecorded(fault.to_string()))?;
         // Only now is it over: whoever takes the kernel down waits for this.
         drop(running);
         self.agents.saw(&frame.call, self.label_seen(&frame.call, &performed, &output), spent.tokens);

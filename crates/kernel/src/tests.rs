@@ -2,8 +2,10 @@
 
 pub(crate) mod alone;
 mod aside;
+mod callers;
 mod own_agents;
 mod quarantined;
 mod requests;
 mod reviews;
+mod routing;
 pub(crate) mod shared;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use regent_ledger::Kind;
 use regent_policy::Access;
-use serde_json::json;
+use regent_wire::body::{AgentBody, AgentEvent};
 
 use crate::agent::AgentId;
 use crate::call::{Call, Op};
@@ -31,9 +31,8 @@ impl Host {
         if !self.kernel.0.vfs.can_plug(agent, name) {
             return Ok(false);
         }
-        let body = json!({
-            "agent": agent, "event": "plugged", "name": name, "session": self.operator().session(), "writable": writable,
-        });
+        let (operator, event) = (self.operator(), AgentEvent::Plugged { name: name.into(), writable });
+        let body = AgentBody::new(agent, operator.session(), event);
         self.kernel.0.note(Kind::Agent, &body).await?;
         Ok(self.kernel.0.vfs.plug(agent, name, mount, writable))
     }
@@ -100,7 +99,12 @@ impl Core {
             | Op::CheckPolicy { .. }
             | Op::Answer { .. }
             | Op::Questions
-            | Op::SetBudget { .. } => (None, None),
+            | Op::SetBudget { .. }
+            | Op::CreateToken(_)
+            | Op::Tokens
+            | Op::RevokeToken { .. }
+            | Op::RotateToken { .. }
+            | Op::Whoami => (None, None),
         };
         one.into_iter().chain(other).collect()
     }

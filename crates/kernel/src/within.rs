@@ -10,8 +10,8 @@ use crate::facts::{Sheet, Target, refusal};
 pub(crate) fn beyond(call: &Call, sheet: &Sheet) -> Option<Reason> {
     let outer = call.within.iter().find(|outer| !lets(outer.spec(), call, sheet))?;
     let wanted = sheet.tool.as_ref().map_or(call.op.name(), |tool| tool.spec().name.as_str());
-    let message = format!("`{}` was not granted what `{wanted}` would do for it", outer.spec().name);
-    Some(refusal("tool.not_granted", message, "grant it to the tool, if that is what you want"))
+    let message = format!("`{}` lacks the permission for `{wanted}`", outer.spec().name);
+    Some(refusal("tool.not_granted", message, "grant it to the tool if it needs it"))
 }
 
 fn lets(outer: &ToolSpec, call: &Call, sheet: &Sheet) -> bool {

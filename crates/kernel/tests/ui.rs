@@ -1,6 +1,6 @@
 //! What must not compile, each beside its twin that must: the seal of the permit is a fact that the compiler checks.
 //!
-//! `TRYBUILD=overwrite cargo test -p regent-kernel --test ui` writes the compiler's messages anew.
+//! `TRYBUILD=overwrite cargo test -p regent-kernel --test ui` writes the compiler's messages again.
 
 /// The twins: what is refused is refused for the one thing that differs. They compile with this file, which is the whole test.
 #[expect(dead_code, reason = "they only have to compile")]

@@ -15,7 +15,7 @@ use crate::storage::{Existing, Files, Storage, read_all};
 use crate::{Kind, LaneId, Ledger};
 
 impl Ledger {
-    /// Copies the ledger to an empty or new folder while writing goes on. The copy opens and verifies.
+    /// Copies the ledger to an empty or new folder while writing continues. The copy opens and verifies.
     pub fn backup(&self, destination: &Path) -> Result<(), ReadError> {
         Reader::on(self.storage()).backup(destination)
     }

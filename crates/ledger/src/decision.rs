@@ -13,14 +13,14 @@ use crate::key::{LedgerKey, PublicKey};
 const RECEIPT_BYTES_MAX: usize = 1 << 20;
 const VERSION: &str = "1.0";
 
-/// Why a receipt, or a chain of them, isn't believed.
+/// Why a receipt, or a chain of receipts, is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiptError {
     /// It has neither shape.
-    #[error("this is no decision receipt: {0}")]
+    #[error("not a decision receipt: {0}")]
     Malformed(&'static str),
     /// The signature isn't one over what it says, or not by the key that was expected.
-    #[error("the receipt's signature doesn't hold")]
+    #[error("the receipt's signature is invalid")]
     BadSignature,
     /// It doesn't follow the one before it.
     #[error("receipt {0} doesn't follow the one before it")]
@@ -36,7 +36,7 @@ pub struct Decided<'a> {
     pub tool_name: &'a str,
     /// Its arguments; only their digest is written.
     pub tool_input: &'a Value,
-    /// Yes, or no. A question that nobody has answered is a no.
+    /// Allow or deny. An unanswered question counts as a denial.
     pub allowed: bool,
     /// Which policy, by name.
     pub policy_id: &'a str,
@@ -48,7 +48,7 @@ pub struct Decided<'a> {
     pub issuer_id: &'a str,
 }
 
-/// A receipt: whatever it says, in either shape.
+/// A decision receipt, in either format.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecisionReceipt(Value);
 
@@ -78,7 +78,7 @@ impl DecisionReceipt {
         Ok(Self(body))
     }
 
-    /// Reads one, and checks that it has one of the shapes.
+    /// Parses a receipt and checks its format.
     pub fn parse(text: &str) -> Result<Self, ReceiptError> {
         if text.len() > RECEIPT_BYTES_MAX {
             return Err(ReceiptError::Malformed("it is too long"));
@@ -95,7 +95,7 @@ impl DecisionReceipt {
         &self.0
     }
 
-    /// Whether the signature holds: by the key that it names, and by `expected` if one is expected.
+    /// Verifies the signature with the key that it names, which must be `expected` if given.
     pub fn verify(&self, expected: Option<&PublicKey>) -> Result<(), ReceiptError> {
         self.check_shape()?;
         let fields = self.fields()?;
@@ -114,7 +114,7 @@ impl DecisionReceipt {
         if holds { Ok(()) } else { Err(ReceiptError::BadSignature) }
     }
 
-    /// Whether these follow one another: numbered in order, each naming the hash of the one before, each signed.
+    /// Verifies a chain: numbered in order, each with the hash of the one before, each signed.
     pub fn verify_chain(receipts: &[Self], expected: Option<&PublicKey>) -> Result<(), ReceiptError> {
         let mut parent: Option<String> = None;
         for (at, receipt) in receipts.iter().enumerate() {
@@ -135,7 +135,7 @@ impl DecisionReceipt {
         Ok(())
     }
 
-    /// What the next one names as its parent.
+    /// The hash that the next receipt names as its parent.
     pub fn hash(&self) -> Result<String, ReceiptError> {
         let fields = self.fields()?;
         let message = match fields.get("payload") {

@@ -7,6 +7,22 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
+/// Computes the digest of bytes that come one after the other.
+#[derive(Debug, Clone, Default)]
+pub struct DigestWriter(Sha256);
+
+impl DigestWriter {
+    /// Takes in the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of everything so far.
+    pub fn digest(&self) -> Digest {
+        Digest::finish(self.0.clone())
+    }
+}
+
 /// A SHA-256 digest, written as 64 lower-case hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);

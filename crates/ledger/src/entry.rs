@@ -16,7 +16,7 @@ use crate::{Digest, canonical};
 pub(crate) const FORMAT: u64 = 2;
 /// Longest body of an entry; what is larger belongs in a payload.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
-/// Times are milliseconds that every JSON reader sees alike.
+/// The largest time in milliseconds that every JSON reader represents exactly.
 pub const AT_MS_MAX: i64 = (1 << 53) - 1;
 
 macro_rules! kinds {
@@ -34,7 +34,7 @@ macro_rules! kinds {
                 match self { $(Kind::$name => $text),* }
             }
 
-            /// The kind of this name. An unknown one is an error to whoever reads, never a default.
+            /// The kind of this name. An unknown one is an error, never a default.
             pub fn from_bytes(name: &[u8]) -> Option<Kind> {
                 Kind::ALL.iter().copied().find(|kind| kind.as_str().as_bytes() == name)
             }
@@ -65,7 +65,7 @@ kinds! {
     Erase "erase",
     /// Payloads were packed: how long the segment's pack is by now. Written by the ledger in format 1.
     Pack "pack",
-    /// Goes on after a crash: which entries before it nobody vouches for. Written by the ledger.
+    /// Continues after a crash: which earlier entries are unvouched. Written by the ledger.
     Resume "resume",
     /// A signed tree head over all entries before it. Written by the ledger.
     Checkpoint "checkpoint",
@@ -170,7 +170,8 @@ pub struct Draft {
 }
 
 /// Proof towards the caller that a draft is recorded: durable, and under a signature unless it was appended without one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Receipt {
     /// The lane it is in.
     pub lane: LaneId,

@@ -20,7 +20,7 @@ use crate::why::{Break, Why};
 use crate::witness::Witnessed;
 use crate::{Digest, LaneId, LedgerKey, PublicKey};
 
-/// How often the lock is tried by someone who can't go on without it.
+/// How often the lock is tried by someone who can't continue without it.
 pub(crate) const PATIENT_TRIES: u32 = 400;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
@@ -48,7 +48,7 @@ pub(crate) struct Index {
 /// Why the index can't be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IndexError {
-    #[error("the index is held by another process")]
+    #[error("another process has locked the index")]
     Busy,
     #[error("{0}")]
     Broken(Box<Break>),
@@ -83,7 +83,7 @@ impl Index {
         format!("regent/{ledger}/index")
     }
 
-    /// Reads the index, whoever signed it.
+    /// Reads the index without checking who signed it.
     pub(crate) fn read(storage: &dyn Storage) -> Result<Option<(Index, Note)>, IndexError> {
         let Some(bytes) = read_all(storage, INDEX, NOTE_BYTES_MAX as u64)? else { return Ok(None) };
         let text = std::str::from_utf8(&bytes).map_err(|error| unusable(&error))?;

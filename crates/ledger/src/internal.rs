@@ -140,7 +140,7 @@ pub(crate) struct LaneBody {
     pub(crate) replaces: Option<ReplacesBody>,
 }
 
-/// What was known of a ledger that was begun anew, or restored from a backup.
+/// What was known of a ledger that was begun again, or restored from a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReplacesBody {
@@ -198,7 +198,7 @@ fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// Goes on after a crash, in the same lane.
+/// Continues after a crash, in the same lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ResumeBody {

@@ -37,9 +37,9 @@ impl LedgerKey {
         LedgerKey(SigningKey::from_bytes(seed))
     }
 
-    /// Loads the key from a file that nobody else may read, or makes both.
+    /// Loads the key from a private file, or creates the file with a new key.
     ///
-    /// Two processes that get here at once end up with the same key.
+    /// Two concurrent processes end up with the same key.
     pub fn load_or_create(path: &Path) -> Result<LedgerKey, KeyError> {
         match LedgerKey::load(path) {
             Err(KeyError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
@@ -82,7 +82,7 @@ impl LedgerKey {
                 std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            // A link, not a rename: whoever comes second must not replace the first one's key.
+            // A link, not a rename: a second process must not replace the first one's key.
             match std::fs::hard_link(&draft, path) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
                 _linked_or_already_there => Ok(()),
@@ -121,7 +121,7 @@ impl PublicKey {
         self.0.as_bytes()
     }
 
-    /// The key with these bytes, if they are one.
+    /// The key with these bytes, if they are valid.
     pub fn from_bytes(bytes: &[u8; 32]) -> Option<PublicKey> {
         VerifyingKey::from_bytes(bytes).ok().filter(|key| !key.is_weak()).map(PublicKey)
     }
@@ -207,7 +207,7 @@ pub enum KeyError {
         source: io::Error,
     },
     /// Others may read the key file.
-    #[error("the key file `{path}` is open to others; its mode must be 0600")]
+    #[error("others can access the key file `{path}`; its mode must be 0600")]
     Exposed {
         /// The file.
         path: PathBuf,

@@ -40,7 +40,7 @@ enum Commits {
     OnThread,
     /// Each caller, at once.
     Inline,
-    /// Whoever calls [`Ledger::step`].
+    /// The caller of [`Ledger::step`].
     Stepped,
 }
 
@@ -58,10 +58,10 @@ pub struct Head {
 impl Ledger {
     /// Opens the ledger in a folder, or starts one, and takes a lane of it.
     ///
-    /// Every lane is checked. What a crash explains is settled in a new lane; what nothing explains
-    /// is [`OpenError::Broken`], and nothing is touched.
+    /// Checks every lane. Damage that a crash explains is settled in a new lane; any other damage
+    /// is [`OpenError::Broken`], and nothing is changed.
     pub fn open(root: &Path, key: LedgerKey, options: Options) -> Result<Ledger, OpenError> {
-        // Before the folder is made: where a ledger is gone, whoever puts it back should find nothing in its place.
+        // Before the folder is made: where a ledger is gone, a restore should find nothing in its place.
         if matches!(root.symlink_metadata(), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
             && let Some(witnessed) = options.witness.as_deref().map(Witnessed::read).transpose()?.flatten()
         {
@@ -84,7 +84,7 @@ impl Ledger {
         Ok(Ledger::on_lane(crate::open::open(storage, key, options, Opening::Usual)?, Commits::Stepped))
     }
 
-    /// Commits the drafts that wait, as one batch, on this thread. Gives back how many there were.
+    /// Commits pending drafts as one batch on this thread. Returns their number.
     pub fn step(&self) -> usize {
         self.shared.lane.step()
     }
@@ -126,9 +126,9 @@ impl Ledger {
         }
     }
 
-    /// The same without a signature of its own: the draft is durable and known to the witness when the future resolves, and under
-    /// a signature with the next entry that has one. For what is soon followed by such an entry; a crash before that leaves it
-    /// without proof, and whoever goes on treats it as recorded.
+    /// The same without its own signature: the draft is durable and known to the witness when the future resolves, and
+    /// the next signed entry covers it. For drafts that are soon followed by one; a crash before that leaves the draft
+    /// without proof, and the next writer treats it as recorded.
     pub fn append_unsigned(&self, draft: Draft) -> Appending {
         match prepare(draft) {
             Err(error) => Appending::ready(Err(error)),
@@ -136,7 +136,7 @@ impl Ledger {
         }
     }
 
-    /// Has a draft recorded with the next one that is appended, right before it. If none comes, it isn't recorded.
+    /// Records a draft right before the next one that is appended. If none follows, it isn't recorded.
     pub fn announce(&self, draft: Draft) -> Result<(), AppendError> {
         let item = prepare(draft)?;
         self.shared.lane.with_writer(|writer| writer.announce(item));
@@ -174,14 +174,14 @@ impl Ledger {
         self.shared.lane.with_writer(|writer| writer.note())
     }
 
-    /// Signs what isn't signed, renews the index and gives up the lane. Drafts that wait are
+    /// Signs the rest, updates the index and releases the lane. Pending drafts are
     /// committed first; later ones are refused.
     pub fn close(&self) -> Result<(), AppendError> {
         self.shared.stop();
         self.shared.lane.with_writer(LaneWriter::close)
     }
 
-    /// Hands the ledger over to a new key. No other process may be writing to it.
+    /// Rotates the key. No other process may be writing to the ledger.
     ///
     /// The old key signs the entry that names the new one; from the next checkpoint on the new key
     /// signs, and the index too. Use the new key to open the ledger from then on.
@@ -215,7 +215,7 @@ impl Shared {
         if let Some(thread) = thread
             && thread.join().is_err()
         {
-            // A panic there has failed its own batch; closing goes on.
+            // A panic there has failed its own batch; closing continues.
         }
     }
 }
@@ -248,14 +248,14 @@ fn prepare(draft: Draft) -> Result<Item, AppendError> {
     Ok(Item { prepared: Prepared::new(kind, at_ms, &body), at_ms, payloads, signed: true })
 }
 
-/// Why a draft is not recorded. Whatever was to follow from it must not happen.
+/// Why a draft is not recorded. The effect that it announces must not happen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
-    /// The ledger takes no more entries until it is opened anew.
+    /// The ledger takes no more entries until it is opened again.
     #[error("the ledger is sealed: {0}")]
     Sealed(String),
     /// There is no room. A later append may succeed.
-    #[error("no room left for the ledger")]
+    #[error("no space left for the ledger")]
     Full,
     /// Writing failed, and the ledger is sealed.
     #[error("can't write the ledger: {0}")]
@@ -264,7 +264,7 @@ pub enum AppendError {
     #[error("the ledger is closed")]
     Closed,
     /// Too much waits already. A later append may succeed.
-    #[error("the disk is too slow for what waits to be recorded")]
+    #[error("the disk is too slow for the pending entries")]
     Backlog,
     /// Another process writes to the ledger, which this can't go along with.
     #[error("another process is writing to the ledger")]

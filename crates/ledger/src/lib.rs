@@ -1,12 +1,12 @@
-//! What happened? One append-only, hash-linked, signed log.
+//! The ledger: one append-only, hash-linked, signed log.
 //!
 //! A [`Ledger`] is a folder of *lanes*, each a chain of entries with one writer. Callers
 //! [`append`](Ledger::append) drafts; many of them share one write, one sync and one signature. An
-//! entry's hash is the link to the next one and a leaf of the lane's Merkle tree (RFC 6962), whose
-//! head is signed in *checkpoints* (C2SP notes) that are themselves entries. [`verify()`] reads the
-//! disk and needs no secret; [`read`] reads it back; [`Proof`] and [`Export`] stand alone.
+//! entry's hash links to the next one and is a leaf of the lane's Merkle tree (RFC 6962). *Checkpoints*
+//! (C2SP notes) sign the head of the tree and are entries themselves. [`verify()`] checks the
+//! disk and needs no secret; [`read`] reads entries; [`Proof`] and [`Export`] verify on their own.
 //!
-//! Nothing is ever repaired: see [`Ledger::open`].
+//! The ledger is never repaired: see [`Ledger::open`].
 #![forbid(unsafe_code)]
 
 mod backup;
@@ -31,6 +31,8 @@ mod proof;
 mod queue;
 pub mod read;
 mod replaced;
+#[cfg(feature = "schema")]
+mod schema;
 mod search;
 mod seen;
 pub mod storage;
@@ -46,7 +48,7 @@ mod tests;
 
 pub use canonical::{CanonicalError, CanonicalJson};
 pub use decision::{Decided, DecisionReceipt, ReceiptError};
-pub use digest::{Digest, DigestError};
+pub use digest::{Digest, DigestError, DigestWriter};
 pub use entry::{AT_MS_MAX, BODY_BYTES_MAX, Draft, Entry, Kind, LaneId, LaneIdError, Receipt};
 pub use key::{KeyError, LedgerKey, PublicKey};
 pub use lane::Tail;

@@ -7,7 +7,7 @@ use crate::{Digest, Kind};
 /// Longest line we read: a body, plus a checkpoint's worth of frame.
 pub(crate) const LINE_BYTES_MAX: usize = crate::entry::BODY_BYTES_MAX + 4096;
 
-/// One entry as it lies on disk.
+/// One entry as stored on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line<'a> {
     /// The writer's clock.

@@ -14,7 +14,7 @@ pub const NOTE_BYTES_MAX: usize = 4 << 20;
 const SIGNATURES_MAX: usize = 64;
 const DASH: &str = "— ";
 
-/// A note that has been read, but not yet believed.
+/// A parsed note that isn't verified yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     text: String,
@@ -76,7 +76,7 @@ impl Note {
         self.signatures.iter().any(|signature| signature.name == name)
     }
 
-    /// The text, signed or not. Nothing in it may be believed.
+    /// The text, signed or not. It must not be trusted.
     pub fn unverified_text(&self) -> &str {
         &self.text
     }
@@ -136,7 +136,7 @@ impl Checkpoint {
         Ok(Checkpoint { origin: origin.to_owned(), size, root })
     }
 
-    /// Reads a signed checkpoint and believes it only if one of these keys signed it under its origin.
+    /// Reads a signed checkpoint; fails unless one of these keys signed it under its origin.
     pub fn open(note: &str, keys: &[PublicKey]) -> Result<(Checkpoint, PublicKey), NoteError> {
         let note = Note::parse(note)?;
         let checkpoint = Checkpoint::parse(note.unverified_text())?;
@@ -151,7 +151,7 @@ pub(crate) fn read_decimal(text: &str) -> Option<u64> {
     (plain && (text == "0" || !text.starts_with('0'))).then(|| text.parse().ok())?
 }
 
-/// Why a note doesn't count.
+/// Why a note is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoteError {
     /// It isn't a note of the form we read.

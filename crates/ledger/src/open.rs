@@ -32,7 +32,7 @@ pub enum OpenError {
     /// It belongs to another key.
     #[error("the ledger is signed by another key")]
     WrongKey,
-    /// The witness knows a ledger here, and there is none: it was removed, or the folder was made anew.
+    /// The witness knows a ledger here, and there is none: it was removed, or the folder was recreated.
     #[error("the ledger that was here is gone: the witness knows ledger {ledger} with {entries} entries")]
     Gone {
         /// The name of the ledger that was here.
@@ -57,7 +57,7 @@ pub enum OpenError {
         found: String,
     },
     /// Others keep its index busy, or are writing where nobody may.
-    #[error("the ledger is held by another process")]
+    #[error("another process has locked the ledger")]
     Busy,
     /// It can't be read or written.
     #[error("can't read or write the ledger")]
@@ -75,7 +75,7 @@ impl From<Mismatch> for OpenError {
 }
 
 impl OpenError {
-    /// Whether the ledger isn't the one that the witness knows: gone, older, another, cut back or forked. Then
+    /// Whether the ledger differs from what the witness knows: gone, older, another, truncated or forked. Then
     /// [`Ledger::restore`](crate::Ledger::restore) and [`Ledger::begin_anew`](crate::Ledger::begin_anew) lead on.
     pub fn is_witnessed(&self) -> bool {
         match self {
@@ -152,7 +152,7 @@ pub(crate) fn open(
     }
 }
 
-/// Goes on with a lane that is free, or starts one that settles what others left.
+/// Continues a free lane, or starts one that settles what others left.
 fn take_lane(home: Home, found: Found) -> Result<LaneWriter, OpenError> {
     let at_ms = home.options.opened_at_ms;
     let Found { taken, recoveries, locks, unknown, .. } = found;
@@ -265,7 +265,7 @@ fn load_or_start(
     found.ok_or_else(|| OpenError::Io(io::Error::other("no index")))
 }
 
-/// The index of a ledger that takes the place of another; its version goes on from there.
+/// The index of a ledger that takes the place of another; its version continues from there.
 fn decided_index(
     storage: &dyn Storage,
     key: &LedgerKey,

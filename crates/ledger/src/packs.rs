@@ -27,11 +27,11 @@ pub(crate) struct Packs {
     pub(crate) scanned: BTreeMap<String, u64>,
     /// Every pack was looked at once.
     all: bool,
-    places: HashMap<Digest, Vec<Place>>,
+    places: HashMap<Digest, Vec<PackSlice>>,
 }
 
 #[derive(Debug, Clone)]
-struct Place {
+struct PackSlice {
     path: String,
     at: u64,
     /// Header and stored bytes.
@@ -72,7 +72,7 @@ impl Packs {
             if end > stat.bytes {
                 break;
             }
-            let place = Place { path: path.clone(), at, bytes };
+            let place = PackSlice { path: path.clone(), at, bytes };
             self.places.entry(header.digest).or_default().push(place);
             at = end;
         }
@@ -80,7 +80,7 @@ impl Packs {
         Ok(())
     }
 
-    fn places(&mut self, storage: &dyn Storage, digest: &Digest) -> io::Result<Vec<Place>> {
+    fn places(&mut self, storage: &dyn Storage, digest: &Digest) -> io::Result<Vec<PackSlice>> {
         if !self.all || !self.places.contains_key(digest) {
             self.refresh(storage)?;
         }
@@ -93,7 +93,7 @@ impl Packs {
         storage: &dyn Storage,
         digest: &Digest,
         (lane, seq): EntryPlace,
-    ) -> io::Result<Vec<Place>> {
+    ) -> io::Result<Vec<PackSlice>> {
         // Only what the pack has gained since is looked at.
         if let Some(first) = segments(storage, lane)?.into_iter().rfind(|first| *first <= seq) {
             self.scan(storage, pack_path(lane, first))?;
@@ -176,7 +176,7 @@ fn last_at_ms(storage: &dyn Storage, lane: LaneId, first: u64) -> io::Result<Opt
     Ok(lines.find_map(|line| Line::parse(line).map(|line| line.at_ms)))
 }
 
-/// Why a payload that an entry names is not there.
+/// Why a payload that an entry names is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gone {
     /// When its removal was recorded.
@@ -193,7 +193,7 @@ impl Reader {
         find(&self.packs, self.storage.as_ref(), None, digest, key)
     }
 
-    /// The same of a payload that an entry names, which is most likely beside it: only one pack is looked at then.
+    /// The same of a payload that an entry names, which is most likely beside it: then only one pack is read.
     pub fn payload_of(
         &self,
         entry: EntryPlace,
@@ -203,7 +203,7 @@ impl Reader {
         find(&self.packs, self.storage.as_ref(), Some(entry), digest, key)
     }
 
-    /// Why the payload of an entry is not there; `None` if no entry says that it was erased or removed.
+    /// Why the payload of an entry is missing; `None` if no entry says that it was erased or removed.
     pub fn gone(&self, lane: LaneId, seq: u64, digest: &Digest) -> Result<Option<Gone>, ReadError> {
         let storage = self.storage.as_ref();
         let segment = segments(storage, lane)?.into_iter().rfind(|first| *first <= seq);
@@ -214,7 +214,7 @@ impl Reader {
         Ok(found.map(|(at_ms, erase)| Gone { at_ms, reason: erase.reason, erased: erase.sha256.is_some() }))
     }
 
-    /// The packs that [`Ledger::retain`] would look at for the same limit.
+    /// The packs that [`Ledger::retain`] would consider for the same limit.
     pub fn old_packs(&self, before_ms: i64) -> Result<Vec<OldPack>, ReadError> {
         let storage = self.storage.as_ref();
         let mut old = Vec::new();
@@ -249,7 +249,7 @@ fn find(
 /// The first copy that is whole.
 fn open_first(
     storage: &dyn Storage,
-    places: Vec<Place>,
+    places: Vec<PackSlice>,
     digest: &Digest,
     key: Option<&PayloadKey>,
 ) -> Result<Option<Vec<u8>>, ReadError> {
@@ -283,7 +283,7 @@ impl Ledger {
         find(&self.shared.packs, home.storage.as_ref(), None, digest, home.options.payload_key.as_ref())
     }
 
-    /// The same of a payload that an entry names, which is most likely beside it: only one pack is looked at then.
+    /// The same of a payload that an entry names, which is most likely beside it: then only one pack is read.
     pub fn payload_of(&self, entry: EntryPlace, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
         let home = &self.shared.home;
         find(
@@ -296,7 +296,7 @@ impl Ledger {
     }
 
     /// Erases a payload wherever it is stored. The entry that says so is recorded first, so a crash
-    /// in between leaves an erasure to be finished by asking again, never an unexplained gap. Where
+    /// in between leaves an erasure that a second call finishes, never an unexplained gap. If
     /// nothing is left to erase, nothing is recorded.
     pub fn erase(&self, digest: &Digest, reason: &str, at_ms: i64) -> Result<Erasure, AppendError> {
         let storage = self.shared.home.storage.as_ref();
@@ -340,14 +340,14 @@ impl Ledger {
         Ok(erasure)
     }
 
-    /// Removes the payloads of all segments whose last entry is older than `before_ms`, but for those that somebody writes to. The
-    /// entries stay. Returns the packs that are gone.
+    /// Removes the payloads of all segments whose last entry is older than `before_ms`, except segments with an active writer. The
+    /// entries stay. Returns the removed packs.
     pub fn retain(&self, before_ms: i64, reason: &str, at_ms: i64) -> Result<Vec<OldPack>, AppendError> {
         let storage = self.shared.home.storage.as_ref();
         let failed = |error: io::Error| AppendError::Io(error.to_string());
         let mut removed = Vec::new();
         for lane in lanes(storage).map_err(failed)? {
-            // Held until the packs are gone: a process that went on in this lane meanwhile would write to a pack that is removed.
+            // Held until the packs are gone: a process that continued in this lane meanwhile would write to a pack that is removed.
             let idle = storage.lock(&lane_lock(lane)).map_err(failed)?;
             let old = old_packs(storage, lane, idle.is_some(), before_ms).map_err(failed)?;
             for pack in old.into_iter().filter(|pack| !pack.in_use) {
@@ -369,7 +369,7 @@ impl Ledger {
     }
 }
 
-/// What came of erasing a payload.
+/// The result of erasing a payload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Erasure {
     /// Records that were overwritten.

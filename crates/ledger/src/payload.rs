@@ -58,7 +58,7 @@ impl Payload {
         self.digest
     }
 
-    /// What an entry's body says in their place.
+    /// The reference that an entry's body contains instead.
     pub fn reference(&self) -> PayloadRef {
         PayloadRef { bytes: self.bytes.len() as u64, sha256: self.digest }
     }
@@ -70,6 +70,7 @@ impl Payload {
 
 /// How a body names a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PayloadRef {
     /// Length.

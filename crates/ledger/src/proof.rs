@@ -30,7 +30,7 @@ pub struct Proof {
     pub checkpoint: String,
 }
 
-/// Why a proof proves nothing.
+/// Why a proof is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
     /// The checkpoint doesn't count.
@@ -114,8 +114,8 @@ impl Export {
         }
     }
 
-    /// Checks every entry against the signed checkpoints, and counts them. That nothing was left out
-    /// is not proven: an export shows what there is, the ledger what there isn't.
+    /// Checks every entry against the signed checkpoints, and counts them. Completeness
+    /// is not proven: only the ledger shows that nothing was left out.
     pub fn verify(&self, keys: &[PublicKey]) -> Result<u64, ProofError> {
         let mut count = 0;
         for lane in &self.lanes {

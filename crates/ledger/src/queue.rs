@@ -1,6 +1,6 @@
 //! Group commit: many callers, one write, one sync.
 //!
-//! Callers put drafts in a queue. Whoever holds the lane's writer takes all that is there, commits it
+//! Callers put drafts in a queue. The holder of the lane's writer takes all drafts, commits them
 //! as one batch and completes every caller. That is a thread of the lane's own, so that no
 //! executor thread waits for a slow disk; or the caller itself, when it blocks anyway, or when it
 //! is alone and the disk is quick: two changes of thread would then cost as much as the sync.
@@ -235,7 +235,7 @@ impl Lane {
                     drop(writer);
                     self.wake_if_waiting();
                 }
-                // Whoever holds the writer looks at the queue again after letting go of it.
+                // The holder of the writer checks the queue again after it releases the writer.
                 Err(TryLockError::WouldBlock) => return Appending(State::Waiting(slot)).wait(),
                 Err(TryLockError::Poisoned(poisoned)) => drop(poisoned.into_inner()),
             }

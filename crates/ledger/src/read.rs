@@ -37,7 +37,7 @@ pub enum ReadError {
         line: u64,
     },
     /// A payload doesn't match its digest, or the key to it is missing or wrong.
-    #[error("payload `{0}` is spoilt, or its key is missing")]
+    #[error("payload `{0}` is damaged, or its key is missing")]
     Payload(Digest),
     /// There is no such entry, or no checkpoint covers it yet.
     #[error("lane {lane} has no proven entry {seq}")]
@@ -260,7 +260,7 @@ pub struct LaneEntries {
 }
 
 impl LaneEntries {
-    /// Passes over all other kinds of entries, which costs less than reading them. Their links are checked all the same.
+    /// Skips all other kinds of entries, which is cheaper than reading them. Their links are still checked.
     #[must_use]
     pub fn only(self, kinds: &'static [Kind]) -> LaneEntries {
         LaneEntries { kinds: Some(kinds), ..self }

@@ -30,7 +30,7 @@ pub struct Replaced {
 }
 
 impl Ledger {
-    /// Starts a new ledger where there was one, by someone's decision. Its first entry says what it replaces: the name, the
+    /// Starts a new ledger in place of another, by an operator's decision. Its first entry records what it replaces: the name, the
     /// version of the index and the heads that the witness knew, and the reason.
     pub fn begin_anew(
         root: &Path,
@@ -46,8 +46,8 @@ impl Ledger {
         Ok(Replaced { ledger, aside, witnessed })
     }
 
-    /// Accepts a ledger that isn't all that the witness knows, by someone's decision: the backup in `from`, which is copied into
-    /// place, or what lies in place already. A new lane's first entry says what is lost. Lanes that lost entries are closed.
+    /// Accepts a ledger that lacks entries that the witness knows, by an operator's decision: the backup in `from`, which is copied into
+    /// place, or the current one. A new lane's first entry lists what is lost. Lanes that lost entries are closed.
     ///
     /// The backup must verify by itself and belong to the key.
     pub fn restore(

@@ -15,7 +15,7 @@ const PIECE_BYTES: usize = 64 << 10;
 const WINDOW_BYTES: u64 = 128 << 10;
 
 impl Reader {
-    /// Shows the entries of a lane whose lines contain one of these texts, in order. Whoever sees them may add texts to look for
+    /// Shows the entries of a lane whose lines contain one of these texts, in order. The visitor may add texts to look for
     /// from there on, or take some away.
     ///
     /// The chain isn't followed from entry to entry: that was done when the ledger was opened, or is for `verify` to do.

@@ -77,7 +77,7 @@ pub trait Appender: Send + fmt::Debug {
 /// An exclusive lock, given up when dropped.
 pub trait Lock: Send + Sync + fmt::Debug {}
 
-/// What a file looks like from outside: if all of it is as before, so are its contents, unless
+/// Metadata of a file: if all of it is unchanged, so are its contents, unless
 /// someone forged the system's clock or wrote to the raw device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {

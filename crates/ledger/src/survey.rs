@@ -26,7 +26,7 @@ pub(crate) struct Survey<'a> {
     home: &'a Home,
     index: &'a Index,
     witnessed: Option<&'a Witnessed>,
-    /// Someone decided to go on although the witness knows more: what is lost is listed, and nobody may be writing.
+    /// Someone decided to continue although the witness knows more: what is lost is listed, and nobody may be writing.
     decided: bool,
     keys: KeyRing,
     settled: BTreeMap<LaneId, RecoveryBody>,
@@ -51,7 +51,7 @@ pub(crate) struct Found {
     pub(crate) lost: Vec<LostLane>,
 }
 
-/// Whether a lane was taken to go on with.
+/// Whether a lane was taken to continue with.
 enum Taken {
     Yes,
     /// It belongs to another key, or a crash tore it.
@@ -162,7 +162,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Walks a lane and compares it with what is known of it. Where someone decided to go on although the witness knows more, says
+    /// Walks a lane and compares it with what is known of it. Where someone decided to continue although the witness knows more, says
     /// whether it does.
     fn compare(&mut self, plan: &mut LanePlan, candidate: bool) -> Result<(LaneState, bool), OpenError> {
         let mut state = self.walk(plan, candidate)?;
@@ -184,7 +184,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Has a new lane settle the end of this one, which nobody goes on with.
+    /// Has a new lane settle the end of this one, which nobody continues with.
     fn close(&mut self, plan: &LanePlan, state: &LaneState, lock: Box<dyn Lock>) -> Result<(), OpenError> {
         let none = Tail { entries: 0, torn_bytes: 0, bytes: 0, sha256: Digest::of(b"") };
         match &state.end {
@@ -327,7 +327,7 @@ impl<'a> Survey<'a> {
         Ok(RecoveryBody::of_tail(plan.lane, &piece.walk.proven, &Tail { entries, ..rest }))
     }
 
-    /// Takes a lane that ends in whole entries, if it is ours to go on with, and signs what no checkpoint covers. The first one
+    /// Takes a lane that ends in whole entries, if it is ours to continue with, and signs what no checkpoint covers. The first one
     /// is the one that we keep.
     fn sign(
         &mut self,

@@ -92,7 +92,7 @@ pub struct LaneReport {
     pub clock_steps_back: u64,
 }
 
-/// What a ledger is worth.
+/// The result of verifying a ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LedgerVerdict {
@@ -117,7 +117,7 @@ pub enum VerifyError {
     #[error("there is no ledger here")]
     NoLedger,
     /// A checkpoint that was handed in can't be read, or no trusted key signed it.
-    #[error("the checkpoint to compare with does not count: {0}")]
+    #[error("the expected checkpoint is invalid: {0}")]
     Expectation(String),
 }
 
@@ -147,7 +147,7 @@ pub fn verify_on(storage: Arc<dyn Storage>, options: &VerifyOptions) -> Result<R
     let walked = walk_all(storage, &mut plans)?;
     let keys = if options.keys.is_empty() { own_keys(&walked) } else { options.keys.clone() };
     if keys.is_empty() && index.lanes.is_empty() {
-        // Whoever started it was struck down before the first entry: there is nothing yet that could hold or break.
+        // Its writer died before the first entry: there is nothing to verify yet.
         return nothing_here(witnessed.as_ref().filter(|witnessed| !witnessed.lanes.is_empty()));
     }
     let signer = index.signer(&note, &keys).map_err(|error| index_break(Why::Index(error.to_string())));

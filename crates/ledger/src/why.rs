@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 
 use crate::{Kind, LaneId};
 
-/// The first thing that is wrong.
+/// The first error found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{}{}`{file}`{}: {why}", lane_text(*.lane), seq_text(*.seq), line_text(*.line))]
 pub struct Break {
@@ -71,10 +71,10 @@ pub enum Why {
     #[error("not an entry in canonical form")]
     NotAnEntry,
     /// The chain doesn't hold here.
-    #[error("its hash is not the one that the next entry links to, or it links to another")]
+    #[error("its hash doesn't match the link of the next entry, or its own link is wrong")]
     Link,
     /// Entries are missing, added or in another order.
-    #[error("entry {found} stands where {expected} belongs")]
+    #[error("found entry {found} instead of {expected}")]
     Sequence {
         /// The place.
         expected: u64,
@@ -82,7 +82,7 @@ pub enum Why {
         found: u64,
     },
     /// A checkpoint doesn't state the tree before it.
-    #[error("the checkpoint does not state the tree before it")]
+    #[error("the checkpoint doesn't match the tree before it")]
     Checkpoint,
     /// A checkpoint's signature is not by the lane's key.
     #[error("the checkpoint's signature is not by the lane's key: {0}")]
@@ -127,7 +127,7 @@ pub enum Why {
     #[error("the tail settled by a recovery entry has changed")]
     SettledTail,
     /// The index is missing or not signed by a trusted key.
-    #[error("the index does not count: {0}")]
+    #[error("the index is invalid: {0}")]
     Index(String),
     /// The whole ledger is older than the witness remembers.
     #[error("rolled back: the witness has seen version {witnessed} of the index, this is {found}")]

@@ -71,7 +71,7 @@ impl Witnessed {
 
     /// Entries in all lanes.
     pub fn entries(&self) -> u64 {
-        // Whoever can write the file can write any number.
+        // The file's writer could be hostile, so the number can be anything.
         self.lanes.values().fold(0, |sum: u64, head| sum.saturating_add(head.size))
     }
 

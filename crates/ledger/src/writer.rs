@@ -6,13 +6,13 @@
 //! |---|---|---|
 //! | before the write | the lane ends in a checkpoint, or in entries that are to be signed later | the lane is taken again, and signed |
 //! | a new segment is made, nothing in it yet | an empty last segment | the same; the empty file is used |
-//! | payloads are packed, entries not yet | stray bytes at the end of a pack | a `resume` entry says so; the lane goes on in a new segment |
-//! | during the write, whole entries | entries that no checkpoint covers and the witness doesn't know | a `resume` entry says that nobody vouches for them; the lane goes on |
+//! | payloads are packed, entries not yet | stray bytes at the end of a pack | a `resume` entry says so; the lane continues in a new segment |
+//! | during the write, whole entries | entries that no checkpoint covers and the witness doesn't know | a `resume` entry says that nobody vouches for them; the lane continues |
 //! | during the write, a torn entry | the same, then a part of a line | the lane is left alone, a new one starts and settles the tail |
 //! | after the write, before the sync returns | any of these, or all of the batch | as above, or the batch stands |
 //!
 //! If there is no room, the batch fails, and the next append starts a new lane that settles what
-//! the failed write left. After any other error the lane is sealed until it is opened anew: once a
+//! the failed write left. After any other error the lane is sealed until it is opened again: once a
 //! sync has failed, what the file holds is anyone's guess, and asking again would be told "fine".
 
 use std::io;
@@ -186,7 +186,7 @@ impl LaneWriter {
         })
     }
 
-    /// Goes on with a lane that ends in whole entries. Those that no checkpoint covers are signed first; that nobody vouches for
+    /// Continues a lane that ends in complete entries. Those that no checkpoint covers are signed first; that nobody vouches for
     /// some of them is said.
     pub(crate) fn resume(home: Home, found: Resumed) -> io::Result<LaneWriter> {
         let storage = home.storage.clone();

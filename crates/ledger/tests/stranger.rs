@@ -92,7 +92,7 @@ mod stranger {
         drop(fill(&two, &small, true));
         first.close().unwrap();
 
-        // A crash during a call, then a crash that tore a line, then a session that goes on after each.
+        // A crash during a call, then a crash that tore a line, then a session that continues after each.
         drop(unsigned(&place("killed", 1, "unproven")));
         let resumed = place("resumed", 1, "ok");
         drop(unsigned(&resumed));

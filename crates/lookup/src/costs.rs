@@ -3,7 +3,7 @@
 use rusqlite::{Connection, params};
 use serde::Serialize;
 
-/// What costs are summed up by.
+/// The grouping of costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     /// The task that a call was a step of.
@@ -16,7 +16,7 @@ pub enum By {
     Model,
 }
 
-/// What was used by one of them.
+/// The cost of one group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Cost {
     /// Which; `None` for calls that belong to none.

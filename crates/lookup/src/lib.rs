@@ -1,9 +1,8 @@
-//! Where in the ledger is it? A SQLite index by agent, tool, task, session, verdict and time, derived from the ledger; and sums of what
-//! the receipts say was used.
+//! A SQLite index over the ledger, by agent, tool, task, session, verdict and time, with sums of the receipts.
 //!
-//! It proves nothing and is never asked for proof: a hit is a place, and whoever wants the entry reads it from the ledger. What is
-//! derived can be made again, so a file that is damaged, of another version or out of step with the ledger is thrown away. Only entries
-//! under a signed checkpoint are taken in, and intents before one that nobody vouches for; an unproven tail may yet be cut.
+//! The index is derived and proves nothing: a hit is a position, and the caller reads the entry from the ledger. If the file is
+//! damaged, of another version or doesn't match the ledger, it is discarded and rebuilt. It contains only entries
+//! under a signed checkpoint, and no intents that nobody vouches for, because an unproven tail may still be cut.
 #![forbid(unsafe_code)]
 
 mod costs;
@@ -16,13 +15,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use regent_ledger::{Digest, Entry, Kind, LaneId, ReadError, Reader};
+use regent_wire::body::BodyError;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
 pub use costs::{By, Cost};
 pub use query::{Hit, Query};
 pub use tasks::Span;
 
-/// Raised when the columns change; an index of another version is made anew.
+/// Raised when the columns change; an index of another version is rebuilt.
 const VERSION: i64 = 5;
 /// How long a refresh waits for another process that is at it.
 const BUSY_MS_MAX: u64 = 10_000;
@@ -52,13 +52,16 @@ const TABLES: &str = "
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
     /// The index can't be used, or made.
-    #[error("the look-up index can't be used")]
+    #[error("the lookup index can't be used")]
     Index(#[from] rusqlite::Error),
     /// The ledger can't be read.
     #[error(transparent)]
     Ledger(#[from] ReadError),
+    /// A newer Regent wrote an entry.
+    #[error("the ledger can't be indexed: {0}")]
+    Body(#[from] BodyError),
     /// The index can't be thrown away.
-    #[error("the look-up index can't be made anew")]
+    #[error("the lookup index can't be rebuilt")]
     Io(#[from] std::io::Error),
 }
 
@@ -111,7 +114,7 @@ impl Lookup {
         Ok(Self { connection })
     }
 
-    /// Takes in what the ledger has that the index hasn't. Gives back how many entries that were.
+    /// Indexes new entries of the ledger. Returns their number.
     pub fn refresh(&mut self, ledger: &Reader) -> Result<u64, LookupError> {
         self.refresh_some(ledger, u64::MAX)
     }
@@ -160,12 +163,12 @@ impl Lookup {
         Ok(tasks::outcomes(&self.connection, op, count_max)?)
     }
 
-    /// How many entries of each lane were taken in. What a lane has beyond that is its tail, which the index doesn't know.
+    /// How many entries of each lane are indexed. The rest of a lane is its tail, which the index doesn't know.
     pub fn sizes(&self) -> Result<BTreeMap<LaneId, u64>, LookupError> {
         Ok(tasks::sizes(&self.connection)?)
     }
 
-    /// What the receipts say was used, summed up by something, the most first.
+    /// Sums of the receipts by group, largest first.
     pub fn costs(&self, by: By, since_ms: Option<i64>) -> Result<Vec<Cost>, LookupError> {
         Ok(costs::sums(&self.connection, by, since_ms)?)
     }

@@ -4,7 +4,7 @@ use regent_ledger::LaneId;
 use rusqlite::{Connection, types::ToSql};
 use serde::Serialize;
 
-/// What is looked for; everything that is given must fit. Calls are found by their intents.
+/// A query; all given conditions must match. Calls are found by their intents.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
     /// Who made the call.

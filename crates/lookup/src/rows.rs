@@ -1,24 +1,37 @@
 //! What of an entry can be looked up.
 
-use regent_ledger::{Entry, Kind};
+use std::borrow::Cow;
+
+use regent_ledger::Entry;
+use regent_wire::Spent;
+use regent_wire::body::{Charged, EntryBody, KernelBody};
 use rusqlite::{Connection, params};
-use serde_json::Value;
+
+use crate::LookupError;
+
+/// The columns of an entry. What its kind doesn't have stays empty.
+#[derive(Default)]
+struct Row<'a> {
+    session: Option<Cow<'a, str>>,
+    agent: Option<Cow<'a, str>>,
+    op: Option<Cow<'a, str>>,
+    tool: Option<String>,
+    verdict: Option<&'static str>,
+    rule: Option<String>,
+    status: Option<&'static str>,
+    intent: Option<(u16, u64)>,
+    task: Option<String>,
+    model: Option<String>,
+    spent: Option<Spent>,
+}
 
 /// Adds an entry. The ledger's own (checkpoints and the like) are nobody's to look for.
-pub(crate) fn insert(connection: &Connection, entry: &Entry) -> rusqlite::Result<()> {
+pub(crate) fn insert(connection: &Connection, entry: &Entry) -> Result<(), LookupError> {
     if entry.kind.is_internal() {
         return Ok(());
     }
-    let body = &entry.body;
-    let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str);
-    let outcome = entry.kind == Kind::Outcome;
-    let intent = body.get("intent").and_then(Value::as_u64).filter(|_| outcome);
-    // An outcome names the lane of its intent, as text; it is nearly always its own.
-    let intent_lane = intent
-        .map(|_| text("/lane").and_then(|lane| lane.parse::<u16>().ok()).unwrap_or_else(|| entry.lane.get()));
-    let spent = |pointer: &str| {
-        body.pointer(pointer).and_then(Value::as_i64).filter(|amount| outcome && *amount >= 0)
-    };
+    // One that can't be read is found by its place and time alone.
+    let row = EntryBody::read_known(entry)?.map(|body| row(entry, body)).unwrap_or_default();
     connection
         .prepare_cached(
             "INSERT OR REPLACE INTO entry (lane, seq, at_ms, kind, session, agent, op, tool, verdict, rule, status, intent_lane, intent, task, model, tokens, money_microusd, wall_ms, bytes_out)
@@ -29,30 +42,68 @@ pub(crate) fn insert(connection: &Connection, entry: &Entry) -> rusqlite::Result
             entry.seq,
             entry.at_ms,
             entry.kind.to_string(),
-            text("/session"),
-            text("/caller/name"),
-            text("/op"),
-            text("/tool/name"),
-            text("/verdict/effect"),
-            text("/verdict/rule").or_else(|| text("/verdict/code")),
-            if outcome { status(body) } else { None },
-            intent_lane,
-            intent,
-            text("/step/task"),
-            text("/obtained/model").filter(|_| outcome),
-            spent("/spent/tokens"),
-            spent("/spent/money_microusd"),
-            spent("/spent/wall_ms"),
-            spent("/spent/bytes_out"),
+            row.session,
+            row.agent,
+            row.op,
+            row.tool,
+            row.verdict,
+            row.rule,
+            row.status,
+            row.intent.map(|(lane, _)| lane),
+            row.intent.map(|(_, seq)| seq),
+            row.task,
+            row.model,
+            row.spent.map(|spent| spent.tokens),
+            row.spent.map(|spent| spent.money_microusd),
+            row.spent.map(|spent| spent.wall_ms),
+            row.spent.map(|spent| spent.bytes_out),
         ])?;
     Ok(())
 }
 
-/// `ok`, or the word that a longer status begins with.
-fn status(body: &Value) -> Option<&str> {
-    match body.get("status")? {
-        Value::String(word) => Some(word),
-        Value::Object(fields) => fields.keys().next().map(String::as_str),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
+fn row<'a>(entry: &Entry, body: EntryBody<'a>) -> Row<'a> {
+    let intent = body.intent_place(entry).map(|(lane, seq)| (lane.get(), seq));
+    match body {
+        EntryBody::Intent(intent) => Row {
+            tool: intent.tool_name().map(str::to_owned),
+            verdict: Some(intent.verdict.effect.word()),
+            rule: intent.decided_by().map(str::to_owned),
+            task: intent.step.as_ref().map(|step| step.task.to_string()),
+            session: said(intent.session),
+            agent: said(intent.caller.name),
+            op: said(intent.op),
+            ..Row::default()
+        },
+        EntryBody::Outcome(outcome) => Row {
+            status: Some(outcome.status.word()),
+            intent,
+            model: outcome
+                .obtained
+                .as_ref()
+                .and_then(|receipt| Some(receipt.get("model")?.as_str()?.to_owned())),
+            spent: outcome.spent.as_ref().map(Charged::spent),
+            session: said(outcome.session),
+            op: said(outcome.op),
+            ..Row::default()
+        },
+        EntryBody::InDoubt(note) => Row {
+            status: Some("in_doubt"),
+            intent,
+            session: said(note.session),
+            op: said(note.op),
+            ..Row::default()
+        },
+        EntryBody::Agent(note) => Row { session: said(note.session), ..Row::default() },
+        EntryBody::Policy(note) => Row { session: said(note.session), ..Row::default() },
+        EntryBody::Kernel(note) => match *note {
+            KernelBody::State { session, .. } => Row { session: said(session), ..Row::default() },
+            KernelBody::Removal(_) => Row::default(),
+        },
+        EntryBody::Internal => Row::default(),
     }
+}
+
+/// What an entry doesn't say can't be looked up.
+fn said(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
+    Some(text).filter(|text| !text.is_empty())
 }

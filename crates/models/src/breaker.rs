@@ -22,7 +22,7 @@ impl Default for Trip {
     }
 }
 
-/// What a breaker does now.
+/// The state of a circuit breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Calls pass.
@@ -55,7 +55,7 @@ struct Opened {
     probing: bool,
 }
 
-/// Leave to ask once. Say what came of it; one that is dropped says nothing, and the next call may try.
+/// Permission to ask once. Report its outcome; a dropped one reports nothing, and the next call may try.
 #[derive(Debug)]
 #[must_use]
 pub struct Pass<'b> {
@@ -74,7 +74,7 @@ impl Breaker {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it does now.
+    /// The current state.
     pub fn state(&self) -> State {
         match self.inner().open {
             None => State::Closed,

@@ -28,12 +28,12 @@ pub enum Event {
     Stop(StopReason),
 }
 
-/// What has been used, as far as prices differ.
+/// Usage, by price class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Used {
     /// Tokens by kind.
     pub tokens: ModelUsage,
-    /// Of those read anew, put into the provider's cache.
+    /// Of the uncached ones, written to the provider's cache.
     pub cache_written: u64,
 }
 
@@ -117,17 +117,17 @@ impl Gathered {
         Ok(())
     }
 
-    /// Whether the model has said, thought or asked for anything: from then on the provider charges for it.
+    /// Whether the answer has begun (text, reasoning or a call): from then on the provider charges for it.
     pub fn has_begun(&self) -> bool {
         !self.text.is_empty() || self.reasoning_bytes > 0 || !self.calls.is_empty()
     }
 
-    /// What was said.
+    /// The text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What the provider says was used, if it did.
+    /// The usage that the provider reported, if any.
     pub fn reported(&self) -> Option<Used> {
         self.usage
     }
@@ -138,8 +138,8 @@ impl Gathered {
         (std::iter::once(self.text.as_str()).chain(args), self.reasoning_bytes)
     }
 
-    /// The whole answer. A stream without an end was cut. Arguments that aren't a JSON object stay as they came, so that the model can
-    /// be told; nobody can make such a call.
+    /// The complete answer. A stream without an end was truncated. Arguments that aren't a JSON object stay as received, so that the model can
+    /// learn of it; such a call is never made.
     pub fn finish(self, model: &str, names: &Names, usage: ModelUsage) -> Result<Completion, ProviderError> {
         let stop = self.stop.ok_or(ProviderError::Cut)?;
         let mut calls = Vec::with_capacity(self.calls.len());

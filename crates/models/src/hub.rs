@@ -14,6 +14,8 @@ use regent_kernel::{
     BoxFuture, Clock, ExecuteError, Executor, Inference, Label, ModelPlan, Models, Permit, RawOutput, Reason,
     tier,
 };
+use regent_wire::Status;
+use regent_wire::body::OutcomeBody;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -189,7 +191,7 @@ impl Hub {
         &self.prices
     }
 
-    /// What `auto`, or `auto:CLASS`, would come to now for a conversation with this label, and why.
+    /// Which model `auto`, or `auto:CLASS`, would select now for a conversation with this label, and why.
     pub fn explain(&self, inference: &Inference, label: Label) -> Choice {
         let tokens_in = tokens::of_conversation(inference);
         let candidate = |(entry, model): (&Entry, &str)| Candidate {
@@ -202,38 +204,37 @@ impl Hub {
         router::choose(&self.rules, class_of(&inference.model), label, &candidates, &self.seen())
     }
 
-    /// What has been seen of each model by task class.
+    /// The statistics of each model by task class.
     pub fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells what a task came to that a model was asked in, so that the next choice is a better one.
+    /// Records the result of a task for its model, to improve the next choice.
     pub fn learn(&self, class: &str, model: &str, was_good: bool) {
         self.seen().learn(class, model, was_good);
     }
 
-    /// Learns from the outcome of an earlier call to a model, as the ledger has it; other outcomes say nothing here.
-    pub fn learn_from(&self, outcome: &Value) {
-        let text = |pointer: &str| outcome.pointer(pointer).and_then(Value::as_str);
-        let (Some(model), Some(_usage)) = (text("/obtained/model"), text("/obtained/usage/source")) else {
-            return;
-        };
-        self.learn_refusals(model, outcome);
-        let class = class_of(text("/obtained/asked").unwrap_or_default());
-        match outcome.get("status").and_then(Value::as_str) {
-            Some("ok") => self.learn(class, model, true),
+    /// Learns from the recorded outcome of an earlier model call; ignores other outcomes.
+    pub fn learn_from(&self, outcome: &OutcomeBody<'_>) {
+        let Some(receipt) = outcome.obtained.as_deref() else { return };
+        let text = |pointer: &str| receipt.pointer(pointer).and_then(Value::as_str);
+        let (Some(model), Some(_usage)) = (text("/model"), text("/usage/source")) else { return };
+        let class = class_of(text("/asked").unwrap_or_default());
+        match &*outcome.status {
+            Status::Ok => {
+                self.learn_refusals(model, receipt);
+                self.learn(class, model, true);
+            }
             // A caller that stopped it says nothing about the model.
-            Some("cancelled") => {}
-            Some(_) | None => self.learn(class, model, false),
+            Status::Cancelled => {}
+            Status::Failed(_) | Status::TimedOut | Status::Faulted(_) => self.learn(class, model, false),
         }
     }
 
     /// What a model went without when it answered, it goes without from the start.
-    fn learn_refusals(&self, model: &str, outcome: &Value) {
-        let refused = outcome.pointer("/obtained/refused").and_then(Value::as_array);
-        if let (Some(refused), Ok((entry, model)), Some("ok")) =
-            (refused, self.find(model), outcome.get("status").and_then(Value::as_str))
-        {
+    fn learn_refusals(&self, model: &str, receipt: &Value) {
+        let refused = receipt.get("refused").and_then(Value::as_array);
+        if let (Some(refused), Ok((entry, model))) = (refused, self.find(model)) {
             for name in refused.iter().filter_map(Value::as_str).filter_map(parameters::known) {
                 entry.go_without(model, name);
             }
@@ -248,8 +249,8 @@ impl Hub {
     fn find<'h>(&'h self, model: &'h str) -> Result<(&'h Entry, &'h str), Reason> {
         let (name, own) = model.split_once('/').unwrap_or((model, ""));
         let unknown = || {
-            let message = format!("there is no model `{}`", model.escape_debug());
-            refusal("model.unknown", message, "`regent model list` shows what is set up")
+            let message = format!("unknown model `{}`", model.escape_debug());
+            refusal("model.unknown", message, "`regent model list` shows the models")
         };
         let entry = self.entries.get(name).ok_or_else(unknown)?;
         let own = match own {
@@ -314,11 +315,11 @@ impl Models for Hub {
         if remote.is_some() && !router::may_leave(label) {
             let level = json!(label.confidentiality);
             let message = format!(
-                "the conversation is too confidential ({}) to leave for `{}`",
+                "the conversation is too confidential ({}) for the remote model `{}`",
                 level.as_str().unwrap_or("unclassified"),
                 entry.full(model)
             );
-            let help = "ask a model on this machine, or leave out the tool whose output is secret or unclassified: `regent task run --tools a,b`; `regent tool show NAME` says what a tool's output is labelled";
+            let help = "use a local model, or leave out the tool with secret or unclassified output: `regent task run --tools a,b`; `regent tool show NAME` shows a tool's labels";
             return Err(refusal("model.confidential", message, help));
         }
         let tokens_in = tokens::of_conversation(inference);
@@ -368,7 +369,7 @@ fn provider(
             return Ok(Arc::new(script));
         }
         Kind::Local => {
-            let open = local.ok_or("this build can't run models in its own process")?;
+            let open = local.ok_or("this build can't run local models")?;
             let folder = own.file.as_deref().or(weights);
             return Ok(open(folder.ok_or("it needs a `file`: the folder with the weights")?, own.threads));
         }
@@ -390,13 +391,13 @@ fn class_of(model: &str) -> &str {
 fn check(inference: &Inference) -> Result<(), Reason> {
     let wrong = |message: &str| Err(refusal("args.invalid", message.to_owned(), ""));
     if inference.messages.is_empty() || inference.messages.len() > TURNS_MAX {
-        return wrong("a conversation has between one turn and ten thousand");
+        return wrong("a conversation must have between one turn and ten thousand");
     }
     if inference.tools.len() > OFFERS_MAX {
-        return wrong("more tools are offered than any model takes");
+        return wrong("too many tools are offered");
     }
     if inference.tokens_max == 0 || inference.tokens_max > TOKENS_MAX {
-        return wrong("`tokens_max` has to be between 1 and 1048576");
+        return wrong("`tokens_max` must be between 1 and 1048576");
     }
     Ok(())
 }
@@ -405,11 +406,7 @@ fn none_fits(choice: &Choice) -> Reason {
     let why: Vec<String> =
         choice.considered.iter().map(|one| format!("{}: {}", one.model, one.why)).collect();
     let why = if why.is_empty() { "none is set up".to_owned() } else { why.join("; ") };
-    refusal(
-        "model.none_fits",
-        format!("no model can be asked for this: {why}"),
-        "`regent model list` shows what is set up",
-    )
+    refusal("model.none_fits", format!("no model is usable: {why}"), "`regent model list` shows the models")
 }
 
 fn refusal(code: &'static str, message: String, help: &str) -> Reason {

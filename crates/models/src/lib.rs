@@ -1,20 +1,20 @@
-//! Who thinks? Providers of models behind one trait, and the [`Hub`] that the kernel asks.
+//! Model providers behind one trait, and the [`Hub`] that the kernel calls.
 //!
-//! A call to a model is a system call like any other. The [`Hub`] says beforehand which model it would go to, where that is and what it
-//! costs at most ([`Models::plan`](regent_kernel::Models::plan)); policy judges that; then the Hub performs it: it waits for its turn
-//! ([`scheduler`]), asks ([`Provider`]), asks again ([`Patience`]) unless the provider is down ([`breaker`]), and falls back to another
-//! model by a system call of its own, so that no fallback goes where policy has not looked.
+//! A model call is a system call like any other. The [`Hub`] first reports which model it would use, its address and its
+//! maximum cost ([`Models::plan`](regent_kernel::Models::plan)), and policy judges that. Then the hub performs the call: it waits for its turn
+//! ([`scheduler`]), asks the [`Provider`], retries ([`Patience`]) unless the provider is down ([`breaker`]), and falls back to another
+//! model with a nested system call, so that policy judges every fallback.
 //!
-//! Protocols are translated without input or output in [`wire`]; one file each. What is said flows through the kernel's channel as
-//! plain text; a record separator (U+001E) in it means that what follows replaces what came before, because the answer was cut and
-//! given anew. The call's output is a [`Completion`](regent_kernel::Completion).
+//! [`wire`] translates protocols without I/O, one file each. Output streams through the kernel's channel as
+//! plain text; a record separator (U+001E) means that the following text replaces the previous, because the answer was truncated and
+//! requested again. The call's output is a [`Completion`](regent_kernel::Completion).
 //!
-//! What it does not promise:
-//! - Tokens are estimated before a call ([`tokens`]) for usual text, from above; what is paid is what the provider reports, if that
-//!   is possible at all, and our own count, flagged, if it isn't.
-//! - A cut answer is not resumed in the middle: it is asked for anew as a call of its own, which is charged for itself.
-//! - Redaction takes out what looks like credentials and personal details ([`regent_vault::redact`]); it is a courtesy. What keeps
-//!   secrets from remote models is their label.
+//! Limits:
+//! - Tokens are estimated from above before a call ([`tokens`]), for usual text. Costs are what the provider reports; if the report is
+//!   missing or impossible, they are our own count, which is marked.
+//! - A truncated answer is not resumed in the middle: it is requested again as a separate call with its own cost.
+//! - Redaction removes text that looks like credentials and personal details ([`regent_vault::redact`]), as a convenience. Labels
+//!   keep secrets away from remote models.
 #![forbid(unsafe_code)]
 
 pub mod breaker;

@@ -35,7 +35,7 @@ impl Lines {
         Self { framing, line: Vec::new(), event: None, after_return: false, id: None, id_before: None }
     }
 
-    /// Takes a piece in; `each` gets every message that is whole by then.
+    /// Adds a chunk; `each` gets every message that is complete by then.
     pub fn push(
         &mut self,
         piece: &[u8],
@@ -63,7 +63,7 @@ impl Lines {
         self.extend(rest)
     }
 
-    /// The stream is over. A last line that nobody ended still counts; an event without its empty line was cut.
+    /// Ends the stream. A last line without a newline still counts; an event without its empty line was truncated.
     pub fn finish(
         mut self,
         mut each: impl FnMut(&str) -> Result<(), ProviderError>,

@@ -51,12 +51,12 @@ impl Names {
         format!("call_{}_{at}", self.turns)
     }
 
-    /// A tool as the provider hears of it.
+    /// The provider's name of a tool.
     pub fn wire<'n>(&'n self, ours: &'n str) -> &'n str {
         self.wire_of.get(ours).map_or(ours, String::as_str)
     }
 
-    /// A tool that the provider names. One that it made up stays as it is: there is no such tool, and the kernel says so.
+    /// Our name of a tool that the provider names. An invented name stays unchanged: the kernel rejects it.
     pub fn ours<'n>(&'n self, wire: &'n str) -> &'n str {
         self.ours_of.get(wire).map_or(wire, String::as_str)
     }

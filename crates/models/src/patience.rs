@@ -40,7 +40,7 @@ impl Default for Patience {
 impl Patience {
     /// How long to wait before the next try, or `None` if it isn't worth it. `tries` have been made; `drawn` is random.
     ///
-    /// Full jitter: anything between nothing and the most, so that many who failed together don't come back together. What the
+    /// Full jitter between zero and the maximum, so that concurrent failures don't retry together. What the
     /// provider asks for is waited at least.
     pub fn wait(&self, tries: u32, retry_after_ms: Option<u64>, drawn: u64) -> Option<u64> {
         if tries >= self.tries_max {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn d7_a_date_counts_from_the_clock_of_whoever_sent_it() {
+    fn d7_a_date_counts_from_the_senders_clock() {
         let headers =
             [("retry-after", "Thu, 01 Jan 1970 01:00:00 GMT"), ("date", "Thu, 01 Jan 1970 00:59:58 GMT")];
         let headers = headers.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));

@@ -24,11 +24,11 @@ pub struct Prices {
     model: BTreeMap<String, Price>,
 }
 
-/// What a million tokens cost, in millionths of a US dollar.
+/// Prices of a million tokens, in micro-USD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    /// Read anew.
+    /// Input tokens that were not cached.
     pub input: u64,
     /// Written.
     pub output: u64,
@@ -36,7 +36,7 @@ pub struct Price {
     pub cached: Option<u64>,
     /// Thought; as much as `output` if nobody says.
     pub reasoning: Option<u64>,
-    /// Read anew and put into the provider's cache; as much as `input` if nobody says.
+    /// Input tokens written to the provider's cache; defaults to `input`.
     pub cache_write: Option<u64>,
     /// What long prompts cost.
     pub long: Option<Long>,
@@ -48,7 +48,7 @@ pub struct Price {
 pub struct Long {
     /// A prompt of more tokens than this.
     pub above: u64,
-    /// Read anew.
+    /// Input tokens that were not cached.
     pub input: u64,
     /// Written.
     pub output: u64,
@@ -69,7 +69,7 @@ impl Prices {
         Self::parse(COMPILED_IN)
     }
 
-    /// What a provider's model costs; `None` if nobody knows. A dated name (`…-2025-01-31`) has the price of the name without it.
+    /// The price of a provider's model; `None` if unknown. A dated name (`…-2025-01-31`) has the price of the name without it.
     pub fn of(&self, kind: &str, model: &str) -> Option<Price> {
         let at = |model: &str| self.model.get(&format!("{kind}/{model}")).copied();
         at(model).or_else(|| at(undated(model)))
@@ -93,7 +93,7 @@ fn undated(model: &str) -> &str {
 }
 
 impl Price {
-    /// What it came to, rounded up.
+    /// The cost, rounded up.
     pub fn cost(&self, used: &Used) -> u64 {
         let Used { tokens, cache_written } = used;
         let price = self.at(tokens.input.saturating_add(tokens.cached));
@@ -112,7 +112,7 @@ impl Price {
         u64::try_from(all.div_ceil(PER)).unwrap_or(u64::MAX)
     }
 
-    /// What it comes to at most.
+    /// The maximum cost.
     pub fn most(&self, tokens_in: u64, tokens_max: u64) -> u64 {
         let price = self.at(tokens_in);
         let dearest = |own: u64, others: [Option<u64>; 2]| others.into_iter().flatten().fold(own, u64::max);

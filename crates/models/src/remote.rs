@@ -36,7 +36,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// One that speaks `wire` at a URL, opened by a secret. Whoever sets it up may name a private address: it is reached, and no other.
+    /// One that speaks `wire` at a URL, opened by a secret. Its URL may be a private address; no other private address is reached.
     pub fn new(
         wire: Box<dyn Wire>,
         url: &str,
@@ -80,7 +80,7 @@ impl Remote {
         if let Some(secret) = ask.secret {
             let (name, before) = self.wire.key_header();
             let mut value = HeaderValue::from_bytes(&[before.as_bytes(), secret.expose()].concat())
-                .map_err(|_| ProviderError::Unfit("its key can't be a header's value".to_owned()))?;
+                .map_err(|_| ProviderError::Unfit("its key isn't a valid header value".to_owned()))?;
             value.set_sensitive(true);
             headers.insert(name, value);
         }

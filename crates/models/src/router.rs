@@ -1,4 +1,4 @@
-//! Which model `auto` means: local first, within rules, learning from what came of earlier calls, and saying why.
+//! Which model `auto` means: local first, within rules, learning from the results of earlier calls, and explaining its choice.
 
 mod seen;
 
@@ -31,7 +31,7 @@ pub struct Candidate {
 pub struct Considered {
     /// Which.
     pub model: String,
-    /// Why it was chosen, stands behind, or can't be asked.
+    /// Why it was chosen, ranks lower, or can't be used.
     pub why: String,
     /// It can be asked.
     pub fits: bool,
@@ -68,7 +68,7 @@ pub fn may_leave(label: Label) -> bool {
     }
 }
 
-/// Chooses, and says why. The same inputs give the same choice.
+/// Chooses a model, with the reasons. The same inputs give the same choice.
 pub fn choose(
     rules: &RouterSettings,
     class: &str,
@@ -96,16 +96,16 @@ fn refused(candidate: &Candidate, label: Label, limits: &Limits<'_>) -> Option<S
     if candidate.is_remote && !may_leave(label) {
         let what = serde_json::to_value(label.confidentiality).ok();
         let what = what.as_ref().and_then(|word| word.as_str()).unwrap_or("such").to_owned();
-        return Some(format!("it is remote, and {what} text stays on this machine"));
+        return Some(format!("it is remote, and {what} text must stay on this machine"));
     }
     if !candidate.is_up {
-        return Some("it was down just now".to_owned());
+        return Some("it is down".to_owned());
     }
     match (limits.cost_microusd_max, candidate.money_microusd_max) {
         (Some(most), Some(cost)) if cost > most => {
-            Some(format!("it may cost {cost} micro-USD, {most} is the most"))
+            Some(format!("it may cost {cost} micro-USD; the limit is {most}"))
         }
-        (Some(_), None) => Some("nobody knows what it costs, and there is a ceiling".to_owned()),
+        (Some(_), None) => Some("its price is unknown, and there is a cost limit".to_owned()),
         (Some(_), Some(_)) | (None, _) => None,
     }
 }
@@ -159,10 +159,10 @@ impl<'r> Limits<'r> {
             why.push(format!("about {} ms", tally.latency_ms));
         }
         if too_bad {
-            why.push("below the quality that is asked for".to_owned());
+            why.push("below the required success rate".to_owned());
         }
         if too_slow {
-            why.push("slower than is asked for".to_owned());
+            why.push("slower than the latency limit".to_owned());
         }
         why.push(
             candidate

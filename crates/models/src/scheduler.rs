@@ -25,7 +25,7 @@ pub struct Room {
 
 /// No room even to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{waiting} calls wait for it already")]
+#[error("{waiting} calls are already waiting for it")]
 pub struct Busy {
     /// How many do.
     pub waiting: usize,
@@ -46,7 +46,7 @@ struct Shared {
 struct Inner {
     queue: Fair<Waiting>,
     /// Turns that run, with the flag by which they are asked to make way.
-    running: HashMap<u64, Running>,
+    running: HashMap<u64, ScheduledCall>,
     next: u64,
 }
 
@@ -57,7 +57,7 @@ struct Waiting {
 }
 
 #[derive(Debug)]
-struct Running {
+struct ScheduledCall {
     priority: Priority,
     make_way: Arc<AtomicBool>,
 }
@@ -68,12 +68,12 @@ pub struct Turn {
     shared: Weak<Shared>,
     agent: String,
     priority: Priority,
-    place: Mutex<Place>,
+    place: Mutex<SchedulerTicket>,
 }
 
 /// Which of the running ones it is.
 #[derive(Debug, Clone)]
-struct Place {
+struct SchedulerTicket {
     id: u64,
     make_way: Arc<AtomicBool>,
 }
@@ -132,8 +132,13 @@ impl Shared {
         let id = inner.next;
         inner.next = inner.next.wrapping_add(1);
         let make_way = Arc::new(AtomicBool::new(false));
-        inner.running.insert(id, Running { priority, make_way: Arc::clone(&make_way) });
-        Turn { shared: Arc::downgrade(shared), agent, priority, place: Mutex::new(Place { id, make_way }) }
+        inner.running.insert(id, ScheduledCall { priority, make_way: Arc::clone(&make_way) });
+        Turn {
+            shared: Arc::downgrade(shared),
+            agent,
+            priority,
+            place: Mutex::new(SchedulerTicket { id, make_way }),
+        }
     }
 
     fn ended(shared: &Arc<Self>, id: u64) {
@@ -178,12 +183,12 @@ impl Inner {
 
 impl Turn {
     /// Whether someone more urgent waits. A generation in this process looks at it between two tokens, keeps its state, drops its
-    /// turn, and waits for another one to go on. What runs elsewhere can't be stopped half-way and needn't look.
+    /// turn, and waits for another one to continue. Remote generations can't be paused and needn't check.
     pub fn should_yield(&self) -> bool {
         self.place().make_way.load(Ordering::Acquire)
     }
 
-    /// Makes way: whoever is owed most goes first, and this call waits until it is its turn again. It goes on by itself if nobody waits.
+    /// Yields: the caller with the largest deficit goes first, and this call waits for its next turn. It continues by itself if nobody waits.
     pub async fn give_way(&self) {
         let Some(shared) = self.shared.upgrade() else { return };
         let (give, turn) = oneshot::channel();
@@ -204,7 +209,7 @@ impl Turn {
         }
     }
 
-    fn place(&self) -> MutexGuard<'_, Place> {
+    fn place(&self) -> MutexGuard<'_, SchedulerTicket> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -83,7 +83,7 @@ pub struct ScriptedCall {
     pub args: Value,
 }
 
-/// What may go wrong.
+/// A scripted fault.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
@@ -119,7 +119,7 @@ impl Scripted {
     /// Reads one, as JSON.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > SCRIPT_BYTES_MAX {
-            return Err(format!("a script is at most {SCRIPT_BYTES_MAX} bytes"));
+            return Err(format!("a script has at most {SCRIPT_BYTES_MAX} bytes"));
         }
         serde_json::from_str(text).map(Self::new).map_err(|error| error.to_string())
     }

@@ -36,7 +36,7 @@ pub struct Settings {
     pub models: BTreeMap<String, ProviderSettings>,
     /// How `auto` chooses.
     pub router: RouterSettings,
-    /// The folder with pulled weights. Not for a settings file: whoever reads one knows where things are kept.
+    /// The folder with pulled weights. Not from a settings file: the caller knows where weights are stored.
     #[serde(skip)]
     pub weights: Option<PathBuf>,
 }
@@ -78,7 +78,7 @@ pub struct ProviderSettings {
     pub prices: BTreeMap<String, Price>,
 }
 
-/// What a provider speaks.
+/// The protocol of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -214,7 +214,7 @@ impl ProviderSettings {
         match key.strip_prefix("secret://") {
             Some(name) if regent_kernel::is_secret_name(name) => Ok(Some(name.to_owned())),
             Some(_) | None => {
-                Err("`key` has to be a handle such as `secret://openai`, not the key itself".to_owned())
+                Err("`key` must be a handle such as `secret://openai`, not the key itself".to_owned())
             }
         }
     }
@@ -224,7 +224,9 @@ fn check_name(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     match !name.is_empty() && name.len() <= 64 && name != "auto" && name.chars().all(fits) {
         true => Ok(()),
-        false => Err("a provider's name has letters, digits, `-` and `_`, and isn't `auto`".to_owned()),
+        false => {
+            Err("a provider's name may have letters, digits, `-` and `_`, and can't be `auto`".to_owned())
+        }
     }
 }
 
@@ -253,7 +255,7 @@ mod tests {
         let cases = [
             ("[models.a]\nkind='x'", "unknown variant `x`"),
             ("[models.a]\nkind='ollama'\nurll='x'", "unknown field `urll`"),
-            ("[models.auto]\nkind='ollama'", "isn't `auto`"),
+            ("[models.auto]\nkind='ollama'", "can't be `auto`"),
             ("[models.a]\nkind='openai'\nkey='sk-12345678'", "not the key itself"),
             ("[models.a]\nkind='gemini'\nmodels=['../x']", "not a model's name"),
             ("[models.a]\nkind='gemini'\nmodels=['x?y']", "not a model's name"),

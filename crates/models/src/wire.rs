@@ -57,7 +57,7 @@ pub trait Wire: Send + Sync + std::fmt::Debug {
     fn decoder(&self) -> Box<dyn Decoder>;
 }
 
-/// Understands the messages of one answer.
+/// Decodes the messages of one answer.
 pub trait Decoder: Send + std::fmt::Debug {
     /// Adds what a message says.
     fn message(&mut self, message: Value, events: &mut Vec<Event>) -> Result<(), ProviderError>;
@@ -86,7 +86,7 @@ impl Reading {
         Self { decoder: wire.decoder(), form: Form::Unknown(wire.framing()), is_done: false }
     }
 
-    /// The other side has said that nothing more will come.
+    /// Whether the provider has ended the stream.
     pub fn is_done(&self) -> bool {
         self.is_done
     }

@@ -12,8 +12,8 @@ impl Policy {
         about.peek().is_none() || about.any(|set| set.may_hide(facts))
     }
 
-    /// Paths below `path` that rules may be about because of where `path` lies: for `db`, `db/x/x.sql` of the pattern `db/*/*.sql`. What
-    /// a pattern catches in any folder (`**/x`) isn't among them. Whether a rule holds for one is for [`hides`](Self::hides) to say.
+    /// Example paths below `path` that rules may match because of its location: for `db`, `db/x/x.sql` of the pattern `db/*/*.sql`. Patterns
+    /// that match in any folder (`**/x`) are left out. [`hides`](Self::hides) decides about each.
     pub fn examples_below(&self, facts: &Facts<'_>, path: &str) -> Vec<String> {
         let mut examples = vec![format!("{path}/x")];
         for rule in self.sets().iter().filter(|set| set.is_about(facts)).flat_map(|set| &set.rules) {

@@ -35,7 +35,7 @@ pub(crate) enum BodyError {
     #[error("{0}")]
     Invalid(String),
     #[cfg(not(all(feature = "rego", feature = "cedar")))]
-    #[error("this build has no {0}; it was left out when Regent was compiled")]
+    #[error("this build has no {0}: the feature was off at compile time")]
     LeftOut(&'static str),
 }
 

@@ -21,13 +21,13 @@ pub struct CaseReport {
 }
 
 impl CaseReport {
-    /// Whether every case came out as expected.
+    /// Whether every case gave the expected result.
     pub fn is_ok(&self) -> bool {
         self.failed.is_empty()
     }
 }
 
-/// A case that came out otherwise.
+/// A case with another result than expected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CaseFailure {
     /// What it is called.

@@ -1,6 +1,6 @@
 //! Which rule decides where several match: the strategy of a file.
 //!
-//! A strategy speaks of the rules of one file. Another file, the kernel's own rules, a rate that is used up and the bounds at a
+//! A strategy covers the rules of one file. Another file, the kernel's own rules, a rate that is used up and the bounds at a
 //! file's top are judged apart and hold whatever it says; so no strategy lets a project's file grant what the user's doesn't.
 
 use crate::condition::{Clause, Condition, HostPattern, Names};

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Fields of a result whose label a rule lowers. A field is a path from the top: `sender`, `items[].id`; what is below it is meant too.
+/// Fields of a result whose label a rule lowers. A field is a path from the top (`sender`, `items[].id`) with everything below.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Declassified {
     /// The rule that says so.
     pub rule: Arc<str>,
@@ -25,7 +26,7 @@ impl Declassified {
         self.trust.is_empty() && self.open.is_empty()
     }
 
-    /// What is left where only these fields are meant.
+    /// The intersection with these fields.
     #[must_use]
     pub fn only(&self, trust: impl Fn(&str) -> bool, open: impl Fn(&str) -> bool) -> Self {
         Self {

@@ -16,7 +16,7 @@ use crate::rule::Rule;
 use crate::verdict::Verdict;
 use crate::witness;
 
-/// What is different.
+/// The differences between two policies.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct PolicyDiff {
     /// Rules that only the new policy has.

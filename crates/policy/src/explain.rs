@@ -42,7 +42,7 @@ pub struct Consideration {
 pub enum Fared {
     /// It matched.
     Matched,
-    /// It matched, and its rate is used up.
+    /// It matched, and its rate is exceeded.
     UsedUp,
     /// This is the first of its conditions that doesn't hold.
     Missed {
@@ -59,7 +59,7 @@ pub enum Fared {
 }
 
 impl Policy {
-    /// Decides as [`decide`](Self::decide) does and says why. Walks all rules, so it is not for the path of a call.
+    /// Decides as [`decide`](Self::decide) does and explains it. Walks all rules, so it is not for the call path.
     pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
         let verdict = self.decide(facts);
         let mut considered = Vec::new();
@@ -165,10 +165,10 @@ fn first_missed<'r>(clauses: &'r [Clause], facts: &Facts<'_>, quantifier: Quanti
 /// Why a rule doesn't match, in one sentence; `None` if it does.
 pub(crate) fn first_failure(rule: &Rule, facts: &Facts<'_>) -> Option<String> {
     if let Some(clause) = first_missed(&rule.when, facts, rule.effect.quantifier()) {
-        return Some(format!("`{}` in line {} doesn't hold", clause.text, clause.line));
+        return Some(format!("`{}` in line {} doesn't match", clause.text, clause.line));
     }
     if !rule.grants_secrets(facts) {
         return Some(SECRETS_UNNAMED.to_owned());
     }
-    rule.excepts(facts).then(|| "its `unless` holds".to_owned())
+    rule.excepts(facts).then(|| "its `unless` matches".to_owned())
 }

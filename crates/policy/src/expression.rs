@@ -44,9 +44,9 @@ pub(crate) enum ExpressionError {
     TooLong,
     #[error("the condition is nested deeper than {DEPTH_MAX}")]
     TooDeep,
-    #[error("`{0}` names nothing that a call has")]
+    #[error("`{0}` is not a field of a call")]
     Unknown(String),
-    #[error("`{0}` is not expected here")]
+    #[error("unexpected `{0}`")]
     Unexpected(String),
     #[error("the condition ends too early")]
     End,

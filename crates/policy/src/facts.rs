@@ -1,19 +1,18 @@
 //! Everything a decision may look at, handed in whole: the caller, the call, the labels, what is left, the time.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::history::Past;
-use crate::verdict::RuleId;
+use crate::verdict::{Charge, RuleId};
 use crate::words::{Access, Class, Confidentiality, Integrity, Label, Tier};
 
 /// One question to policy. Same facts, same verdict.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    /// Who asks.
+    /// The caller.
     pub caller: Caller<'a>,
     /// Which operation, e.g. `tool.run`; see [`OPS`](crate::OPS).
     pub op: &'a str,
@@ -38,31 +37,12 @@ pub struct Facts<'a> {
     /// What the session has done so far.
     pub session: SessionFacts,
     /// How often rules with a rate have been used.
-    pub rates: &'a dyn Rates,
+    pub rates: Rates<'a>,
     /// What has happened so far, for rules that look back.
     pub past: Past<'a>,
 }
 
-impl fmt::Debug for Facts<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Facts")
-            .field("caller", &self.caller)
-            .field("op", &self.op)
-            .field("tool", &self.tool)
-            .field("capabilities", &self.capabilities)
-            .field("args", &self.args)
-            .field("labels", &self.labels)
-            .field("resources", &self.resources)
-            .field("tier", &self.tier)
-            .field("now_ms", &self.now_ms)
-            .field("utc_offset_min", &self.utc_offset_min)
-            .field("left", &self.left)
-            .field("session", &self.session)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Who asks.
+/// The caller.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'a> {
     /// Person, agent or kernel.
@@ -102,6 +82,51 @@ pub enum Resource<'a> {
     Argv(&'a [String]),
     /// A secret of the vault, by name; the arguments hold a handle to it.
     Secret(&'a str),
+}
+
+/// The same with its own text: what entries of the ledger keep of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// A file or folder, resolved.
+    Path {
+        /// Relative: inside the workspace. Absolute: outside it. `vfs:/…`: the agents' own file system.
+        path: String,
+        /// What is done with it.
+        access: Access,
+    },
+    /// Something on the network.
+    Endpoint {
+        /// `https`, `http`, …
+        scheme: String,
+        /// Normalised host name or address.
+        host: String,
+        /// Port.
+        port: u16,
+        /// HTTP method, or empty.
+        method: String,
+        /// Path of the URL, or empty.
+        path: String,
+    },
+    /// A program and its arguments.
+    Argv(Vec<String>),
+    /// A secret of the vault, by name.
+    Secret(String),
+}
+
+impl Target {
+    /// As rules look at it.
+    pub fn view(&self) -> Resource<'_> {
+        match self {
+            Self::Path { path, access } => Resource::Path { path, access: *access },
+            Self::Endpoint { scheme, host, port, method, path } => {
+                Resource::Endpoint { scheme, host, port: *port, method, path }
+            }
+            Self::Argv(argv) => Resource::Argv(argv),
+            Self::Secret(name) => Resource::Secret(name),
+        }
+    }
 }
 
 /// The labels of a call's arguments, by JSON pointer.
@@ -153,7 +178,7 @@ impl Default for ArgLabels {
     }
 }
 
-/// What is left of the caller's budget. `None` means that nobody has set one.
+/// What is left of the caller's budget. `None` means that none is set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetLeft {
     /// Money, in millionths of a US dollar.
@@ -185,19 +210,33 @@ pub struct SessionFacts {
     pub drift: Option<f64>,
 }
 
-/// How often rules with a rate have been used. The kernel counts; policy only reads.
-pub trait Rates {
-    /// Calls charged to this rule within the last `window_ms`.
-    fn used(&self, rule: RuleId, window_ms: u64) -> u32;
+/// How often rules with a rate have been used, counted before policy looks at the call.
+#[derive(Debug, Clone, Copy)]
+pub enum Rates<'a> {
+    /// Every rule so often: for calls that are only described.
+    All(u32),
+    /// The counts of the rates that [`Policy::rates`](crate::Policy::rates) named. A rate that is missing counts as used up.
+    Counted(&'a RateCounts),
 }
 
-/// Nothing has been used yet.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoRates;
+impl Rates<'_> {
+    /// Calls charged to this rule within the last `window_ms`.
+    pub fn used(self, rule: RuleId, window_ms: u64) -> u32 {
+        match self {
+            Self::All(used) => used,
+            Self::Counted(counts) => counts.0.get(&(rule, window_ms)).copied().unwrap_or(u32::MAX),
+        }
+    }
+}
 
-impl Rates for NoRates {
-    fn used(&self, _rule: RuleId, _window_ms: u64) -> u32 {
-        0
+/// Counts by rule and window. One rule can have two windows: a candidate policy changes them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RateCounts(BTreeMap<(RuleId, u64), u32>);
+
+impl RateCounts {
+    /// Notes how often the rate of a charge has been used.
+    pub fn insert(&mut self, charge: &Charge, used: u32) {
+        self.0.insert((charge.rule, charge.window_ms), used);
     }
 }
 

@@ -40,7 +40,7 @@ impl Source {
 pub enum Level {
     /// The file can't be used.
     Error,
-    /// It does something that is hardly meant.
+    /// A likely mistake.
     Warning,
     /// Worth knowing.
     Note,
@@ -84,7 +84,7 @@ impl fmt::Display for Finding {
 
 /// A text that can't be used, with everything that is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{source_name}` can't be used: {}", summary(findings))]
+#[error("`{source_name}` is invalid: {}", summary(findings))]
 pub struct LoadError {
     /// What the text is called.
     pub source_name: String,
@@ -94,7 +94,7 @@ pub struct LoadError {
 
 fn summary(findings: &[Finding]) -> String {
     match findings {
-        [] => "nothing was found in it".to_owned(),
+        [] => "it has no errors".to_owned(),
         [only] => only.to_string(),
         [first, rest @ ..] => format!("{first}; and {} more", rest.len()),
     }
@@ -102,7 +102,7 @@ fn summary(findings: &[Finding]) -> String {
 
 /// A place in a text: where it starts, for people, and its bytes, for tools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SourceSpan {
     pub line: u32,
     pub column: u32,
     pub span: Span,
@@ -113,17 +113,22 @@ pub(crate) struct Place {
 pub(crate) struct Findings(Vec<Finding>);
 
 impl Findings {
-    pub(crate) fn error(&mut self, at: Place, message: impl Into<String>) {
+    pub(crate) fn error(&mut self, at: SourceSpan, message: impl Into<String>) {
         self.push(at, message.into(), None);
     }
 
-    pub(crate) fn error_with_help(&mut self, at: Place, message: impl Into<String>, help: impl Into<String>) {
+    pub(crate) fn error_with_help(
+        &mut self,
+        at: SourceSpan,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
         self.push(at, message.into(), Some(help.into()));
     }
 
-    fn push(&mut self, at: Place, message: String, help: Option<String>) {
+    fn push(&mut self, at: SourceSpan, message: String, help: Option<String>) {
         if self.0.len() < FINDINGS_MAX {
-            let Place { line, column, span } = at;
+            let SourceSpan { line, column, span } = at;
             self.0.push(Finding { level: Level::Error, line, column, span, message, help });
         }
     }
@@ -138,50 +143,20 @@ impl Findings {
     }
 }
 
-/// The known word that somebody most likely meant.
+/// The known word that somebody most likely meant: one slip away if it is short, two if it is longer.
 pub(crate) fn nearest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
-    if word.chars().count() > 64 {
+    let letters = word.chars().count();
+    if letters > 64 {
         return None;
     }
-    let reach = if word.chars().count() <= 4 { 1 } else { 2 };
+    let slips_max = if letters <= 4 { 1 } else { 2 };
+    let word = word.to_lowercase();
     known
         .into_iter()
-        .map(|candidate| (if swapped(word, candidate) { 1 } else { edits(word, candidate) }, candidate))
-        .filter(|(edits, _)| *edits <= reach)
-        .min_by_key(|(edits, _)| *edits)
+        .map(|candidate| (strsim::osa_distance(&word, &candidate.to_lowercase()), candidate))
+        .filter(|(slips, _)| *slips <= slips_max)
+        .min_by_key(|(slips, _)| *slips)
         .map(|(_, candidate)| candidate)
-}
-
-/// Whether two neighbouring letters have changed places.
-fn swapped(left: &str, right: &str) -> bool {
-    let mut differing =
-        left.chars().zip(right.chars()).enumerate().filter(|(_, (left, right))| left != right);
-    match (differing.next(), differing.next(), differing.next()) {
-        (Some((at, (a, b))), Some((next, (c, d))), None) => {
-            next == at + 1 && a == d && b == c && left.chars().count() == right.chars().count()
-        }
-        (_, _, _) => false,
-    }
-}
-
-/// How many letters have to be changed, added or removed.
-fn edits(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().flat_map(char::to_lowercase).collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (at, letter) in left.chars().flat_map(char::to_lowercase).enumerate() {
-        let mut diagonal = at;
-        let mut left_cell = at + 1;
-        for (cell, other) in row.iter_mut().skip(1).zip(&right) {
-            let best = (diagonal + usize::from(letter != *other)).min(*cell + 1).min(left_cell + 1);
-            diagonal = *cell;
-            *cell = best;
-            left_cell = best;
-        }
-        if let Some(first) = row.first_mut() {
-            *first = at + 1;
-        }
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 /// `one of a, b, c`, and what was probably meant.
@@ -205,11 +180,11 @@ mod tests {
             ("unles", Some("unless")),
             ("tolo", Some("tool")),
             ("xyz", None),
+            ("", None),
         ];
         for (word, meant) in cases {
             assert_eq!(nearest(word, known), meant, "{word}");
         }
-        assert_eq!(edits("kitten", "sitting"), 3);
-        assert_eq!(edits("", "abc"), 3);
+        assert_eq!(nearest(&"x".repeat(65), [&*"x".repeat(64)]), None, "nobody slips in so long a word");
     }
 }

@@ -9,11 +9,13 @@
 //! workspace. Sets match folded names: `@control-files` catches `.GIT/hooks/x` too.
 
 mod braces;
+mod pattern;
 mod set;
 
 use std::fmt;
 
 pub(crate) use braces::expand;
+pub use pattern::PathPattern;
 pub(crate) use set::{Guarded, PathSet};
 
 /// Longest pattern.
@@ -27,18 +29,19 @@ const SELF: &str = "${agent}";
 
 /// Why a pattern is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum GlobError {
+#[expect(missing_docs, reason = "each message says it")]
+pub enum GlobError {
     #[error("the pattern is empty")]
     Empty,
     #[error("the pattern is longer than {PATTERN_BYTES_MAX} bytes")]
     TooLong,
     #[error("`[` is never closed")]
     OpenClass,
-    #[error("the range `{0}-{1}` is upside down")]
+    #[error("the range `{0}-{1}` is reversed")]
     Range(char, char),
     #[error("`{{` is never closed, or `}}` never opened")]
     OpenBrace,
-    #[error("the groups in braces stand for more than {ALTERNATIVES_MAX} patterns")]
+    #[error("the braces expand to more than {ALTERNATIVES_MAX} patterns")]
     TooMany,
     #[error("a path pattern can't contain `.` or `..` components, empty ones or a trailing `/`")]
     Dots,
@@ -427,7 +430,7 @@ impl fmt::Display for Root {
         f.write_str(match self {
             Self::Relative => "inside the workspace",
             Self::Absolute => "outside the workspace",
-            Self::Vfs => "in the agents' file system",
+            Self::Vfs => "in the virtual file system",
         })
     }
 }

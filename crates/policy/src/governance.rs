@@ -18,7 +18,7 @@ pub(crate) struct Governance {
     pub max_tool_calls_per_request: Option<Check<u32>>,
     pub confidence_threshold: Option<Check<f64>>,
     pub drift_threshold: Option<Check<f64>>,
-    /// Tools that a person has to agree to.
+    /// Tools that need an approval.
     pub human_approval: Option<Check<Names>>,
 }
 

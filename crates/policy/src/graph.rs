@@ -31,28 +31,28 @@ pub(crate) struct Edge {
 pub(crate) enum From {
     /// The rule says who.
     Callers,
-    Place(Box<str>),
+    SourceSpan(Box<str>),
 }
 
 #[derive(Debug)]
 pub(crate) enum To {
     /// The rule says what.
     Things,
-    Place(Box<str>),
+    SourceSpan(Box<str>),
 }
 
 /// Why a graph is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum GraphError {
-    #[error("the edges go round in a circle at `{0}`")]
+    #[error("the edges form a cycle at `{0}`")]
     Circle(Box<str>),
-    #[error("the edges come to more than {WAYS_MAX} ways together")]
+    #[error("the edges form more than {WAYS_MAX} paths")]
     TooMany,
-    #[error("a way leads over more than {PLACES_MAX} places")]
+    #[error("a path has more than {PLACES_MAX} places")]
     TooLong,
     #[error("no edge leads to `{0}`")]
     Unreached(Box<str>),
-    #[error("no edge leads on from `{0}`")]
+    #[error("no edge leads from `{0}`")]
     DeadEnd(Box<str>),
 }
 
@@ -69,11 +69,12 @@ impl Graph {
     pub(crate) fn new(edges: Vec<Edge>, at: RuleRef) -> Result<Self, GraphError> {
         let mut onward: BTreeMap<&str, Vec<&Edge>> = BTreeMap::new();
         for edge in &edges {
-            if let From::Place(place) = &edge.from {
+            if let From::SourceSpan(place) = &edge.from {
                 onward.entry(place).or_default().push(edge);
             }
         }
-        let ends = |place: &str| edges.iter().any(|edge| matches!(&edge.to, To::Place(to) if **to == *place));
+        let ends =
+            |place: &str| edges.iter().any(|edge| matches!(&edge.to, To::SourceSpan(to) if **to == *place));
         if let Some(place) = onward.keys().find(|place| !ends(place)) {
             return Err(GraphError::Unreached((*place).into()));
         }
@@ -111,9 +112,9 @@ impl Graph {
         let message = match way {
             Some(way) => match &way.reason {
                 Some(reason) => reason.to_string(),
-                None => format!("the way from `{who}` to {what} is closed"),
+                None => format!("the graph denies `{who}` access to {what}"),
             },
-            None => format!("no edge of the graph leads from `{who}` to {what}"),
+            None => format!("the graph has no edge from `{who}` to {what}"),
         };
         let rule = Some(way.map_or(&self.at, |way| &way.at).clone());
         Reason { code: codes::NO_EDGE.into(), message, rule, help: None }
@@ -138,7 +139,7 @@ fn no_circle(edges: &[Edge]) -> Result<(), GraphError> {
     let mut incoming: BTreeMap<&str, usize> = BTreeMap::new();
     let mut onward: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for edge in edges {
-        if let (From::Place(from), To::Place(to)) = (&edge.from, &edge.to) {
+        if let (From::SourceSpan(from), To::SourceSpan(to)) = (&edge.from, &edge.to) {
             incoming.entry(from).or_default();
             *incoming.entry(to).or_default() += 1;
             onward.entry(from).or_default().push(to);
@@ -182,8 +183,8 @@ fn follow(
             ways.push(way);
             Ok(())
         }
-        To::Place(_) if places >= PLACES_MAX => Err(GraphError::TooLong),
-        To::Place(place) => {
+        To::SourceSpan(_) if places >= PLACES_MAX => Err(GraphError::TooLong),
+        To::SourceSpan(place) => {
             let next = onward.get(&**place).ok_or_else(|| GraphError::DeadEnd(place.clone()))?;
             next.iter().try_for_each(|edge| follow(edge, onward, Some(&way), places + 1, ways))
         }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-/// What a handle begins with.
+/// The prefix of a handle.
 pub const HANDLE_SCHEME: &str = "secret://";
 /// The longest name of a secret.
 pub const SECRET_NAME_BYTES_MAX: usize = 128;
@@ -29,7 +29,7 @@ pub fn is_secret_name(name: &str) -> bool {
         && name.bytes().all(is_name_byte)
 }
 
-/// The handles in a text, first to last. A name goes on as long as it can; what punctuation follows it is not part of it.
+/// The handles in a text, first to last. A name is as long as possible, without trailing punctuation.
 pub fn handles(text: &str) -> impl Iterator<Item = Handle<'_>> {
     let mut from = 0;
     std::iter::from_fn(move || {
@@ -49,7 +49,7 @@ pub fn handles(text: &str) -> impl Iterator<Item = Handle<'_>> {
     })
 }
 
-/// Shows the name behind every handle in the texts of a value, as often as it stands there.
+/// Calls back with the name of every handle in the texts of a value, with repetitions.
 pub fn each_secret<'v>(value: &'v Value, visit: &mut impl FnMut(&'v str)) {
     match value {
         Value::String(text) => handles(text).for_each(|handle| visit(handle.name)),

@@ -14,7 +14,7 @@ const CELLS_MAX: usize = 20_000;
 /// Things that one rule remembers, such as files that were read.
 const SEEN_MAX: usize = 4_096;
 
-/// What rules that look back have noted, by rule. A rule that has noted nothing isn't in it.
+/// The state of history-dependent rules, by rule. A rule without state isn't in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct History(BTreeMap<RuleId, Cell>);
@@ -99,7 +99,7 @@ impl History {
 
 static NOTHING: History = History::new();
 
-/// What rules that look back may see: the session's history, and what lasts across sessions.
+/// The history that rules may see: the session's, and the permanent one.
 #[derive(Debug, Clone, Copy)]
 pub struct Past<'a> {
     /// Since the session began.

@@ -3,7 +3,7 @@
 //! A tree. Each inner node looks at one thing (the tool, the agent, a path, a host, the program, one argument's value …)
 //! and sends the call to the rules filed under what it has there, and to those that don't care. Every level takes the
 //! thing that tells most of the remaining rules apart, so a thousand rules on one tool that differ in path, agent or
-//! account are told apart too. Keys are hashes and only ever a filter: whoever is found is still judged in full, so a
+//! account are told apart too. Keys are hashes and only a filter: every candidate is still evaluated in full, so a
 //! collision costs time and never changes a verdict.
 
 mod keys;
@@ -180,7 +180,7 @@ impl Builder<'_> {
             .map(|aspect| (self.parts(&aspect, rules), aspect))
             .filter(|(parts, _)| parts.filed() <= self.filed_left)
             .min_by_key(|(parts, _)| (parts.cost(), parts.filed()))?;
-        // A split that leaves most together isn't worth its look-ups.
+        // A split that leaves most together isn't worth its lookups.
         (best.0.cost() * 4 <= rules.len() * 3).then_some((best.1, best.0))
     }
 

@@ -1,11 +1,12 @@
-//! Where in a call's arguments a condition looks: a JSON pointer (`/to/0`) or a JSON path (`$.to[*]`).
+//! Places in JSON: where in a call's arguments a condition looks, and what a manifest reads and changes. Written as a JSON pointer
+//! (`/to/0`) or as a JSON path (`$.to[*]`).
 
 use std::ops::ControlFlow;
 
 use serde_json::Value;
 
 /// Longest path, in steps.
-const STEPS_MAX: usize = 32;
+const STEPS_MAX: usize = 64;
 
 /// A compiled path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,12 +29,21 @@ enum Step {
 pub(crate) enum JsonPathError {
     #[error("a path into the arguments starts with `/` or `$`")]
     Start,
-    #[error("`{0}` can't be understood in a JSON path")]
+    #[error("unexpected `{0}` in a JSON path")]
     Rest(String),
     #[error("the path has more than {STEPS_MAX} steps")]
     TooLong,
-    #[error("`..` can be there only once: several take forever on deeply nested arguments")]
+    #[error("`..` may occur only once: several are too slow on deeply nested arguments")]
     Deep,
+}
+
+/// Why a strict path leads nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Astray {
+    /// There is no such field or element.
+    Missing,
+    /// A name was looked for in what is no object, or an element in what is no list.
+    Mismatch,
 }
 
 impl JsonPath {
@@ -46,10 +56,16 @@ impl JsonPath {
         } else {
             return Err(JsonPathError::Start);
         };
-        if steps.len() > STEPS_MAX {
-            return Err(JsonPathError::TooLong);
-        }
-        Ok(Self(steps.into()))
+        Self::bounded(steps)
+    }
+
+    /// Compiles what follows the root of a path.
+    pub(crate) fn below_root(text: &str) -> Result<Self, JsonPathError> {
+        Self::bounded(path_steps(text)?)
+    }
+
+    fn bounded(steps: Vec<Step>) -> Result<Self, JsonPathError> {
+        if steps.len() > STEPS_MAX { Err(JsonPathError::TooLong) } else { Ok(Self(steps.into())) }
     }
 
     /// Shows every value there to `visit` until it breaks off.
@@ -68,6 +84,47 @@ impl JsonPath {
             Step::At(at) => value.get(at),
             Step::Each | Step::Deep => None,
         })
+    }
+
+    /// The one value there, where a name is only a field's and a number only an element's.
+    pub(crate) fn strict<'v>(&self, value: &'v Value) -> Result<&'v Value, Astray> {
+        self.0.iter().try_fold(value, |value, step| match (value, step) {
+            (Value::Object(fields), Step::Name(name)) => fields.get(&**name).ok_or(Astray::Missing),
+            (Value::Array(items), Step::At(at)) => items.get(*at).ok_or(Astray::Missing),
+            (_other, Step::Name(_) | Step::At(_) | Step::Each | Step::Deep) => Err(Astray::Mismatch),
+        })
+    }
+
+    /// The same as a JSON pointer, if it names one place.
+    pub(crate) fn pointer(&self) -> Option<String> {
+        let part = |step: &Step| match step {
+            Step::Name(name) => Some(format!("/{}", name.replace('~', "~0").replace('/', "~1"))),
+            Step::At(at) => Some(format!("/{at}")),
+            Step::Each | Step::Deep => None,
+        };
+        self.0.iter().map(part).collect()
+    }
+
+    /// This path, then another.
+    pub(crate) fn followed_by(&self, more: &Self) -> Self {
+        Self(self.0.iter().chain(&more.0).cloned().collect())
+    }
+
+    /// What is left of it below these names; `None` if it doesn't begin with them.
+    pub(crate) fn below(&self, names: &[&str]) -> Option<Self> {
+        let mut steps = self.0.iter();
+        for name in names {
+            steps.next().filter(|step| matches!(step, Step::Name(own) if &**own == *name))?;
+        }
+        Some(Self(steps.cloned().collect()))
+    }
+
+    /// Its first step, if that is a name.
+    pub(crate) fn first_name(&self) -> Option<&str> {
+        match self.0.first() {
+            Some(Step::Name(name)) => Some(name),
+            Some(Step::At(_) | Step::Each | Step::Deep) | None => None,
+        }
     }
 
     /// The name of the argument, if that is all it says.
@@ -147,7 +204,7 @@ fn path_steps(text: &str) -> Result<Vec<Step>, JsonPathError> {
             let end = after.find(['.', '[']).unwrap_or(after.len());
             let (name, after) = after.split_at_checked(end).ok_or_else(refuse)?;
             match name {
-                "" => return Err(refuse()),
+                name if name.is_empty() || name.contains(']') => return Err(refuse()),
                 "*" => (Step::Each, after),
                 name => (Step::Name(name.into()), after),
             }
@@ -173,7 +230,9 @@ fn bracket(text: &str) -> Option<(Step, &str)> {
         }
     }
     let (number, after) = inside.split_once(']')?;
-    Some((Step::At(number.parse().ok()?), after))
+    // `+1` would be a number too.
+    let is_plain = number.bytes().all(|byte| byte.is_ascii_digit());
+    Some((Step::At(number.parse().ok().filter(|_| is_plain)?), after))
 }
 
 #[cfg(test)]
@@ -211,8 +270,27 @@ mod tests {
     }
 
     #[test]
+    fn a_strict_path_takes_no_name_for_a_number() {
+        let value = json!({"a": [{"b/c": 1}], "0": 2});
+        let cases = [
+            (".a[0][\"b/c\"]", Ok(&json!(1)), Some("/a/0/b~1c")),
+            ("", Ok(&value), Some("")),
+            (".a.0", Err(Astray::Mismatch), Some("/a/0")),
+            ("[0]", Err(Astray::Mismatch), Some("/0")),
+            (".a[1]", Err(Astray::Missing), Some("/a/1")),
+            (".x", Err(Astray::Missing), Some("/x")),
+            (".a[*]", Err(Astray::Mismatch), None),
+        ];
+        for (path, expected, pointer) in cases {
+            let path = JsonPath::below_root(path).unwrap();
+            assert_eq!(path.strict(&value), expected, "{path:?}");
+            assert_eq!(path.pointer().as_deref(), pointer, "{path:?}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_understood_is_refused() {
-        for path in ["to", "$to", "$.", "$.a[", "$.a[x]", "$...a", "$..", "$.a['b]"] {
+        for path in ["to", "$to", "$.", "$.a[", "$.a[x]", "$...a", "$..", "$.a['b]", "$.a[+1]", "$.a]"] {
             assert!(JsonPath::new(path).is_err(), "{path}");
         }
         assert_eq!(JsonPath::new(&"/a".repeat(STEPS_MAX + 1)), Err(JsonPathError::TooLong));

@@ -10,7 +10,7 @@ use crate::condition::{Clause, Quantifier, all_hold};
 use crate::facts::{Facts, Resource};
 use crate::load::conditions_of;
 use crate::policy::{Obstacle, Policy};
-use crate::replay::Recorded;
+use crate::replay::PastCall;
 use crate::verdict::{Layer, RuleRef, Verdict};
 
 /// So many files of a folder are named one by one; more become the folder.
@@ -46,12 +46,12 @@ struct Things {
 
 impl Trace {
     /// Takes note of a call that went through; others teach nothing.
-    pub fn add(&mut self, call: &Recorded) {
+    pub fn add(&mut self, call: &PastCall) {
         if call.verdict != "allow" {
             return;
         }
         self.seen += 1;
-        call.with_facts(crate::history::Past::default(), &crate::facts::NoRates, |facts| {
+        call.with_facts(crate::history::Past::default(), crate::facts::Rates::All(0), |facts| {
             let group = Group {
                 agent: facts.caller.agent.to_owned(),
                 class: facts.caller.class.as_str(),
@@ -184,7 +184,7 @@ fn escaped(text: &str) -> String {
     })
 }
 
-/// The smallest thing that would let a call through: what it is about, and the rule that would have to make an exception.
+/// The smallest change that would allow a call: its conditions, and the rule that needs an exception.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cover {
     /// Conditions that fit this call and nothing wider.
@@ -196,8 +196,8 @@ pub struct Cover {
 }
 
 impl Cover {
-    /// For a call that was asked about or denied; `None` if it was allowed. The lines are for every file of the policy that stands in its
-    /// way, so that they do as a whole what they say.
+    /// For a call that was asked about or denied; `None` if it was allowed. The lines cover every policy file that prevents it,
+    /// so that together they allow the call.
     pub fn of(policy: &Policy, facts: &Facts<'_>, verdict: &Verdict) -> Option<Self> {
         let exception_of = match verdict {
             Verdict::Allow(_) => return None,
@@ -230,7 +230,7 @@ impl Cover {
         Some(Self { conditions, exception_of, lines })
     }
 
-    /// Ready to be held against many calls; `None` if its conditions can't be used.
+    /// Compiled, to match many calls; `None` if its conditions are invalid.
     pub fn compiled(&self) -> Option<Covering> {
         conditions_of(&self.conditions.to_string(), Layer::User).map(Covering)
     }
@@ -257,8 +257,8 @@ pub struct Covering(Box<[Clause]>);
 
 impl Covering {
     /// Whether it would have covered this call too.
-    pub fn covers(&self, call: &Recorded) -> bool {
-        call.with_facts(crate::history::Past::default(), &crate::facts::NoRates, |facts| {
+    pub fn covers(&self, call: &PastCall) -> bool {
+        call.with_facts(crate::history::Past::default(), crate::facts::Rates::All(0), |facts| {
             all_hold(&self.0, facts, Quantifier::Every)
         })
     }

@@ -1,8 +1,8 @@
-//! May it? Rule sets, loaders and one pure decision.
+//! Policy: rule sets, loaders, and one pure decision function.
 //!
 //! [`load`] compiles the text of a policy file, [`Policy::layered`] puts a project's file below the user's, and
-//! [`Policy::decide`] answers one question from [`Facts`] that are handed in whole: there is no clock, no file, no
-//! network and no lock in here. [`Policy::explain`] says why.
+//! [`Policy::decide`] decides one call from the [`Facts`] that it gets. The crate has no clock, no file, no
+//! network and no lock. [`Policy::explain`] explains a decision.
 #![forbid(unsafe_code)]
 
 pub mod acs;
@@ -45,8 +45,9 @@ pub use conflicts::Conflicts;
 pub use declassify::Declassified;
 pub use diff::{PolicyDiff, Shift, diff};
 pub use explain::{Consideration, Explanation, Fared};
-pub use facts::{ArgLabels, BudgetLeft, Caller, Facts, NoRates, Rates, Resource, SessionFacts};
+pub use facts::{ArgLabels, BudgetLeft, Caller, Facts, RateCounts, Rates, Resource, SessionFacts, Target};
 pub use finding::{Finding, Level, LoadError, Source, Span};
+pub use glob::{GlobError, PathPattern};
 pub use handle::{
     HANDLE_SCHEME, Handle, SECRET_NAME_BYTES_MAX, SECRET_USE, each_secret, handles, is_secret_name,
 };
@@ -55,10 +56,10 @@ pub use learn::{Cover, Covering, Trace};
 pub use lint::lint;
 pub use load::{CallSketch, load};
 pub use policy::{Mode, Outline, Policy};
-pub use replay::{Change, Recorded, Replay, Replayed};
+pub use replay::{Change, PastCall, Replay, Replayed};
 pub use rule::Effect;
 pub use sequence::{Agreed, Awaited, Notes, Reach};
-pub use shadow::{Tallied, Tally};
+pub use shadow::{Contrast, Tallied};
 pub use transform::{Pattern, Transform};
 pub use tree::read_yaml;
 pub use verdict::{Charge, Grant, Layer, Limits, Question, Reason, RuleId, RuleRef, Verdict, codes};

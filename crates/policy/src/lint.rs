@@ -1,4 +1,4 @@
-//! What a policy does that is hardly meant: rules that can't matter, rules that allow everything, holes in the usual places.
+//! Likely mistakes in a policy: rules that can't matter, rules that allow everything, holes in the usual places.
 
 use crate::condition::{Clause, Condition, Names, Test};
 use crate::finding::{Finding, Level, Span, nearest};
@@ -14,7 +14,7 @@ const PAIRS_MAX: usize = 4_000_000;
 const HOLES: &[(&str, &str)] = &[
     (
         "{ tool: fs.write, path: .git/hooks/pre-commit }",
-        "agents may plant git hooks, which run outside the sandbox: deny writing to `@control-files`",
+        "agents may write git hooks, which run outside the sandbox: deny writing to `@control-files`",
     ),
     (
         "{ tool: fs.write, path: .GIT/hooks/pre-commit }",
@@ -65,14 +65,14 @@ fn finding(level: Level, line: u32, message: String, help: Option<&str>) -> Find
 fn modes(set: &RuleSet, findings: &mut Vec<Finding>) {
     let message = match set.mode {
         Mode::Strict => return,
-        Mode::Permissive => "permissive mode allows whatever no rule speaks of",
+        Mode::Permissive => "permissive mode allows calls that no rule matches",
         Mode::Audit => "audit mode denies nothing and asks nothing",
     };
     findings.push(finding(
         Level::Note,
         1,
         message.to_owned(),
-        Some("`mode: strict` denies what no rule allows"),
+        Some("`mode: strict` denies calls that no rule allows"),
     ));
 }
 
@@ -87,7 +87,7 @@ fn breadth(rule: &Rule, findings: &mut Vec<Finding>) {
             Level::Warning,
             rule.at.line,
             message,
-            Some("say which tools, paths or agents it is about"),
+            Some("add conditions on tools, paths or agents"),
         ));
     } else if rule
         .when
@@ -146,23 +146,24 @@ fn reach(rule: &Rule, findings: &mut Vec<Finding>) {
     if speaks_of_tools && other_ops {
         let message =
             format!("rule `{}` never matches: only the operation `tool.run` has a tool", rule.at.id);
-        findings.push(finding(Level::Warning, rule.at.line, message, Some("take `op` or `tool` out")));
+        findings.push(finding(Level::Warning, rule.at.line, message, Some("remove `op` or `tool`")));
     }
 }
 
-/// A label that is lowered is believed from then on, so whoever reads the file should see it.
+/// A label that is lowered is believed from then on, so a reader of the file should see it.
 fn lowered(rule: &Rule, findings: &mut Vec<Finding>) {
     let Some(declassify) = &rule.declassify else { return };
     let list = |fields: &std::collections::BTreeSet<String>| {
         fields.iter().map(|field| format!("`{field}`")).collect::<Vec<_>>().join(", ")
     };
     if !declassify.trust.is_empty() {
-        let message = format!("rule `{}` trusts {}, whoever wrote it", rule.at.id, list(&declassify.trust));
-        let help = "fine if only your own system fills it in; else an outsider names who is affected";
+        let message =
+            format!("rule `{}` trusts {}, even if an outsider wrote it", rule.at.id, list(&declassify.trust));
+        let help = "fine if only your own system writes it; otherwise an outsider decides who is affected";
         findings.push(finding(Level::Note, rule.at.line, message, Some(help)));
     }
     if !declassify.open.is_empty() {
-        let message = format!("rule `{}` lets {} be told to anyone", rule.at.id, list(&declassify.open));
+        let message = format!("rule `{}` releases {} to anyone", rule.at.id, list(&declassify.open));
         findings.push(finding(Level::Note, rule.at.line, message, None));
     }
 }
@@ -179,7 +180,7 @@ fn tool_names(rule: &Rule, tools: &[&str], findings: &mut Vec<Finding>) {
         });
         let idle = names.globs().iter().filter(|glob| !tools.iter().any(|tool| glob.matches(tool)));
         let idle =
-            idle.map(|_| (format!("a pattern in rule `{}` fits no tool that exists", rule.at.id), None));
+            idle.map(|_| (format!("a pattern in rule `{}` matches no existing tool", rule.at.id), None));
         for (message, help) in unknown_names.chain(idle) {
             findings.push(finding(Level::Warning, clause.line, message, help.as_deref()));
         }
@@ -208,7 +209,7 @@ fn empty_regex(rule: &Rule, clause: &Clause, findings: &mut Vec<Finding>) {
             && ["", "x", "\u{1}\n\u{1}"].iter().all(|text| regex.is_match(text))
         {
             let message = format!("`{regex}` in rule `{}` matches every text", rule.at.id);
-            findings.push(finding(Level::Warning, clause.line, message, Some("anchor it, or take it out")));
+            findings.push(finding(Level::Warning, clause.line, message, Some("anchor it, or remove it")));
         }
     }
 }
@@ -218,7 +219,7 @@ fn shadows(set: &RuleSet, findings: &mut Vec<Finding>) {
     let denies = |rule: &&Rule| rule.effect == Effect::Deny && rule.unless.is_empty() && rule.rate.is_none();
     let denies: Vec<&Rule> = set.rules.iter().filter(denies).collect();
     if denies.len().saturating_mul(set.rules.len()) > PAIRS_MAX {
-        let message = "the file has too many rules to look for ones that can't matter".to_owned();
+        let message = "the file has too many rules to find unreachable ones".to_owned();
         findings.push(finding(Level::Note, 1, message, None));
         return;
     }
@@ -230,14 +231,14 @@ fn shadows(set: &RuleSet, findings: &mut Vec<Finding>) {
             continue;
         }
         let message = format!(
-            "rule `{}` never matters: rule `{}` in line {} denies all it matches",
+            "rule `{}` has no effect: rule `{}` in line {} denies everything that it matches",
             rule.at.id, by.at.id, by.at.line
         );
         findings.push(finding(
             Level::Warning,
             rule.at.line,
             message,
-            Some("take one of them out, or narrow the deny"),
+            Some("remove one of them, or narrow the deny"),
         ));
     }
 }
@@ -322,7 +323,7 @@ mod tests {
             ),
             (
                 "  - { id: a, effect: deny, match: { tool: gs.* } }",
-                "3: a pattern in rule `a` fits no tool that exists",
+                "3: a pattern in rule `a` matches no existing tool",
             ),
             (
                 "  - { id: a, effect: ask, match: { args: { /x: { matches: 'a*' } } } }",
@@ -330,15 +331,15 @@ mod tests {
             ),
             (
                 "  - { id: a, effect: allow, match: { tool: fs.read, path: src/** } }\n  - { id: b, effect: deny, match: { tool: fs.* } }",
-                "3: rule `a` never matters: rule `b` in line 4 denies all it matches",
+                "3: rule `a` has no effect: rule `b` in line 4 denies everything that it matches",
             ),
             (
                 "  - { id: a, effect: deny, match: { tool: x } }\n  - { id: b, effect: deny, match: { tool: x } }",
-                "4: rule `b` never matters: rule `a` in line 3 denies all it matches",
+                "4: rule `b` has no effect: rule `a` in line 3 denies everything that it matches",
             ),
             (
                 "  - { id: a, effect: allow, match: { tool: fs.write, path: '**' } }",
-                "3: agents may plant git hooks, which run outside the sandbox: deny writing to `@control-files`",
+                "3: agents may write git hooks, which run outside the sandbox: deny writing to `@control-files`",
             ),
             (
                 "  - { id: a, effect: allow, match: { tool: fs.write, path: '**' } }\n  - { id: b, effect: deny, match: { path: '**/.git/**' } }",

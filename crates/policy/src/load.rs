@@ -20,7 +20,7 @@ mod when;
 use crate::acs::control::Control;
 use crate::condition::{Clause, Condition, Names};
 use crate::conflicts::Conflicts;
-use crate::finding::{Findings, LoadError, Place, Source};
+use crate::finding::{Findings, LoadError, Source, SourceSpan};
 use crate::governance::Governance;
 use crate::graph::Graph;
 use crate::index::Index;
@@ -101,7 +101,7 @@ pub fn load(text: &str, source: &Source) -> Result<Policy, LoadError> {
 /// Tells the formats apart: Markdown by the file's name, TOML by its look, the rest by the keys at the top.
 fn read(reader: &mut Reader<'_>, source: &Source) -> Option<Loaded> {
     if reader.text.contains('\0') {
-        let at = Place { line: 1, column: 1, ..Place::default() };
+        let at = SourceSpan { line: 1, column: 1, ..SourceSpan::default() };
         reader.findings.error(at, "the file contains a NUL character, so it is not a text");
         return None;
     }
@@ -194,6 +194,7 @@ fn compiled(loaded: Loaded, text: &str, source: &Source) -> Policy {
         events: Events::new(loaded.events),
         graph: loaded.graph,
         control: loaded.control,
+        has_rates: rules.iter().any(|rule| rule.rate.is_some()),
         index: Index::new(&rules),
         rules,
         examples: loaded.examples.len(),

@@ -1,7 +1,7 @@
 //! The decision. Pure: the same facts get the same verdict from the same policy.
 //!
 //! Within one file deny wins over ask, and ask over allow; the order of the rules decides only which of several rules of
-//! one effect is named. `transform` and `raise-tier` rules, limits and rates change what a yes gives and never say yes.
+//! one effect is named. `transform` and `raise-tier` rules, limits and rates modify an allow and never create one.
 //! Several files are each decided on their own and the strictest answer holds, so a further file can only narrow.
 
 use std::collections::BTreeMap;
@@ -22,16 +22,16 @@ use crate::rule::{Effect, Rule};
 use crate::sequence::Events;
 use crate::shadow::Shadow;
 use crate::transform::Transform;
-use crate::verdict::{Grant, Layer, Limits, Question, Reason, RuleRef, Verdict, codes};
+use crate::verdict::{Charge, Grant, Layer, Limits, Question, Reason, RuleRef, Verdict, codes};
 use crate::words::{Word, words};
 
-/// What happens to a call that no rule speaks of, and to one that a rule forbids.
+/// What happens to a call that no rule matches, and to one that a rule denies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// What is not allowed is denied.
     Strict,
-    /// What no rule speaks of is allowed, with a warning.
+    /// Calls that no rule matches are allowed, with a warning.
     Permissive,
     /// What would be denied or asked is allowed, with a warning.
     Audit,
@@ -44,6 +44,7 @@ words!(Mode: "strict" => Strict, "permissive" => Permissive, "audit" => Audit);
 pub struct Policy {
     sets: Box<[Arc<RuleSet>]>,
     digest: [u8; 32],
+    /// A candidate that is asked beside it.
     shadow: Option<Shadow>,
 }
 
@@ -55,11 +56,13 @@ pub(crate) struct RuleSet {
     pub mode: Mode,
     /// The agents that it is about; it says nothing to others.
     pub agents: Option<Names>,
-    /// What a yes gives where no rule gives less.
+    /// What an allow grants if no rule narrows it.
     pub limits: Limits,
     pub governance: Governance,
     pub conflicts: Conflicts,
     pub rules: Box<[Rule]>,
+    /// Whether any of them has a rate.
+    pub has_rates: bool,
     pub index: Index,
     /// What rules that look back take note of.
     pub events: Events,
@@ -74,13 +77,22 @@ pub(crate) struct RuleSet {
 }
 
 impl Policy {
-    /// Decides one call.
-    pub fn decide(&self, facts: &Facts<'_>) -> Verdict {
-        let said = self.judge(facts);
-        if let Some(shadow) = &self.shadow {
-            shadow.watch(facts, &said);
+    /// The rates that [`decide`](Self::decide) and [`contrast`](Self::contrast) may look at for a call, some of them twice. The index
+    /// finds them, so this allocates nothing; `facts.rates` is not looked at.
+    pub fn rates(&self, facts: &Facts<'_>, visit: &mut impl FnMut(Charge)) {
+        let own = self.sets.iter();
+        let candidates = self.shadow.iter().flat_map(|shadow| shadow.candidate.sets.iter());
+        for set in own.chain(candidates).filter(|set| set.has_rates && set.is_about(facts)) {
+            set.index.candidates(facts, &mut |at| {
+                set.rule(Some(at)).and_then(Rule::charge).into_iter().for_each(&mut *visit);
+            });
         }
-        said
+    }
+
+    /// The rates of all rules, for who decides many calls with the same counts.
+    pub fn all_rates(&self) -> impl Iterator<Item = Charge> {
+        let with_rates = self.sets.iter().filter(|set| set.has_rates);
+        with_rates.flat_map(|set| set.rules.iter().filter_map(Rule::charge))
     }
 
     /// Whether a file must be kept from a program, by the facts of a call that would read or write it. Each file of the policy is asked
@@ -108,7 +120,8 @@ impl Policy {
         about.filter_map(|set| of_set(set)).collect()
     }
 
-    fn judge(&self, facts: &Facts<'_>) -> Verdict {
+    /// Decides one call.
+    pub fn decide(&self, facts: &Facts<'_>) -> Verdict {
         let mut is_spoken_of = false;
         let mut grant = Grant {
             limits: Limits::UNLIMITED,
@@ -149,7 +162,7 @@ impl Policy {
         if !is_spoken_of {
             return Verdict::Deny(Reason {
                 code: codes::NO_RULE.into(),
-                message: format!("no policy is about the agent `{}`", facts.caller.agent.escape_debug()),
+                message: format!("no policy applies to the agent `{}`", facts.caller.agent.escape_debug()),
                 rule: None,
                 help: None,
             });
@@ -159,7 +172,7 @@ impl Policy {
                 // In the question, not beside the outcome: the answer depends on it.
                 if cover == Coverage::Part {
                     reason.push_str(
-                        " (no rule speaks of the rest of this call, and an approval covers that too)",
+                        " (no rule matches the rest of this call, and an approval covers that too)",
                     );
                 }
                 Verdict::Ask(Question { rule, reason, grant, approvers })
@@ -168,7 +181,7 @@ impl Policy {
         }
     }
 
-    /// Denies everything: what holds where no policy is loaded.
+    /// Denies everything; used if no policy is loaded.
     pub fn deny_all() -> Self {
         let set = RuleSet {
             name: "none".into(),
@@ -179,6 +192,7 @@ impl Policy {
             governance: Governance::default(),
             conflicts: Conflicts::default(),
             rules: Box::default(),
+            has_rates: false,
             index: Index::default(),
             events: Events::default(),
             graph: None,
@@ -189,7 +203,7 @@ impl Policy {
         Self::of(set, "", &BTreeMap::new())
     }
 
-    /// Both together: each decides, the stricter answer holds. The project's policy can only narrow the user's.
+    /// Both layers: each decides, and the stricter verdict applies. The project's policy can only narrow the user's.
     #[must_use]
     pub fn layered(user: Self, project: Option<Self>) -> Self {
         let Some(project) = project else { return user };
@@ -207,7 +221,7 @@ impl Policy {
         self.digest
     }
 
-    /// What it consists of.
+    /// An outline of its rules.
     pub fn outline(&self) -> Vec<Outline> {
         let outline = |set: &Arc<RuleSet>| Outline {
             name: set.name.to_string(),
@@ -235,6 +249,10 @@ impl Policy {
 
     pub(crate) fn with_shadow(self, shadow: Shadow) -> Self {
         Self { shadow: Some(shadow), ..self }
+    }
+
+    pub(crate) fn shadow(&self) -> Option<&Shadow> {
+        self.shadow.as_ref()
     }
 
     pub(crate) fn sets(&self) -> &[Arc<RuleSet>] {
@@ -270,7 +288,7 @@ pub(crate) struct Hits {
     pub allow: Option<u32>,
     /// All that want to decide, in order; kept only where more than the effect matters.
     pub deciding: Vec<u32>,
-    /// Matching rules that change what a yes gives, in order.
+    /// Matching rules that modify an allow, in order.
     pub modifiers: Vec<u32>,
     /// The first matching rule whose rate is used up.
     pub used_up: Option<u32>,
@@ -395,8 +413,7 @@ impl RuleSet {
             (None, Mode::Permissive) if secrets(facts).next().is_some() => Ruling::Deny(self.no_rule(facts)),
             (None, Mode::Audit) => Ruling::Allow(None, Some(would_deny(self.no_rule(facts)))),
             (None, Mode::Permissive) => {
-                let message =
-                    format!("no rule speaks of {}; permissive mode let it through", described(facts));
+                let message = format!("no rule matches {}; permissive mode allowed it", described(facts));
                 Ruling::Allow(
                     None,
                     Some(Reason { code: codes::UNMATCHED.into(), message, rule: None, help: None }),
@@ -413,8 +430,7 @@ impl RuleSet {
             Stance::Ask(_) | Stance::Allow
                 if self.layer == Layer::Project && !said.transforms.iter().all(Transform::only_narrows) =>
             {
-                let message =
-                    "the project's manifest wants to change the call, and a project can only narrow";
+                let message = "the project's manifest changes the call, but a project can only narrow";
                 let help = "use the manifest as your own policy, or deny the call instead of changing it";
                 let (message, help) = (message.to_owned(), Some(help.to_owned()));
                 Ruling::Deny(Reason {
@@ -439,7 +455,7 @@ impl RuleSet {
     /// Who wants a person to agree, and why. The governance field only narrows: in strict mode it asks about nothing that
     /// no rule would let through.
     fn asks(&self, hits: &Hits, facts: &Facts<'_>) -> Option<(&RuleRef, String)> {
-        let plainly = || format!("{} needs a person to agree", described(facts));
+        let plainly = || format!("{} needs an approval", described(facts));
         if let Some(rule) = self.rule(hits.ask) {
             return Some((&rule.at, rule.reason.as_deref().map_or_else(plainly, str::to_owned)));
         }
@@ -447,7 +463,7 @@ impl RuleSet {
         (hits.allow.is_some() || self.mode == Mode::Permissive).then(|| (at, plainly()))
     }
 
-    /// An ask catches any part of a call. If no rule covers the rest of it, the person should know that a yes does.
+    /// An ask catches any part of a call. If no rule covers the rest of it, the question says that an approval does.
     fn cover_of(&self, hits: &Hits, facts: &Facts<'_>) -> Coverage {
         let covers = |rule: &Rule| all_hold(&rule.when, facts, Quantifier::Every);
         match hits.allow.is_some() || self.rule(hits.ask).is_none_or(covers) {
@@ -463,7 +479,7 @@ impl RuleSet {
                 code: breach.code.into(),
                 message: breach.message,
                 rule: Some(breach.at.clone()),
-                help: Some("the policy file sets this bound at its top; the line is named".to_owned()),
+                help: Some("the policy file sets this limit at its top, in the named line".to_owned()),
             });
         }
         if let Some(reason) = self.graph.as_ref().and_then(|graph| graph.refusal(facts)) {
@@ -482,7 +498,7 @@ impl RuleSet {
         Some(Reason {
             code: codes::RATE.into(),
             message: format!(
-                "rule `{}` gives {limit} calls in {window_s} s, and they are used up",
+                "rule `{}` allows {limit} calls in {window_s} s, and they are used up",
                 rule.at.id
             ),
             rule: Some(rule.at.clone()),
@@ -496,7 +512,7 @@ impl RuleSet {
                 code: codes::NOT_LOADED.into(),
                 message: "no policy is loaded, so nothing is allowed".to_owned(),
                 rule: None,
-                help: Some("run `regent init`, or repair the policy file and try again".to_owned()),
+                help: Some("run `regent init`, or fix the policy file and try again".to_owned()),
             };
         }
         Reason {
@@ -504,7 +520,8 @@ impl RuleSet {
             message: format!("no rule of the {} policy allows {}", self.layer, described(facts)),
             rule: None,
             help: Some(
-                "`regent policy why` shows what was considered; an `allow` rule would permit it".to_owned(),
+                "`regent policy why` shows the rules that were considered; add an `allow` rule to permit it"
+                    .to_owned(),
             ),
         }
     }
@@ -533,7 +550,7 @@ impl RuleSet {
                 grant.tier = grant.tier.max(tier);
             }
             if rule.effect == Effect::Warn {
-                let message = rule.reason.as_deref().unwrap_or("a rule has something to say about this call");
+                let message = rule.reason.as_deref().unwrap_or("a rule has a warning about this call");
                 grant.warnings.push(Reason {
                     code: codes::WARNED.into(),
                     message: message.to_owned(),

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::facts::{ArgLabels, BudgetLeft, Caller, Facts, Rates, Resource, SessionFacts};
+use crate::facts::{ArgLabels, BudgetLeft, Caller, Facts, RateCounts, Rates, Resource, SessionFacts, Target};
 use crate::history::{History, Past};
 use crate::policy::Policy;
 use crate::sequence::{Awaited, Notes};
 use crate::verdict::{Charge, RuleId, Verdict};
 use crate::window::Window;
-use crate::words::{Access, Class, Confidentiality, Integrity, Label, Tier, Word};
+use crate::words::{Class, Confidentiality, Integrity, Label, Tier};
 
 /// Changes that are told apart; what goes beyond is counted in one.
 const CHANGES_MAX: usize = 10_000;
@@ -24,61 +24,43 @@ const OPEN_MAX: usize = 100_000;
 /// Sessions whose history is kept.
 const SESSIONS_MAX: usize = 10_000;
 
-/// A call as a ledger tells it.
+/// A call of the past, as its intent in the ledger has it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Recorded {
+pub struct PastCall {
     /// When.
     pub at_ms: i64,
     /// In which session.
     pub session: String,
     /// Who, by the name that policy matches.
     pub agent: String,
-    class: Class,
-    op: String,
-    tool: Option<String>,
+    /// What kind of caller.
+    pub class: Class,
+    /// Which operation.
+    pub op: String,
+    /// Which tool, if it was one.
+    pub tool: Option<String>,
     /// What was decided then: `allow`, `ask` or `deny`.
     pub verdict: String,
     /// By which rule, if one did.
     pub rule: Option<String>,
+    /// The word for the reason, if it was denied.
+    pub code: Option<String>,
+    /// The tier that it was to run at.
+    pub tier: Tier,
+    /// Its arguments, an empty object if nobody looked them up.
+    pub args: Value,
+    /// What its tool can do.
+    pub capabilities: Vec<String>,
+    /// What it reached for.
+    pub targets: Vec<Target>,
+}
+
+impl PastCall {
     /// Whether the kernel itself refused, whatever policy says.
-    was_refused: bool,
-    tier: Tier,
-    args: Value,
-    capabilities: Vec<String>,
-    targets: Vec<Target>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Target {
-    Path(String, Access),
-    Endpoint { scheme: String, host: String, port: u16, method: String, path: String },
-    Argv(Vec<String>),
-    Secret(String),
-}
-
-impl Recorded {
-    /// Reads the body of an intent; `None` if it is none. The arguments and the tool's capabilities come from elsewhere.
-    pub fn read(at_ms: i64, body: &Value, args: Option<Value>, capabilities: Vec<String>) -> Option<Self> {
-        let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-        let targets = body.get("targets").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let code = text("/verdict/code");
-        Some(Self {
-            at_ms,
-            session: text("/session")?,
-            agent: text("/caller/name")?,
-            class: text("/caller/class").and_then(|word| Class::parse(&word))?,
-            op: text("/op")?,
-            tool: text("/tool/name"),
-            verdict: text("/verdict/effect")?,
-            rule: text("/verdict/rule"),
-            was_refused: code.is_some_and(|code| {
-                !["policy.", "governance.", "rate."].iter().any(|start| code.starts_with(start))
-            }),
-            tier: text("/tier").and_then(|word| Tier::parse(&word))?,
-            args: args.unwrap_or_else(|| Value::Object(serde_json::Map::new())),
-            capabilities,
-            targets: targets.iter().map(target).collect::<Option<_>>()?,
-        })
+    fn was_refused(&self) -> bool {
+        let is_policys =
+            |code: &str| ["policy.", "governance.", "rate."].iter().any(|start| code.starts_with(start));
+        self.code.as_deref().is_some_and(|code| !is_policys(code))
     }
 
     /// The tool, or else the operation.
@@ -89,7 +71,7 @@ impl Recorded {
     /// The first thing that it touched, in a few words.
     pub fn touched(&self) -> Option<String> {
         Some(match self.targets.first()? {
-            Target::Path(path, access) => format!("{access} {path}"),
+            Target::Path { path, access } => format!("{access} {path}"),
             Target::Endpoint { scheme, host, port, .. } => format!("{scheme}://{host}:{port}"),
             Target::Argv(argv) => argv.join(" "),
             Target::Secret(name) => format!("secret {name}"),
@@ -97,12 +79,14 @@ impl Recorded {
     }
 
     /// Hands the call's facts to `ask`, as far as they are known.
-    pub fn with_facts<R>(&self, past: Past<'_>, rates: &dyn Rates, ask: impl FnOnce(&Facts<'_>) -> R) -> R {
+    pub fn with_facts<R>(&self, past: Past<'_>, rates: Rates<'_>, ask: impl FnOnce(&Facts<'_>) -> R) -> R {
         let resources: Vec<Resource<'_>> = self.targets.iter().map(Target::view).collect();
         let integrity = match self.class {
             Class::Operator => Integrity::Operator,
             Class::Kernel => Integrity::System,
             Class::Agent => Integrity::OwnModel,
+            Class::Service => Integrity::Tool,
+            Class::Peer => Integrity::Peer,
         };
         let labels = ArgLabels::all(Label { integrity, confidentiality: Confidentiality::Internal });
         ask(&Facts {
@@ -124,38 +108,7 @@ impl Recorded {
     }
 }
 
-impl Target {
-    fn view(&self) -> Resource<'_> {
-        match self {
-            Self::Path(path, access) => Resource::Path { path, access: *access },
-            Self::Endpoint { scheme, host, port, method, path } => {
-                Resource::Endpoint { scheme, host, port: *port, method, path }
-            }
-            Self::Argv(argv) => Resource::Argv(argv),
-            Self::Secret(name) => Resource::Secret(name),
-        }
-    }
-}
-
-fn target(value: &Value) -> Option<Target> {
-    let (kind, body) = value.as_object()?.iter().next()?;
-    let text = |name: &str| body.get(name).and_then(Value::as_str).map(str::to_owned);
-    Some(match kind.as_str() {
-        "path" => Target::Path(text("path")?, Access::parse(&text("access")?)?),
-        "endpoint" => Target::Endpoint {
-            scheme: text("scheme")?,
-            host: text("host")?,
-            port: body.get("port").and_then(Value::as_u64).and_then(|port| port.try_into().ok())?,
-            method: text("method")?,
-            path: text("path")?,
-        },
-        "argv" => Target::Argv(serde_json::from_value(body.clone()).ok()?),
-        "secret" => Target::Secret(body.as_str()?.to_owned()),
-        _other => return None,
-    })
-}
-
-/// What came of a back-test.
+/// The result of a back-test.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Replayed {
     /// Calls that were judged.
@@ -211,22 +164,8 @@ struct Side {
     policy: Policy,
     sessions: BTreeMap<String, History>,
     lasting: BTreeMap<String, History>,
-    used: Counted,
-}
-
-/// Rates as they were used along the way.
-#[derive(Debug, Default)]
-struct Counted {
-    now_ms: i64,
-    agent: String,
+    /// How each agent has used rules with a rate along the way.
     windows: BTreeMap<(RuleId, String), Window>,
-}
-
-impl Rates for Counted {
-    fn used(&self, rule: RuleId, window_ms: u64) -> u32 {
-        let window = self.windows.get(&(rule, self.agent.clone()));
-        window.map_or(0, |window| window.used(window_ms, self.now_ms))
-    }
 }
 
 impl Replay {
@@ -236,7 +175,7 @@ impl Replay {
             policy,
             sessions: BTreeMap::new(),
             lasting: BTreeMap::new(),
-            used: Counted::default(),
+            windows: BTreeMap::new(),
         };
         let sides = [side(old), side(new)];
         Self { sides, open: BTreeMap::new(), found: BTreeMap::new(), result: Replayed::default() }
@@ -248,13 +187,13 @@ impl Replay {
     }
 
     /// The next call, and where it is in the ledger.
-    pub fn call(&mut self, place: (u16, u64), call: &Recorded) {
+    pub fn call(&mut self, place: (u16, u64), call: &PastCall) {
         self.result.calls += 1;
-        if call.was_refused {
+        if call.was_refused() {
             self.result.refused_anyway += 1;
             return;
         }
-        let [old, new] = self.sides.each_mut().map(|side| side.judge(call));
+        let [old, new] = self.sides.each_ref().map(|side| side.judge(call));
         if old.word() != call.verdict {
             self.result.not_reproduced += 1;
         }
@@ -271,7 +210,7 @@ impl Replay {
         }
     }
 
-    /// The outcome of a call: what came back was labelled so, and it went well or not.
+    /// The outcome of a call: the label of its output, and whether it succeeded.
     pub fn outcome(&mut self, intent: (u16, u64), label: Label, went_well: bool) {
         let Some((session, agent, awaited)) = self.open.remove(&intent) else { return };
         for (side, awaited) in self.sides.iter_mut().zip(&awaited) {
@@ -279,7 +218,7 @@ impl Replay {
         }
     }
 
-    fn note(&mut self, call: &Recorded, old: &Verdict, new: &Verdict) {
+    fn note(&mut self, call: &PastCall, old: &Verdict, new: &Verdict) {
         match new {
             Verdict::Allow(_) => self.result.newly_allowed += 1,
             Verdict::Ask(_) => self.result.newly_asked += 1,
@@ -292,7 +231,7 @@ impl Replay {
         }
     }
 
-    /// What came of it.
+    /// The result.
     pub fn finish(mut self) -> Replayed {
         let mut changes: Vec<Change> = self
             .found
@@ -314,15 +253,20 @@ impl Replay {
 }
 
 impl Side {
-    fn judge(&mut self, call: &Recorded) -> Verdict {
+    fn judge(&self, call: &PastCall) -> Verdict {
         static NOTHING: History = History::new();
-        self.used.now_ms = call.at_ms;
-        self.used.agent.clone_from(&call.agent);
         let past = Past {
             session: self.sessions.get(&call.session).unwrap_or(&NOTHING),
             lasting: self.lasting.get(&call.agent).unwrap_or(&NOTHING),
         };
-        call.with_facts(past, &self.used, |facts| self.policy.decide(facts))
+        call.with_facts(past, Rates::All(0), |facts| {
+            let mut counts = RateCounts::default();
+            self.policy.rates(facts, &mut |charge| {
+                let window = self.windows.get(&(charge.rule, call.agent.clone()));
+                counts.insert(&charge, window.map_or(0, |window| window.used(charge.window_ms, call.at_ms)));
+            });
+            self.policy.decide(&Facts { rates: Rates::Counted(&counts), ..*facts })
+        })
     }
 
     fn notes(&mut self, session: &str, agent: &str) -> Notes<'_> {
@@ -337,14 +281,14 @@ impl Side {
         }
     }
 
-    fn begin(&mut self, call: &Recorded) -> Awaited {
+    fn begin(&mut self, call: &PastCall) -> Awaited {
         let charges: Vec<Charge> = match self.judge(call) {
             Verdict::Allow(grant) => grant.charges,
             Verdict::Ask(question) => question.grant.charges,
             Verdict::Deny(_) => Vec::new(),
         };
         for charge in charges {
-            let window = self.used.windows.entry((charge.rule, call.agent.clone())).or_default();
+            let window = self.windows.entry((charge.rule, call.agent.clone())).or_default();
             window.take(&charge, call.at_ms);
         }
         let reach = self.policy.reach();
@@ -352,8 +296,7 @@ impl Side {
             return Awaited::default();
         }
         let policy = self.policy.clone();
-        let nothing = crate::facts::NoRates;
-        call.with_facts(Past::default(), &nothing, |facts| {
+        call.with_facts(Past::default(), Rates::All(0), |facts| {
             policy.begin(facts, true, self.notes(&call.session, &call.agent)).unwrap_or_default()
         })
     }

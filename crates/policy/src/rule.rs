@@ -127,7 +127,7 @@ impl Rule {
         }
     }
 
-    /// Whether it changes what a yes gives.
+    /// Whether it changes what an allow grants.
     pub(crate) fn modifies(&self) -> bool {
         self.limits.is_some()
             || self.rate.is_some()

@@ -99,7 +99,7 @@ fn key(bytes: &[u8]) -> u64 {
     Sha256::digest(bytes).iter().take(8).fold(0, |word, byte| (word << 8) | u64::from(*byte))
 }
 
-/// Who has agreed to a call.
+/// Who approved a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agreed {
     /// Nobody.
@@ -212,7 +212,7 @@ impl Notes<'_> {
     }
 }
 
-/// What a call that is under way will have changed once it has ended, and what it has changed by beginning.
+/// The history changes of a running call: those made at its start, and those due at its end.
 #[derive(Debug, Clone, Default)]
 pub struct Awaited {
     later: Vec<(RuleId, Scope, Later)>,
@@ -234,7 +234,7 @@ enum Later {
 }
 
 impl Policy {
-    /// How far back its rules look; the kernel keeps no history that nobody reads.
+    /// Which history its rules need; the kernel keeps no other.
     pub fn reach(&self) -> Reach {
         self.sets().iter().map(|set| set.events.reach()).fold(Reach::default(), |all, one| Reach {
             session: all.session || one.session,
@@ -242,7 +242,7 @@ impl Policy {
         })
     }
 
-    /// A call that was allowed is about to begin: counts it and notes what it arms. To be done in one step with whoever else
+    /// A call that was allowed is about to begin: counts it and notes what it arms. To be done in one step with everything else that
     /// changes the same history, because calls side by side may have been judged by the same count; the one that comes too late
     /// hears so here, and nothing is changed.
     pub fn begin(
@@ -296,7 +296,7 @@ impl Policy {
 fn too_late(calls: &Rule, most: u32) -> Reason {
     Reason {
         code: codes::SEQUENCE.into(),
-        message: format!("rule `{}` gives {most} of these calls, and they are used up", calls.at.id),
+        message: format!("rule `{}` allows {most} of these calls, and they are used up", calls.at.id),
         rule: Some(calls.at.clone()),
         help: None,
     }
@@ -323,12 +323,12 @@ impl Awaited {
         }
     }
 
-    /// Whether the end of the call changes what lasts across sessions.
+    /// Whether the end of the call changes the permanent history.
     pub fn is_lasting(&self) -> bool {
         self.later.iter().any(|(_, scope, _)| *scope == Scope::Lasting)
     }
 
-    /// The call has ended: what came back has this label, and it went well or not. Done twice, it changes nothing more.
+    /// Records the end of a call with the label of its output and whether it succeeded. Idempotent.
     pub fn ended(&self, label: Label, went_well: bool, mut notes: Notes<'_>) {
         for (rule, scope, later) in &self.later {
             match later {

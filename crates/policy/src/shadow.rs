@@ -1,7 +1,6 @@
-//! Shadow mode: a candidate is asked beside the policy in force, and what it would have said otherwise is counted. It decides nothing.
+//! Shadow mode: a candidate is asked beside the policy in force. It decides nothing: what it says otherwise is data that the caller counts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -9,16 +8,20 @@ use crate::facts::Facts;
 use crate::policy::Policy;
 use crate::verdict::Verdict;
 
-/// Counts decisions; whoever runs policies keeps it.
-#[derive(Debug, Default)]
-pub struct Tally {
-    judged: AtomicU64,
-    newly_allowed: AtomicU64,
-    newly_asked: AtomicU64,
-    newly_denied: AtomicU64,
+/// What a candidate says to a call, compared with the policy in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contrast {
+    /// The same.
+    Same,
+    /// It would have allowed the call.
+    NewlyAllowed,
+    /// It would have asked.
+    NewlyAsked,
+    /// It would have denied the call.
+    NewlyDenied,
 }
 
-/// What has been counted.
+/// The counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tallied {
     /// Decisions that were put to both.
@@ -31,20 +34,19 @@ pub struct Tallied {
     pub newly_denied: u64,
 }
 
-impl Tally {
-    /// What has been counted so far.
-    pub fn read(&self) -> Tallied {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Tallied {
-            judged: count(&self.judged),
-            newly_allowed: count(&self.newly_allowed),
-            newly_asked: count(&self.newly_asked),
-            newly_denied: count(&self.newly_denied),
-        }
-    }
-}
-
 impl Tallied {
+    /// Counts one decision.
+    pub fn count(&mut self, contrast: Contrast) {
+        self.judged = self.judged.saturating_add(1);
+        let counter = match contrast {
+            Contrast::Same => return,
+            Contrast::NewlyAllowed => &mut self.newly_allowed,
+            Contrast::NewlyAsked => &mut self.newly_asked,
+            Contrast::NewlyDenied => &mut self.newly_denied,
+        };
+        *counter = counter.saturating_add(1);
+    }
+
     /// Both together.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
@@ -57,32 +59,31 @@ impl Tallied {
     }
 }
 
-/// A candidate, and where it is counted.
+/// A candidate, and which file it was loaded from.
 #[derive(Debug, Clone)]
 pub(crate) struct Shadow {
-    candidate: Arc<Policy>,
-    tally: Arc<Tally>,
-}
-
-impl Shadow {
-    pub(crate) fn watch(&self, facts: &Facts<'_>, said: &Verdict) {
-        let other = self.candidate.decide(facts);
-        let add = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
-        add(&self.tally.judged);
-        if other.word() != said.word() {
-            add(match other {
-                Verdict::Allow(_) => &self.tally.newly_allowed,
-                Verdict::Ask(_) => &self.tally.newly_asked,
-                Verdict::Deny(_) => &self.tally.newly_denied,
-            });
-        }
-    }
+    pub(crate) candidate: Arc<Policy>,
+    digest: [u8; 32],
 }
 
 impl Policy {
-    /// The same policy, with a candidate that is asked beside it. What the candidate says changes nothing but the tally.
+    /// The same policy, with a candidate that [`contrast`](Self::contrast) asks beside it. The candidate may be layered; `digest` is
+    /// that of its own file.
     #[must_use]
-    pub fn shadowed(self, candidate: Self, tally: Arc<Tally>) -> Self {
-        self.with_shadow(Shadow { candidate: Arc::new(candidate), tally })
+    pub fn shadowed(self, candidate: Self, digest: [u8; 32]) -> Self {
+        self.with_shadow(Shadow { candidate: Arc::new(candidate), digest })
+    }
+
+    /// Which candidate there is, and what it says to a call that the policy in force judged so.
+    pub fn contrast(&self, facts: &Facts<'_>, verdict: &Verdict) -> Option<([u8; 32], Contrast)> {
+        let Shadow { candidate, digest } = self.shadow()?;
+        let other = candidate.decide(facts);
+        let contrast = match other {
+            _ if other.word() == verdict.word() => Contrast::Same,
+            Verdict::Allow(_) => Contrast::NewlyAllowed,
+            Verdict::Ask(_) => Contrast::NewlyAsked,
+            Verdict::Deny(_) => Contrast::NewlyDenied,
+        };
+        Some((*digest, contrast))
     }
 }

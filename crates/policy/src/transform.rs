@@ -58,7 +58,7 @@ pub enum Transform {
 }
 
 impl Transform {
-    /// Makes the change; says whether anything is different now.
+    /// Applies the change; returns whether anything changed.
     pub fn apply(&self, args: &mut Value) -> bool {
         match self {
             Self::Set { pointer, value } => set(args, pointer, value),

@@ -6,7 +6,7 @@ mod yaml;
 
 use serde_json::Value;
 
-use crate::finding::{Findings, LoadError, Place};
+use crate::finding::{Findings, LoadError, SourceSpan};
 
 pub(crate) use self::toml::parse as parse_toml;
 pub(crate) use yaml::parse as parse_yaml;
@@ -33,7 +33,7 @@ pub fn read_yaml(text: &str, source_name: &str) -> Result<Value, LoadError> {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Node {
     pub content: Content,
-    pub at: Place,
+    pub at: SourceSpan,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -50,7 +50,7 @@ pub(crate) enum Content {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Entry {
     pub key: String,
-    pub key_at: Place,
+    pub key_at: SourceSpan,
     pub value: Node,
 }
 
@@ -123,21 +123,19 @@ fn plain(text: &str) -> Result<Value, String> {
             return Ok(Value::from(whole));
         }
         if unsigned.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(format!("`{text}` is too large for a number; put it in quotes if it is a text"));
+            return Err(format!("the number `{text}` is too large; quote it if it is text"));
         }
         if let Ok(float) = text.parse::<f64>() {
-            return serde_json::Number::from_f64(float).map(Value::Number).ok_or_else(|| {
-                format!("`{text}` is too large for a number; put it in quotes if it is a text")
-            });
+            return serde_json::Number::from_f64(float)
+                .map(Value::Number)
+                .ok_or_else(|| format!("the number `{text}` is too large; quote it if it is text"));
         }
         return Ok(Value::from(text));
     }
     match unsigned {
-        ".inf" | ".Inf" | ".INF" | ".nan" | ".NaN" | ".NAN" => {
-            Err(format!("`{text}` is not a number that JSON has"))
-        }
+        ".inf" | ".Inf" | ".INF" | ".nan" | ".NaN" | ".NAN" => Err(format!("`{text}` is not a JSON number")),
         _ if unsigned.starts_with("0x") || unsigned.starts_with("0o") => {
-            Err(format!("`{text}`: write the number in decimal, or put it in quotes if it is a text"))
+            Err(format!("`{text}`: write the number in decimal, or quote it if it is text"))
         }
         _ => Ok(Value::from(text)),
     }

@@ -60,14 +60,14 @@ impl Verdict {
 }
 
 impl Verdict {
-    /// What holds for somebody who may do no more than whoever is above: the strictest of both. Otherwise an agent that is refused
+    /// What holds for somebody who may do no more than its ancestors: the strictest of both. Otherwise an agent that is refused
     /// something, by its name or its roles, would start a child without them. `above` is what the other is called.
     #[must_use]
     pub fn narrowed(self, theirs: Self, above: &str) -> Self {
         match (self, theirs) {
             (denied @ Self::Deny(_), _) => denied,
             (_, Self::Deny(reason)) => {
-                let message = format!("`{above}`, which is above it, may not: {}", reason.message);
+                let message = format!("its ancestor `{above}` may not: {}", reason.message);
                 Self::Deny(Reason { message, ..reason })
             }
             (own, theirs) => own.stricter(theirs),
@@ -95,7 +95,7 @@ impl Verdict {
 }
 
 impl Grant {
-    /// What both give: the lesser limits, the stronger tier, every change and every count; a label only where both lower it.
+    /// The intersection of two grants: the lower limits, the stronger tier, every change and every count; a label only if both lower it.
     #[must_use]
     pub fn meet(mut self, theirs: Self) -> Self {
         self.limits = self.limits.meet(theirs.limits);
@@ -112,7 +112,7 @@ impl Grant {
     }
 }
 
-/// What a yes gives, and what it obliges the kernel to.
+/// What an allow verdict grants, and what the kernel must enforce.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Grant {
     /// How much it may use.
@@ -137,20 +137,20 @@ pub struct Grant {
     pub result: Option<Confidentiality>,
 }
 
-/// What a person is asked.
+/// A question for a reviewer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Question {
     /// The rule that asks.
     pub rule: RuleRef,
     /// Why it asks.
     pub reason: String,
-    /// What a yes gives.
+    /// What an allow grants.
     pub grant: Grant,
     /// How many different people have to agree.
     pub approvers: u8,
 }
 
-/// Why the answer is no, or what a yes comes with.
+/// Why a call is denied, or what an allow comes with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Reason {
     /// Stable code; see [`codes`](crate::codes).
@@ -282,9 +282,9 @@ impl Default for Limits {
     }
 }
 
-/// Stable codes of reasons, each with what it means; `regent explain CODE` prints them.
+/// Stable codes of reasons with explanations; `regent explain CODE` prints them.
 pub mod codes {
-    /// A rule says deny.
+    /// A rule denies the call.
     pub const DENIED: &str = "policy.denied";
     /// No rule allows it, and the mode is strict.
     pub const NO_RULE: &str = "policy.no_rule";
@@ -292,21 +292,21 @@ pub mod codes {
     pub const RATE: &str = "policy.rate";
     /// No policy is loaded.
     pub const NOT_LOADED: &str = "policy.not_loaded";
-    /// No rule matched; permissive mode let it through.
+    /// No rule matched; permissive mode allowed it.
     pub const UNMATCHED: &str = "policy.unmatched";
-    /// Audit mode let through what would have been denied.
+    /// Audit mode allowed a call that would have been denied.
     pub const WOULD_DENY: &str = "policy.would_deny";
-    /// Audit mode let through what would have been asked.
+    /// Audit mode allowed a call that would have needed an approval.
     pub const WOULD_ASK: &str = "policy.would_ask";
-    /// A rule says something about a call that goes through.
+    /// A rule warns about an allowed call.
     pub const WARNED: &str = "policy.warned";
     /// A rule gives only so many calls of a kind, and they are used up.
     pub const SEQUENCE: &str = "policy.sequence";
     /// The policy has a graph, and no edge of it leads from the caller to the thing.
     pub const NO_EDGE: &str = "policy.no_edge";
-    /// A manifest says no, or can't be evaluated.
+    /// A manifest denies the call, or can't be evaluated.
     pub const MANIFEST: &str = "policy.manifest";
-    /// What came back doesn't pass a manifest.
+    /// A manifest withholds the output.
     pub const WITHHELD: &str = "policy.withheld";
     /// The tool is not among `allowed_tools`.
     pub const ALLOWED_TOOLS: &str = "governance.allowed_tools";
@@ -321,34 +321,28 @@ pub mod codes {
     /// The agent has drifted too far from its goal.
     pub const DRIFT: &str = "governance.drift";
 
-    /// Every code with a sentence that says what it means.
+    /// Every code with its explanation.
     pub const ALL: &[(&str, &str)] = &[
-        (DENIED, "a rule of the policy matches the call and says deny; deny wins over every allow"),
-        (NO_RULE, "no rule allows the call; in strict mode what is not allowed is denied"),
-        (RATE, "a rule allows only so many calls in a time window, and they are used up; try again later"),
-        (
-            NOT_LOADED,
-            "no policy is loaded, so nothing is allowed; run `regent init` or repair the policy file",
-        ),
-        (UNMATCHED, "no rule matched; the call went through because the policy is in permissive mode"),
+        (DENIED, "a deny rule matches the call; deny beats every allow"),
+        (NO_RULE, "no rule allows the call; strict mode denies it"),
+        (RATE, "a rule limits the calls in a time window, and they are used up; try again later"),
+        (NOT_LOADED, "no policy is loaded, so nothing is allowed; run `regent init` or fix the policy file"),
+        (UNMATCHED, "no rule matched; permissive mode allowed the call"),
         (WOULD_DENY, "the policy is in audit mode: strict mode would have denied this call"),
-        (WOULD_ASK, "the policy is in audit mode: strict mode would have asked a person first"),
-        (WARNED, "a rule of the policy has something to say about a call that it lets through"),
-        (SEQUENCE, "a rule gives only so many calls of this kind in a session, and they are used up"),
-        (
-            NO_EDGE,
-            "the policy has a graph of who may reach what, and no edge of it leads from the caller there",
-        ),
+        (WOULD_ASK, "the policy is in audit mode: strict mode would have asked for an approval"),
+        (WARNED, "a rule adds a warning to a call that it allows"),
+        (SEQUENCE, "a rule limits such calls in a session, and they are used up"),
+        (NO_EDGE, "the policy's graph has no edge from the caller to the target"),
         (
             MANIFEST,
-            "a point of the ACS manifest says no, or isn't there, or couldn't be evaluated (`runtime_error:…`); each of these is a no",
+            "an intervention point of the ACS manifest denies the call, is missing, or couldn't be evaluated (`runtime_error:…`)",
         ),
         (
             WITHHELD,
-            "the call was made, and a point of the ACS manifest doesn't let what came back pass; it is in the ledger that it was made",
+            "the call was made and recorded, but an intervention point of the ACS manifest withholds its output",
         ),
-        (ALLOWED_TOOLS, "the policy lists `allowed_tools`, and this tool is not among them"),
-        (BLOCKED_PATTERN, "the arguments contain something that `blocked_patterns` names"),
+        (ALLOWED_TOOLS, "the policy has a list of `allowed_tools` without this tool"),
+        (BLOCKED_PATTERN, "the arguments match `blocked_patterns`"),
         (MAX_TOKENS, "the request has used more tokens than `max_tokens_per_request`"),
         (MAX_TOOL_CALLS, "the request has made as many tool calls as `max_tool_calls_per_request`"),
         (CONFIDENCE, "the agent's confidence is below `confidence_threshold`"),

@@ -21,7 +21,7 @@ pub struct Window(Vec<Bucket>);
 struct Bucket(i64, i64, u32);
 
 impl Window {
-    /// A clock that was set back leaves calls in the future: they count as calls of now, and age from here.
+    /// After the clock was set back, recorded calls lie in the future: they count as calls of now.
     pub fn bring_back(&mut self, now_ms: i64) -> bool {
         let ahead = self.0.iter().any(|Bucket(_, last, _)| *last > now_ms);
         for Bucket(first, last, _) in &mut self.0 {
@@ -48,7 +48,7 @@ impl Window {
         true
     }
 
-    /// Takes one call back that was counted at `at_ms`: a call that never ran. A clock that was set back has moved it to an earlier time.
+    /// Removes one call that was counted at `at_ms` and never ran. After the clock was set back, it is found at an earlier time.
     pub fn give_back(&mut self, at_ms: i64) {
         let found = self.0.iter().rposition(|Bucket(first, _, _)| *first <= at_ms);
         let Some(Bucket(_, _, count)) = found.and_then(|at| self.0.get_mut(at)) else { return };

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// How strongly a call is confined. Ordered: weaker < stronger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
     /// Shown, never run.
@@ -20,6 +21,7 @@ pub enum Tier {
 
 /// Where something came from. Ordered: the most trusted first, so that `max` is the join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Integrity {
     /// Regent itself.
@@ -46,6 +48,7 @@ pub enum Integrity {
 
 /// How far something may travel. Ordered, so that `max` is the join. Rules treat `Unknown` as `Private`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Confidentiality {
     /// For everyone.
@@ -84,6 +87,7 @@ impl Confidentiality {
 
 /// Provenance and confidentiality of one piece of input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Label {
     /// Where it came from.
     pub integrity: Integrity,
@@ -104,18 +108,24 @@ impl Label {
 
 /// What kind of caller a principal is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// The person at the terminal.
+    /// A person.
     Operator,
     /// An agent.
     Agent,
     /// The kernel on its own account.
     Kernel,
+    /// An agent system of somebody else.
+    Peer,
+    /// A program of our own organisation.
+    Service,
 }
 
 /// What a call does with a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
     /// Reads content or attributes.
@@ -169,7 +179,8 @@ words!(Integrity: "system" => System, "operator" => Operator, "user" => User, "s
     "own_model" => OwnModel, "tool" => Tool, "file" => File, "memory" => Memory, "peer" => Peer, "web" => Web);
 words!(Confidentiality: "public" => Public, "internal" => Internal, "private" => Private, "unknown" => Unknown,
     "pii" => Pii, "regulated" => Regulated, "secret" => Secret, "credential" => Credential);
-words!(Class: "operator" => Operator, "agent" => Agent, "kernel" => Kernel);
+words!(Class: "operator" => Operator, "agent" => Agent, "kernel" => Kernel,
+    "peer" => Peer, "service" => Service);
 words!(Access: "read" => Read, "write" => Write, "execute" => Execute, "delete" => Delete, "list" => List);
 
 pub(crate) use words;
@@ -207,6 +218,11 @@ pub const OPS: &[&str] = &[
     "approval.answer",
     "approval.list",
     "budget.set",
+    "token.create",
+    "token.list",
+    "token.revoke",
+    "token.rotate",
+    "auth.whoami",
 ];
 
 #[cfg(test)]

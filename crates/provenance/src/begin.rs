@@ -49,13 +49,13 @@ pub struct Declared {
 }
 
 impl Declared {
-    /// Its labels, declared or the worst.
+    /// Its labels, declared or the strictest.
     pub fn field_labels(&self) -> FieldLabels {
         FieldLabels::declared(&self.labels, &self.schema)
     }
 
-    /// The same tool with labels: those that were declared, or what is inferred from its name, its schema and its server. What was declared
-    /// and can't be read was meant to say something, so nothing is guessed in its place.
+    /// The same tool with labels: declared ones, or those inferred from its name, its schema and its server. If declared labels
+    /// can't be read, the strictest ones apply: nothing is guessed in their place.
     #[must_use]
     pub fn labelled(&self, name: &str) -> Self {
         if !self.labels.is_null() {
@@ -68,7 +68,7 @@ impl Declared {
 }
 
 impl Begin {
-    /// Says what can't be taken, if anything.
+    /// Checks the request; an error says what is invalid.
     pub fn check(&self) -> Result<Trusted, PlanError> {
         if self.request.len() > REQUEST_BYTES_MAX {
             return Err(PlanError::TooLong);
@@ -87,7 +87,7 @@ impl Begin {
 
 impl Trusted {
     /// Reads `{tools, plan}`. The plan `"propose"` is made here, from the words of the request. `{"propose": [STEP]}` is the same with steps that
-    /// a model proposed: they count as far as the request bears them out. What can't be read is refused: it was meant to narrow.
+    /// a model proposed: they count as far as the request supports them. Invalid input is an error: it was meant to narrow.
     pub fn read(value: &Value) -> Result<Self, PlanError> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]

@@ -34,8 +34,8 @@ impl FlowSource {
     }
 }
 
-/// From what a call was computed. Only a host that runs a program (an interpreter, a workflow) can know this. A host that passes on a
-/// model's words can't: whatever the model has read, it may have computed from.
+/// What a call was computed from. Only a host that runs a program (an interpreter, a workflow) can know this. A host that passes on a
+/// model's calls can't: the model may have used anything that it has read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DerivedFrom {
     /// The choice of the tool, and every argument that isn't in `args`.
@@ -45,20 +45,20 @@ pub struct DerivedFrom {
     pub args: BTreeMap<String, BTreeSet<FlowSource>>,
 }
 
-/// A report that can't be read. It is refused: taking a part of it for all of it would say that a source wasn't used.
+/// An invalid report. It is refused: a partial report would claim that a source wasn't used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FlowError {
     /// Its shape is wrong.
-    #[error("`derived_from` is a list of sources, or `{{call: [...], args: {{name: [...]}}}}`: {0}")]
+    #[error("`derived_from` must be a list of sources, or `{{call: [...], args: {{name: [...]}}}}`: {0}")]
     Unreadable(String),
     /// It names what isn't there.
-    #[error("`derived_from` names {0}, which is no call of this session with a result")]
+    #[error("`derived_from` names {0}, which is not a call of this session with a result")]
     Unknown(String),
 }
 
 impl DerivedFrom {
     /// Reads `["request", "c1", {"call": "c2", "field": "orders"}]`, for the whole call, or `{"call": […], "args": {"to": […]}}`. `number`
-    /// says which call has an id of the host's.
+    /// maps the host's ids to calls.
     pub fn read(value: &Value, number: impl Fn(&Value) -> Option<CallId>) -> Result<Self, FlowError> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]

@@ -255,7 +255,7 @@ mod tests {
             ("github", "frobnicate"),
             ("githup", "get_issue"),
             ("*", "get_issue"),
-            // Whoever publishes a server chooses its name.
+            // The publisher of a server chooses its name.
             ("@evil/server-github", "get_issue"),
             ("@evil/github", "get_issue"),
             ("evil/mcp-server-github", "get_issue"),

@@ -100,7 +100,7 @@ impl FieldLabels {
         }
     }
 
-    /// Labels as declared; what isn't declared, or can't be read, is the worst.
+    /// Labels as declared; missing or unreadable ones are the strictest.
     pub fn declared(labels: &Value, schema: &Value) -> Self {
         match Self::deserialize(labels) {
             Ok(labels) => Self { fields: names_in(schema), ..labels },
@@ -108,7 +108,7 @@ impl FieldLabels {
         }
     }
 
-    /// Whether the output isn't for everybody.
+    /// Whether the output is confidential.
     pub fn is_confidential(&self) -> bool {
         self.secret || !self.readers.is_empty()
     }
@@ -141,7 +141,7 @@ impl FieldLabels {
     }
 }
 
-/// The names of the fields in which an output has what a stranger can have written, by its looks. The empty name stands for an output
+/// The fields whose values look as if an outsider could have written them. The empty name stands for an output
 /// that has such text outside of any field.
 pub fn strangers_fields(output: &Value) -> BTreeSet<String> {
     let mut fields = BTreeSet::new();
@@ -199,7 +199,7 @@ pub fn names_in(schema: &Value) -> BTreeSet<String> {
     names
 }
 
-/// Fields of one output that a rule of policy takes a label from: paths from the top, `sender` or `items[].id`, with all that is below.
+/// Fields of one output that a policy rule declassifies: paths from the top, `sender` or `items[].id`, with everything below.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Cleared {
     /// Trusted although an outsider can write them.
@@ -209,7 +209,7 @@ pub struct Cleared {
 }
 
 impl Cleared {
-    /// Whether no field is.
+    /// Whether no field is declassified.
     pub fn is_empty(&self) -> bool {
         self.trust.is_empty() && self.open.is_empty()
     }
@@ -242,7 +242,7 @@ fn is_at(path: &str, field: &str) -> bool {
 /// Deeper than any result of use.
 const DEPTH_MAX: usize = 64;
 
-/// Whether no key looks like a path: whoever writes `{"a.b": …}` must not pass for the field `b` of `a`.
+/// Whether no key looks like a path: the key `{"a.b": …}` must not pass for the field `b` of `a`.
 fn has_plain_keys(value: &Value, depth: usize) -> bool {
     if depth > DEPTH_MAX {
         return false;

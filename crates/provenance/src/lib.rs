@@ -1,8 +1,8 @@
-//! Where did it come from? The provenance of every value that an agent passes on, and what follows from it.
+//! Provenance: where each value of a call comes from, and what follows from it.
 //!
-//! A [`Session`] hears the trusted request, an optional [`Plan`], and every output. For each call it says where each value comes from
-//! ([`Origin`]) and whether that is good enough ([`Ruling`]). Trust needs a positive find: a value that is found nowhere is untrusted,
-//! since text can be encoded. Pure: no clock, no file, no network, no lock.
+//! A [`Session`] receives the trusted request, an optional [`Plan`], and every output. For each call it reports the origin of each value
+//! ([`Origin`]) and whether the call may run ([`Ruling`]). A value is trusted only if it is found in a trusted source: a value that is
+//! found nowhere is untrusted, because text can be encoded. The crate is pure: no clock, no file, no network, no lock.
 #![forbid(unsafe_code)]
 
 mod begin;
@@ -30,10 +30,10 @@ mod whole;
 pub use begin::{Begin, Declared};
 pub use flow::{DerivedFrom, FlowError, FlowSource};
 pub use labels::{ALL_FIELDS, Cleared, Effect, FieldLabels, Taint, Whole, names_in, strangers_fields};
-pub use plan::{Argument, Pick, Plan, PlanError, ProposedStep, Selection, Step, Where};
+pub use plan::{Argument, Pick, Plan, PlanError, PlanStep, ProposedStep, Selection, Where};
 pub use quote::Quote;
 pub use resumable::{History, Resumable, ResumeError};
 pub use ruling::{Found, Ruling, Stance};
 pub use session::{CallId, Observed, Reading, Session, SessionError, Trusted};
 pub use stored::StoredLabel;
-pub use transcript::{Origin, Place, Transcript};
+pub use transcript::{Origin, OutputField, Transcript};

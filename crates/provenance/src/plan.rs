@@ -17,13 +17,13 @@ const ARGUMENTS_MAX: usize = 128;
 #[serde(transparent)]
 pub struct Plan {
     /// In no order: what depends on what shows in where the arguments come from.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PlanStep>,
 }
 
 /// One call that the request needs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Step {
+pub struct PlanStep {
     /// Which tool.
     pub tool: String,
     /// What each argument may be. An argument that isn't here isn't planned.
@@ -31,7 +31,7 @@ pub struct Step {
     pub args: BTreeMap<String, Argument>,
 }
 
-/// A step that a model proposed after it read the request and nothing else. It counts only as far as the request bears it out.
+/// A step that a model proposed after it read the request and nothing else. It counts only as far as the request supports it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProposedStep {
@@ -106,7 +106,7 @@ pub struct Where {
     pub is: Value,
 }
 
-/// A plan that can't be taken.
+/// Why a plan is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// It isn't one.
@@ -116,7 +116,7 @@ pub enum PlanError {
     #[error("the plan has more than {STEPS_MAX} steps, or a step more than {ARGUMENTS_MAX} arguments")]
     TooLong,
     /// It allows what the plan in force doesn't.
-    #[error("step {step} (`{tool}`) is not within the plan in force: a plan can only be narrowed")]
+    #[error("step {step} (`{tool}`) is not within the active plan: a plan can only be narrowed")]
     Wider {
         /// Which, from 1.
         step: usize,
@@ -137,7 +137,7 @@ impl Plan {
 
     /// Says which step of `self` isn't within a step of its own of `other`, if one isn't.
     pub(crate) fn beyond(&self, other: &Plan) -> Option<PlanError> {
-        let mut left: Vec<&Step> = other.steps.iter().collect();
+        let mut left: Vec<&PlanStep> = other.steps.iter().collect();
         for (number, step) in self.steps.iter().enumerate() {
             let Some(at) = left.iter().position(|one| step.is_within(one)) else {
                 return Some(PlanError::Wider { step: number.saturating_add(1), tool: step.tool.clone() });
@@ -160,8 +160,8 @@ impl ProposedStep {
     }
 }
 
-impl Step {
-    fn is_within(&self, other: &Step) -> bool {
+impl PlanStep {
+    fn is_within(&self, other: &PlanStep) -> bool {
         let fits = |(name, argument): (&String, &Argument)| {
             other.args.get(name).is_some_and(|wider| argument.is_within(wider))
         };

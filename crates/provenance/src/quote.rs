@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::ruling::quoted_within;
 use crate::said;
 use crate::spans::Sources;
-use crate::transcript::{Place, Transcript};
+use crate::transcript::{OutputField, Transcript};
 
 /// The longest quotation.
 const CHARS_MAX: usize = 160;
@@ -19,7 +19,7 @@ const WORD_CHARS_MIN: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quote {
     /// Which result.
-    pub place: Place,
+    pub place: OutputField,
     /// At most 160 characters of it, escaped: on one line, without a quotation mark that could end the quotation. Empty if it has no word of the
     /// value: an unrelated sentence explains nothing.
     pub text: String,

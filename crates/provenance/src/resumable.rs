@@ -17,7 +17,7 @@ use crate::ruling::{Point, Ruling, Stance};
 use crate::session::{Observed, Reading, Session, SessionError, Trusted};
 use crate::stored::StoredLabel;
 
-/// Whether a session is to leave memory at some time.
+/// Whether a session keeps a history, so that it can move to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum History {
     /// What changes it is written down.
@@ -26,7 +26,7 @@ pub enum History {
     NotKept,
 }
 
-/// Why a session doesn't come back.
+/// Why a session can't be restored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
     /// The history is not one.
@@ -37,7 +37,7 @@ pub enum ResumeError {
     Contradiction,
 }
 
-/// A session, and what has changed it.
+/// A session with the history of its changes.
 #[derive(Debug)]
 pub struct Resumable {
     session: Session,
@@ -123,7 +123,7 @@ impl Resumable {
         Ok(new)
     }
 
-    /// Does again what `history` says, with the tools that the session began with.
+    /// Replays `history`, with the tools that the session began with.
     pub fn resume(tools: Arc<HashMap<String, FieldLabels>>, history: &[u8]) -> Result<Self, ResumeError> {
         let unreadable = |error: serde_json::Error| ResumeError::Unreadable(error.to_string());
         let mut events = serde_json::Deserializer::from_slice(history).into_iter::<Event<'static>>();
@@ -139,13 +139,13 @@ impl Resumable {
         Ok(Self { session, history: History::Kept, unsaved: Vec::new(), lost: None })
     }
 
-    /// A session that could not be had back. It denies everything.
+    /// A session that could not be restored. It denies everything.
     pub fn lost(why: &str) -> Self {
         let (history, unsaved) = (History::NotKept, Vec::new());
         Self { session: Session::default(), history, unsaved, lost: Some(why.into()) }
     }
 
-    /// What was written down since this was last asked, if all of it could be. All parts, in their order, are the history.
+    /// The history since the last call, if it is complete. All parts in order are the whole history.
     pub fn take_history(&mut self) -> Option<Vec<u8>> {
         (self.history == History::Kept).then(|| std::mem::take(&mut self.unsaved))
     }
@@ -155,18 +155,18 @@ impl Resumable {
         self.unsaved.len()
     }
 
-    /// Puts back what was [taken](Self::take_history), if it could not be saved.
+    /// Returns what was [taken](Self::take_history), if it could not be saved.
     pub fn put_back(&mut self, mut history: Vec<u8>) {
         history.append(&mut self.unsaved);
         self.unsaved = history;
     }
 
-    /// The session, to ask and not to change.
+    /// The session, read-only.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Whether anything untrusted was heard. Of what is lost nobody knows.
+    /// Whether anything untrusted was received; true for a lost session.
     pub fn is_tainted(&self) -> bool {
         self.lost.is_some() || self.session.is_tainted()
     }
@@ -185,7 +185,7 @@ impl Resumable {
         free: &[&str],
     ) -> Ruling {
         if let Some(why) = &self.lost {
-            let reason = format!("what this session has heard can't be read back ({why}): begin another one");
+            let reason = format!("the history of this session can't be restored ({why}): begin another one");
             return Ruling::new(Point::deny("provenance.lost", reason));
         }
         self.session.rule_derived(tool, args, report, free)

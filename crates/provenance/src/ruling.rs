@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::quote::Quote;
 use crate::transcript::Origin;
 
-/// Whether where the values come from is good enough. The order is that of strictness.
+/// The verdict of provenance. Ordered by strictness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stance {
@@ -30,14 +30,14 @@ pub struct Found {
     pub origin: Origin,
 }
 
-/// What provenance says to a call.
+/// What provenance decides about a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Ruling {
     /// Yes, ask, or no.
     pub stance: Stance,
     /// A stable word for the reason.
     pub code: &'static str,
-    /// The reason in a sentence; empty for a yes.
+    /// The reason in a sentence; empty for an allow.
     pub reason: String,
     /// Where each argument comes from, the worst leaf of each.
     pub found: Vec<Found>,
@@ -75,7 +75,7 @@ impl Ruling {
         self.found.iter().find(|found| found.argument == argument).map(|found| &found.origin)
     }
 
-    /// What a question rests on: the word for the reason, and the output that the value in question is from. `None` if nothing is asked.
+    /// The cause of a question: the code of the reason, and the output that the value is from. `None` if nothing is asked.
     pub fn cause(&self) -> Option<String> {
         let about = self.found.iter().find(|found| Some(&found.argument) == self.about.as_ref());
         let from = match about.map(|found| &found.origin) {

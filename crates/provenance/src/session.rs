@@ -50,24 +50,24 @@ pub struct Trusted {
     pub propose: Option<Vec<ProposedStep>>,
 }
 
-/// A session that can't be begun or changed so.
+/// Why a session can't begin or change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
     /// More tools than anyone needs.
-    #[error("a session knows at most {TOOLS_MAX} tools")]
+    #[error("a session has at most {TOOLS_MAX} tools")]
     TooManyTools,
     /// Something untrusted has been heard; whatever is planned now may be the outsider's plan.
-    #[error("a plan must be there before the first untrusted byte")]
+    #[error("a plan must precede the first untrusted input")]
     TooLate,
     /// It allows more than what is in force.
-    #[error("the tool `{0}` is not among those in force: what a session may do can only be narrowed")]
+    #[error("the tool `{0}` is not among the active ones: a session can only be narrowed")]
     WiderTools(String),
     /// It isn't a plan, or a wider one.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }
 
-/// One request and everything heard since.
+/// One request and everything received since.
 #[derive(Debug, Default)]
 pub struct Session {
     /// Sessions that begin with the same tools share them.
@@ -95,7 +95,7 @@ struct Planned {
     is_proposed: bool,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Observed<'a> {
     /// Which call.
@@ -148,7 +148,7 @@ impl Session {
         self.results.describe();
     }
 
-    /// Adds the tools that a later turn brings. A tool that is known keeps its labels: what was heard of it was labelled by them.
+    /// Adds the tools of a later turn. A known tool keeps its labels: its earlier output was labelled by them.
     pub fn add_tools(&mut self, tools: HashMap<String, FieldLabels>) -> Result<(), SessionError> {
         let new: Vec<_> = tools.into_iter().filter(|(name, _)| !self.tools.contains_key(name)).collect();
         if self.tools.len().saturating_add(new.len()) > TOOLS_MAX {
@@ -175,8 +175,8 @@ impl Session {
         self.transcript.say(request);
     }
 
-    /// Another turn of the same conversation. What was planned before isn't all that is wanted now, so that the plan and the list of tools
-    /// no longer hold; what was heard stays heard. It may bring a plan and tools of its own, as long as nothing untrusted was heard.
+    /// Another turn of the same conversation. The old plan and list of tools
+    /// no longer apply; earlier input stays. The turn may bring its own plan and tools, as long as nothing untrusted was received.
     pub fn next_turn(&mut self, request: &str, trusted: Trusted) -> Result<(), SessionError> {
         if self.transcript.is_tainted() && trusted.plan.is_some() {
             return Err(SessionError::TooLate);
@@ -205,12 +205,12 @@ impl Session {
         self.plan.as_ref().map(|planned| &planned.plan)
     }
 
-    /// What has been heard.
+    /// Everything received.
     pub fn transcript(&self) -> &Transcript {
         &self.transcript
     }
 
-    /// Narrows what the session may do. Before anything untrusted was heard a first plan may be given; nothing is ever widened.
+    /// Narrows what the session may do. Before any untrusted input a first plan may be given; nothing is ever widened.
     pub fn narrow(&mut self, trusted: Trusted) -> Result<(), SessionError> {
         if let (Some(new), Some(old)) = (&trusted.tools, &self.allowed)
             && let Some(tool) = new.iter().find(|tool| !old.contains(*tool))
@@ -246,7 +246,7 @@ impl Session {
         self.tools.get(tool)
     }
 
-    /// Whether anything untrusted was heard.
+    /// Whether anything untrusted was received.
     pub fn is_tainted(&self) -> bool {
         self.transcript.is_tainted()
     }
@@ -256,13 +256,13 @@ impl Session {
         self.transcript.is_in_request(value)
     }
 
-    /// What provenance says to a call that may have been computed from anything heard so far. Changes nothing.
+    /// Decides about a call that may have been computed from anything received so far. Changes nothing.
     pub fn rule(&self, tool: &str, args: &Value) -> Ruling {
         self.rule_derived(tool, args, None, &[])
     }
 
-    /// The same for a call of which the host reports what it was computed from, and of which the arguments `free` reach nothing that matters,
-    /// whoever chose them.
+    /// The same for a call with a flow report. The arguments `free` reach nothing that matters,
+    /// regardless of who chose them.
     pub fn rule_derived(
         &self,
         tool: &str,
@@ -271,7 +271,7 @@ impl Session {
         free: &[&str],
     ) -> Ruling {
         let Some(labels) = self.tools.get(tool) else {
-            let reason = format!("there is no tool `{}` in this session", tool.escape_debug());
+            let reason = format!("unknown tool `{}` in this session", tool.escape_debug());
             return Ruling::new(Point::deny("provenance.unknown_tool", reason));
         };
         let said = self.said(labels, args).without(free);
@@ -350,8 +350,8 @@ impl Session {
         }
     }
 
-    /// Takes the step that a ruling rests on, and claims what the call does. Of two calls that were ruled on side by side, one gets it: the
-    /// other has to be ruled on again.
+    /// Takes the planned step of a ruling and claims the call's effect. If two calls were judged concurrently, one gets it: the
+    /// other has to be judged again.
     pub fn take(&mut self, ruling: &Ruling) -> bool {
         let is_unplanned = ruling.stance == Stance::Allow && ruling.step.is_none();
         let is_repeated = is_unplanned && self.is_done(&ruling.acts);
@@ -364,7 +364,7 @@ impl Session {
         is_taken
     }
 
-    /// Gives a step back that was [taken](Self::take) by a call that never ran.
+    /// Returns a step that was [taken](Self::take) by a call that never ran.
     pub fn give_back(&mut self, ruling: &Ruling) {
         if let Some(used) = self.slot(ruling) {
             *used = false;
@@ -393,8 +393,8 @@ impl Session {
         self.plan.as_mut()?.used.get_mut(step)
     }
 
-    /// Hears what came of a call that `ruling` was about. A step is used up by execution: one that failed may be tried again. Gives back
-    /// which fields' labels were lowered: that is to be recorded.
+    /// Receives the result of the call that `ruling` was about. Execution consumes a step: one that failed may be tried again. Returns
+    /// the fields whose labels were lowered, to be recorded.
     pub fn observe(&mut self, ruling: Option<&Ruling>, observed: &Observed<'_>) -> Cleared {
         self.observe_stored(ruling, observed, &StoredLabel::default())
     }
@@ -418,7 +418,7 @@ impl Session {
         self.agree(tool, agreed);
         let nothing = Cleared::default();
         let swayed = ruling.map_or(self.transcript.is_tainted(), |ruling| ruling.swayed);
-        // The words of a failure are whoever's: they may quote anything.
+        // The text of a failure is untrusted: it may quote anything.
         let worst = FieldLabels::worst(&Value::Null);
         let (labels, cleared) = match self.tools.get(tool) {
             Some(labels) if !failed => (labels, cleared.unwrap_or(&nothing)),
@@ -445,12 +445,12 @@ impl Session {
         }
     }
 
-    /// A person says that this value may be trusted, wherever it came from.
+    /// A person declares this value trusted, wherever it came from.
     pub fn declassify(&mut self, value: &Value) {
         self.transcript.agree(value);
     }
 
-    /// Notes that something untrusted was heard by another way: a message, a file, a child.
+    /// Records untrusted input from another channel: a message, a file, a child.
     pub fn taint(&mut self) {
         self.results.beside = true;
         self.transcript.taint();
@@ -482,7 +482,7 @@ impl Planned {
 const COMBINATIONS_MAX: usize = 1024;
 
 /// What a call does, so that a repetition is noticed: the tool, with each of those whom it affects and with all of them. Without any, what
-/// it says. Somebody who was affected before is affected again, whoever else is.
+/// it says. Somebody who was affected before is affected again, along with others.
 fn acts_of(tool: &str, said: &Said<'_>) -> BTreeSet<u64> {
     let spelt = |leaf: &said::Leaf| match leaf.words.as_slice() {
         [word] if text::is_number(word) => {

@@ -21,7 +21,7 @@ pub(crate) type Sources = u128;
 
 /// What is known of a run of words.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct SpanHits {
     /// Where it occurs.
     pub(crate) sources: Sources,
     /// The first leaf of a trusted source that has it.
@@ -123,19 +123,19 @@ impl Spans {
     }
 
     /// What is known of a run of words; nothing of an empty one.
-    pub(crate) fn seen(&self, words: &[String]) -> Seen {
+    pub(crate) fn seen(&self, words: &[String]) -> SpanHits {
         let mut at = ROOT;
         for word in words {
             let next = self.vocabulary.get(word.as_str()).and_then(|word| self.way(at, *word));
             match next {
                 Some(next) => at = next,
-                None => return Seen::default(),
+                None => return SpanHits::default(),
             }
         }
         if at == ROOT {
-            return Seen::default();
+            return SpanHits::default();
         }
-        self.states.get(at as usize).map_or_else(Seen::default, |state| Seen {
+        self.states.get(at as usize).map_or_else(SpanHits::default, |state| SpanHits {
             sources: state.seen,
             trusted: (state.trusted != NONE).then_some(state.trusted),
             untrusted: (state.untrusted != NONE).then_some(state.untrusted),
@@ -331,6 +331,6 @@ mod tests {
         for number in 0..100 {
             assert_ne!(spans.seen(&["the".to_owned(), format!("w{number}"), "of".to_owned()]).sources, 0);
         }
-        assert_eq!(spans.seen(&["of".to_owned(), "w1".to_owned()]), Seen::default());
+        assert_eq!(spans.seen(&["of".to_owned(), "w1".to_owned()]), SpanHits::default());
     }
 }

@@ -14,9 +14,9 @@ use crate::spans::Sources;
 use crate::transcript::Origin;
 
 /// A reader that no call reaches, for what no reader may see.
-const NO_READER: &str = "nobody may read all of what is kept here";
+const NO_READER: &str = "nobody may read everything stored here";
 
-/// The label of something that is kept in a store. The default adds nothing to what a tool's own labels say.
+/// The label of a stored value. The default adds nothing to the tool's own labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredLabel {
@@ -30,7 +30,7 @@ pub struct StoredLabel {
 }
 
 impl StoredLabel {
-    /// The label of what nobody knows anything about.
+    /// The strictest label, for unknown values.
     pub fn worst() -> Self {
         Self { untrusted: true, confidential: true, readers: BTreeSet::from([NO_READER.to_owned()]) }
     }
@@ -77,7 +77,7 @@ impl FieldLabels {
 }
 
 impl Session {
-    /// The label of what a call wrote into a store: of its arguments `wrote`, and of whoever had a say in the call.
+    /// The label of what a call wrote into a store: of its arguments `wrote`, and of everything that influenced the call.
     pub fn stored_label(
         &self,
         tool: &str,

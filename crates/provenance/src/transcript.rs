@@ -11,7 +11,7 @@ use crate::made::{Made, is_id};
 use crate::records::Records;
 use crate::ruling::quoted;
 use crate::said;
-use crate::spans::{Mark, Seen, Sources, Spans};
+use crate::spans::{Mark, Sources, SpanHits, Spans};
 use crate::text::{self, Leaf, Shape};
 use crate::texts::Texts;
 use crate::whole::Text;
@@ -33,22 +33,22 @@ pub(crate) const ALIKE_MAX: usize = 64;
 /// Fields of one output that are told apart.
 const FIELDS_MAX: usize = 1_000;
 
-/// Where a value comes from. The order is that of trust, best first.
+/// Where a value comes from. Ordered by trust, best first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     /// The trusted request says it.
     Request,
     /// A field that no outsider can write has it.
-    Trusted(Place),
+    Trusted(OutputField),
     /// Only fields that an outsider can write have it.
-    Untrusted(Place),
+    Untrusted(OutputField),
     /// It is nowhere to be found. That is no better than untrusted: text can be encoded.
     Nowhere,
 }
 
 impl Origin {
-    /// Whether it was positively found in something trusted.
+    /// Whether it was found in a trusted source.
     pub fn is_trusted(&self) -> bool {
         match self {
             Self::Request | Self::Trusted(_) => true,
@@ -72,7 +72,7 @@ impl std::fmt::Display for Origin {
         match self {
             Self::Request => f.write_str("the request"),
             Self::Trusted(place) | Self::Untrusted(place) => {
-                let Place { call, tool, .. } = place;
+                let OutputField { call, tool, .. } = place;
                 write!(f, "the result of `{tool}` (call {call}, `{}`)", quoted(&place.field))?;
                 f.write_str(if self.is_trusted() { "" } else { ", where others can write" })
             }
@@ -83,7 +83,7 @@ impl std::fmt::Display for Origin {
 
 /// A place in an earlier output.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Place {
+pub struct OutputField {
     /// The number of the call.
     pub call: u64,
     /// The tool that gave it.
@@ -102,7 +102,7 @@ struct Source {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct SourceField {
     call: u64,
     source: u32,
     field: Box<str>,
@@ -110,7 +110,7 @@ struct Kept {
     text: Option<u32>,
 }
 
-impl Kept {
+impl SourceField {
     fn is_in(&self, sources: Sources) -> bool {
         1_u128.checked_shl(self.source).unwrap_or(0) & sources != 0
     }
@@ -144,12 +144,12 @@ pub(crate) struct Hearing {
     pub(crate) is_partial: bool,
 }
 
-/// Everything a session has heard.
+/// Everything that a session has received.
 #[derive(Debug)]
 pub struct Transcript {
     spans: Spans,
     sources: Vec<Source>,
-    leaves: Vec<Kept>,
+    leaves: Vec<SourceField>,
     alike: HashMap<(u32, Shape), BTreeSet<Box<str>>>,
     /// Sources of which something was not looked at. Of no value in them can be said that it is the only one.
     cut: Sources,
@@ -192,11 +192,11 @@ impl Transcript {
 
     /// How much memory it takes, about.
     pub(crate) fn bytes(&self) -> usize {
-        let leaves = self.leaves.len().saturating_mul(size_of::<Kept>().saturating_add(32));
+        let leaves = self.leaves.len().saturating_mul(size_of::<SourceField>().saturating_add(32));
         [self.spans.bytes(), self.texts.bytes(), self.records.bytes(), leaves].into_iter().sum()
     }
 
-    /// Whether anything that an outsider can write has been heard.
+    /// Whether any untrusted text has been received.
     pub fn is_tainted(&self) -> bool {
         self.tainted
     }
@@ -289,7 +289,7 @@ impl Transcript {
         let kept = self.texts.keep(source, trusted, text);
         self.note_shapes(source, &words);
         if self.leaves.len() < LEAVES_MAX {
-            self.leaves.push(Kept { call: heard.call, source, field: path.into(), text: kept });
+            self.leaves.push(SourceField { call: heard.call, source, field: path.into(), text: kept });
         }
         let fits = self.add(&words, Mark { source, leaf: number, trusted });
         let source = 1_u128.checked_shl(source).unwrap_or(0);
@@ -342,7 +342,7 @@ impl Transcript {
     }
 
     /// What is known of a run of words, with dates that the text has without their year.
-    pub(crate) fn seen(&self, words: &[String]) -> Seen {
+    pub(crate) fn seen(&self, words: &[String]) -> SpanHits {
         let exact = self.spans.seen(words);
         if !words.iter().any(|word| date::is_date(word)) {
             return exact;
@@ -350,7 +350,7 @@ impl Transcript {
         let loose: Vec<String> =
             words.iter().map(|word| date::looser(word).unwrap_or_else(|| word.clone())).collect();
         let loose = self.spans.seen(&loose);
-        Seen {
+        SpanHits {
             sources: exact.sources | loose.sources,
             trusted: exact.trusted.or(loose.trusted),
             untrusted: exact.untrusted.or(loose.untrusted),
@@ -450,7 +450,7 @@ impl Transcript {
 
     /// The first text that others can write, of sources that aren't hidden.
     pub(crate) fn first_of_others(&self, hidden: Sources) -> Option<u32> {
-        let is_theirs = |kept: &Kept| {
+        let is_theirs = |kept: &SourceField| {
             let source = self.sources.get(kept.source as usize);
             kept.text.is_some() && !kept.is_in(hidden) && source.is_some_and(|source| !source.trusted)
         };
@@ -464,11 +464,11 @@ impl Transcript {
         source.and_then(|_| self.texts.get(kept.text?))
     }
 
-    pub(crate) fn place(&self, leaf: Option<u32>) -> Place {
+    pub(crate) fn place(&self, leaf: Option<u32>) -> OutputField {
         let kept = leaf.and_then(|leaf| self.leaves.get(leaf as usize));
         kept.map_or_else(
-            || Place { call: 0, tool: "?".to_owned(), field: "?".to_owned() },
-            |kept| Place {
+            || OutputField { call: 0, tool: "?".to_owned(), field: "?".to_owned() },
+            |kept| OutputField {
                 call: kept.call,
                 tool: self.sources.get(kept.source as usize).map_or("?", |source| &source.tool).to_owned(),
                 field: if kept.field.is_empty() {
@@ -524,7 +524,7 @@ impl Transcript {
         self.lost || self.sources.iter().any(|source| !source.readers.is_empty())
     }
 
-    /// The sources that these may not read: those with readers among whom one of `reached` isn't. Whoever reaches nobody by name may reach
+    /// The sources that these may not read: those with readers among whom one of `reached` isn't. A call that names no recipient may reach
     /// anybody. `None` if all of them may read everything.
     pub(crate) fn kept_from(&self, reached: &[Vec<String>]) -> Option<Sources> {
         let may =
@@ -550,7 +550,7 @@ impl Transcript {
         self.those(|source| is_one(&source.tool))
     }
 
-    /// The words that look like this one in `sources`, whoever wrote them: what others wrote is no less a choice because what it stands
+    /// The words that look like this one in `sources`, trusted or not: untrusted text is no less a choice because what it stands
     /// beside is trusted. `None` if they are too many to tell.
     pub(crate) fn alike(&self, word: &str, sources: Sources) -> Option<BTreeSet<&str>> {
         let shape = text::shape(word)?;

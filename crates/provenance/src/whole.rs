@@ -48,7 +48,7 @@ pub(crate) struct Text {
     spaced: Box<str>,
     /// The same in lower case, if it differs.
     lower: Option<Box<str>>,
-    /// The blanks that are ends of lines. No name goes on after one.
+    /// The blanks that are ends of lines. No name continues after one.
     breaks: Box<[usize]>,
 }
 
@@ -231,7 +231,7 @@ const UNITS: &[&str] = &[
     "Dollars", "Pounds", "Franken", "Kronen", "Yen", "Uhr", "AM", "PM", "GB", "MB", "TB", "KB",
 ];
 
-/// Whether a name goes on before or after this: of `Ann Smith` neither half is meant.
+/// Whether a name continues before or after this: of `Ann Smith` neither half is meant.
 fn is_part_of_name(before: &str, value: &str, after: &str) -> bool {
     // `5 EUR` is an amount, not the name of something.
     let is_unit = |word: &str| UNITS.contains(&word.trim_end_matches(|c: char| !c.is_alphanumeric()));

@@ -1,14 +1,15 @@
-//! Asking a person at the terminal while a task waits. One question at a time, and only a plain yes is a yes.
+//! Asking a person at the terminal while a task waits. One question at a time, and only an explicit `y` approves.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use regent_kernel::{
-    Answer, Answered, Attention, BoxFuture, Host, Kernel, Op, OpenQuestion, Reply, Scope, Status, Ticket,
+    Answer, Answered, Attention, BoxFuture, Host, Kernel, Op, OpenQuestion, Principal, Reply, Scope, Status,
+    Ticket,
 };
 use regent_runtime::door::{Asker, Asking};
 use tokio::sync::Mutex;
 
+use crate::compose::Running;
 use crate::prompt::Keyboard;
 use crate::question::{self, Batch, Length, placed};
 use crate::stage::Stage;
@@ -18,15 +19,18 @@ use crate::term;
 #[derive(Debug)]
 pub(crate) struct Terminal {
     host: Host,
+    /// Who answers.
+    person: Principal,
     stage: Arc<Stage>,
     keyboard: Mutex<Keyboard>,
     valid_ms: u64,
 }
 
 impl Terminal {
-    /// Asks on this stage; a yes holds so long.
-    pub(crate) fn new(host: Host, stage: Arc<Stage>, valid_ms: u64) -> Self {
-        Self { host, stage, keyboard: Mutex::new(Keyboard::start()), valid_ms }
+    /// Asks on this stage; an approval is valid for this long.
+    pub(crate) fn new(running: &Running, stage: Arc<Stage>, valid_ms: u64) -> Self {
+        let (host, person) = (running.host.clone(), running.caller());
+        Self { host, person, stage, keyboard: Mutex::new(Keyboard::start()), valid_ms }
     }
 
     async fn put(&self, ticket: &Ticket) -> Asking {
@@ -34,8 +38,9 @@ impl Terminal {
         // Calls side by side may all be asked about; a person reads one question at a time.
         let mut keyboard = self.keyboard.lock().await;
         // The answer to the question before may have been for this call too.
-        if let Ok(answered) = tokio::time::timeout(Duration::ZERO, kernel.answered(&ticket.id)).await {
-            return over(answered.ok().as_ref());
+        let standing = kernel.standing(&ticket.id).await;
+        if !matches!(standing, Ok(Answered::Waiting { .. })) {
+            return over(standing.ok().as_ref());
         }
         let mut batch = self.batch(ticket).await;
         let (text, mut unseen) = shown(&self.stage, kernel, &batch, Length::Cut);
@@ -48,7 +53,7 @@ impl Terminal {
                     return over(answered.ok().as_ref());
                 }
             };
-            // Whoever closes the terminal has not answered.
+            // A closed terminal is no answer.
             let Some(line) = line else { return Asking::Later };
             // What was left out has to be looked at before it can be agreed to.
             let wanted = match line.trim() {
@@ -71,17 +76,17 @@ impl Terminal {
             };
             if unseen && matches!(answer, Answer::Approve { .. }) {
                 let help = question::unseen_help(&ticket.id);
-                self.ask(&mut keyboard, &format!("  {help} · a shows it · N no: "));
+                self.ask(&mut keyboard, &format!("  {help} [a] show it  [N] no: "));
                 continue;
             }
-            match given(kernel, &batch, answer).await {
+            match given(kernel, &self.person, &batch, answer).await {
                 Given::Taken => {
                     self.stage.go_on("");
                     return Asking::Answered;
                 }
                 // It takes others too: who has agreed here waits for them.
                 Given::OthersToo => {
-                    self.stage.go_on("another person has to agree as well: `regent approve`");
+                    self.stage.go_on("another person must approve too: `regent approve`");
                     return over(kernel.answered(&ticket.id).await.ok().as_ref());
                 }
                 Given::Refused(why) => {
@@ -98,7 +103,7 @@ impl Terminal {
     /// The question with all others of its cause that are open now.
     async fn batch(&self, ticket: &Ticket) -> Batch {
         let kernel = &self.host;
-        let listed = match kernel.syscall(&kernel.operator(), Op::Questions).await {
+        let listed = match kernel.syscall(&self.person, Op::Questions).await {
             Ok(Reply::Done(outcome)) => serde_json::from_slice(outcome.output.bytes()).ok(),
             Ok(Reply::Denied(_) | Reply::Pending(_)) | Err(_) => None,
         };
@@ -120,19 +125,19 @@ fn shown(stage: &Stage, kernel: &Host, batch: &Batch, length: Length) -> (String
     let question::View { text, cut } = batch.view(stage.screen(), kernel, length);
     let is_worn = |one: &OpenQuestion| one.attention.as_ref().is_some_and(Attention::is_worn);
     let is_narrow = batch.questions().iter().any(|one| one.open_names || is_worn(one));
-    let wide = if is_narrow { "" } else { " · s as often as wanted in this session" };
-    let all = if cut { " · a show all of it first" } else { "" };
+    let wide = if is_narrow { "" } else { "  [s] this session" };
+    let all = if cut { "  [a] show in full" } else { "" };
     let (which, one) = match batch.questions().len() {
         1 => (String::new(), ""),
-        count => (format!(" all {count}"), " · 1 this one alone"),
+        count => (format!(" all {count}"), "  [1] only this one"),
     };
     let prompt = format!(
-        "\n{text}  Allow{which}? y once{wide}{one}{all} · N no · n ADVICE no, and what to do instead: "
+        "\n{text}  Allow{which}? [y] once{wide}{one}{all}  [N] no  [n TEXT] no, and tell the agent TEXT: "
     );
     (prompt, cut)
 }
 
-/// What came of an answer.
+/// The result of an answer.
 enum Given {
     Taken,
     OthersToo,
@@ -140,8 +145,8 @@ enum Given {
     Nobody,
 }
 
-async fn given(kernel: &Host, batch: &Batch, answer: Answer) -> Given {
-    match kernel.syscall(&kernel.operator(), batch.answered_by(answer)).await {
+async fn given(kernel: &Host, person: &Principal, batch: &Batch, answer: Answer) -> Given {
+    match kernel.syscall(person, batch.answered_by(answer)).await {
         Ok(Reply::Done(outcome)) => match outcome.status {
             Status::Ok => match serde_json::from_slice(outcome.output.bytes()) {
                 Ok(Answered::Waiting { .. }) => Given::OthersToo,
@@ -163,7 +168,7 @@ fn over(answered: Option<&Answered>) -> Asking {
     }
 }
 
-/// Only a plain yes is a yes. An empty line is a no; what can't be understood is asked again.
+/// Only an explicit `y` approves. An empty line denies; unclear input is asked again.
 fn meant(line: &str, valid_ms: u64) -> Option<Answer> {
     let yes = |scope| Some(Answer::Approve { scope, valid_ms });
     match line {

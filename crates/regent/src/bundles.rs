@@ -1,5 +1,5 @@
 //! Signed bundles of policies: a signed note, the files in one line of JSON, then an Ed25519 signature. One can be in force: it is kept as
-//! it was signed, and believed anew each time that policies are loaded.
+//! it was signed, and believed again each time that policies are loaded.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -108,15 +108,15 @@ pub(crate) fn publisher(text: &str) -> Result<PublicKey, String> {
 
 /// Reads a bundle that one of these keys has signed, and checks that every file in it is what it says.
 pub(crate) fn open(text: &str, keys: &[PublicKey]) -> Result<Opened, Failure> {
-    let note = Note::parse(text).map_err(|error| refused(format!("this is no bundle: {error}")))?;
+    let note = Note::parse(text).map_err(|error| refused(format!("not a bundle: {error}")))?;
     let (signed, key) =
-        note.verify(NAME, keys).map_err(|error| refused(format!("the bundle can't be believed: {error}")))?;
+        note.verify(NAME, keys).map_err(|error| refused(format!("the bundle can't be verified: {error}")))?;
     let bundle: Bundle = serde_json::from_str(signed).map_err(|error| refused(error.to_string()))?;
     if bundle.schema != SCHEMA {
-        return Err(refused(format!("`{}` is not a bundle that is known", term::inline(&bundle.schema))));
+        return Err(refused(format!("unknown bundle format `{}`", term::inline(&bundle.schema))));
     }
     if bundle.files.is_empty() {
-        return Err(refused("there is no file in the bundle"));
+        return Err(refused("the bundle has no files"));
     }
     for one in &bundle.files {
         let plain = !one.name.is_empty() && !one.name.contains(['/', '\0']) && !one.name.starts_with('.');
@@ -125,7 +125,10 @@ pub(crate) fn open(text: &str, keys: &[PublicKey]) -> Result<Opened, Failure> {
         };
         let plain = plain && one.beside.keys().all(inside);
         if !plain || Digest::of(one.text.as_bytes()).to_string() != one.sha256 {
-            return Err(refused(format!("`{}` in the bundle is not what it says", term::inline(&one.name))));
+            return Err(refused(format!(
+                "`{}` in the bundle doesn't match its digest",
+                term::inline(&one.name)
+            )));
         }
     }
     let (digest, publisher) = (Digest::of(text.as_bytes()).to_string(), key.vkey(NAME));
@@ -168,7 +171,7 @@ impl Applied {
 /// reason to do without.
 pub(crate) fn in_force(paths: &Paths) -> Result<Option<Opened>, Failure> {
     let path = paths.bundle();
-    let help = "apply a good one with `regent policy apply FILE`, or take it out with `regent policy apply --withdraw`";
+    let help = "activate a valid one with `regent policy apply FILE`, or deactivate it with `regent policy apply --withdraw`";
     let named = |failure: Failure| {
         let message = format!("`{}`: {}", path.display(), failure.message);
         Failure { message, ..failure }.help(help)
@@ -177,7 +180,7 @@ pub(crate) fn in_force(paths: &Paths) -> Result<Option<Opened>, Failure> {
     if !paths::may_exist(&path) {
         return match applied {
             Some(Applied { withdrawn: false, .. }) => {
-                Err(named(refused("the bundle that was applied is gone; it narrowed what is allowed")))
+                Err(named(refused("the active bundle is missing; it narrowed the policy")))
             }
             Some(_) | None => Ok(None),
         };
@@ -186,7 +189,7 @@ pub(crate) fn in_force(paths: &Paths) -> Result<Option<Opened>, Failure> {
     let opened = open(&controls::read_file(&path)?, &keys).map_err(named)?;
     match applied {
         Some(applied) if applied.digest == opened.digest => Ok(Some(opened)),
-        Some(_) | None => Err(named(refused("this is not the bundle that was applied"))),
+        Some(_) | None => Err(named(refused("the bundle differs from the one that was applied"))),
     }
 }
 
@@ -198,10 +201,7 @@ pub(crate) fn check_age(
     allow_older: bool,
 ) -> Result<(), Failure> {
     if opened.bundle.made_at_ms > now_ms.saturating_add(AHEAD_MS_MAX) {
-        return Err(refused(format!(
-            "the bundle says that it was made at {}, which is yet to come",
-            opened.made()
-        )));
+        return Err(refused(format!("the bundle's date {} is in the future", opened.made())));
     }
     match Applied::load(paths)? {
         Some(last)
@@ -209,9 +209,8 @@ pub(crate) fn check_age(
                 && last.made_at_ms >= opened.bundle.made_at_ms
                 && !allow_older =>
         {
-            let message =
-                format!("the bundle of {} is older than the one that was applied last", opened.made());
-            Err(refused(message).help("`--allow-older` goes back, if you mean it"))
+            let message = format!("the bundle of {} is older than the last one", opened.made());
+            Err(refused(message).help("pass `--allow-older` to go back to it"))
         }
         Some(_) | None => Ok(()),
     }

@@ -6,10 +6,12 @@ use regent_kernel::{
 use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::caller;
 use crate::codes;
 use crate::compose::Running;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::live::LiveOutput;
 use crate::prompt;
 use crate::question::{self, Length, View};
 use crate::term;
@@ -24,6 +26,17 @@ pub(crate) async fn call(
     call_on(context, &running.host, caller, op).await
 }
 
+/// The same; what comes while it runs is written at once.
+pub(crate) async fn call_live(
+    context: &Context,
+    running: &Running,
+    caller: &Principal,
+    op: Op,
+    live: &mut LiveOutput,
+) -> Result<Outcome, Failure> {
+    made(context, &running.host, caller, op, Some(live)).await
+}
+
 /// The same on a kernel that isn't a project's.
 pub(crate) async fn call_on(
     context: &Context,
@@ -31,7 +44,17 @@ pub(crate) async fn call_on(
     caller: &Principal,
     op: Op,
 ) -> Result<Outcome, Failure> {
-    let outcome = match interruptible(host, caller, op.clone()).await? {
+    made(context, host, caller, op, None).await
+}
+
+async fn made(
+    context: &Context,
+    host: &Host,
+    caller: &Principal,
+    op: Op,
+    mut live: Option<&mut LiveOutput>,
+) -> Result<Outcome, Failure> {
+    let outcome = match interruptible(host, caller, op.clone(), live.as_deref_mut()).await? {
         Reply::Done(outcome) => outcome,
         Reply::Denied(denial) => return Err(denial.into()),
         Reply::Pending(ticket) => {
@@ -39,7 +62,7 @@ pub(crate) async fn call_on(
                 return Err(pending_for(caller, &ticket));
             }
             ask(context, host, &ticket).await?;
-            match interruptible(host, caller, op).await? {
+            match interruptible(host, caller, op, live).await? {
                 Reply::Done(outcome) => outcome,
                 Reply::Denied(denial) => return Err(denial.into()),
                 Reply::Pending(again) => return Err(pending(&again)),
@@ -50,7 +73,7 @@ pub(crate) async fn call_on(
         outcome.obtained.as_ref().and_then(|obtained| obtained.get("confinement")).and_then(Value::as_str);
     if confinement.is_some_and(|word| word != "full") {
         // Less than the best is allowed by `sandbox.floor`, but never in silence.
-        let less = "regent: confined by Landlock and seccomp only, because user namespaces are closed here; `regent doctor` says more\n";
+        let less = "regent: confined by Landlock and seccomp only, because user namespaces are disabled here; for details run `regent doctor`\n";
         context.screen.say(less);
     }
     for warning in &outcome.warnings {
@@ -60,8 +83,18 @@ pub(crate) async fn call_on(
 }
 
 /// The call, unless the person interrupts it: then it is stopped, its outcome is recorded, and the kernel goes down.
-async fn interruptible(host: &Host, caller: &Principal, op: Op) -> Result<Reply, Failure> {
-    let reply = host.syscall(caller, op);
+async fn interruptible(
+    host: &Host,
+    caller: &Principal,
+    op: Op,
+    live: Option<&mut LiveOutput>,
+) -> Result<Reply, Failure> {
+    let reply = async {
+        match live {
+            Some(live) => live.pass(host.stream(caller, op)).await,
+            None => host.syscall(caller, op).await,
+        }
+    };
     tokio::pin!(reply);
     tokio::select! {
         biased;
@@ -69,7 +102,7 @@ async fn interruptible(host: &Host, caller: &Principal, op: Op) -> Result<Reply,
         () = interrupt() => {}
     }
     let closed = host.shutdown().await;
-    // The call has ended by now. What came of it matters to nobody any more, unless the ledger doesn't have it.
+    // The call has ended by now. Its result doesn't matter any more, unless the ledger lacks it.
     if let Err(fault @ Fault::Unrecorded { .. }) = reply.await {
         return Err(fault.into());
     }
@@ -133,38 +166,39 @@ fn pending_for(caller: &Principal, ticket: &Ticket) -> Failure {
         return failure;
     }
     // An approval is for one agent with its key, and the next command starts another one.
-    failure.help("this agent has ended with the command, so an approval for it would be of no use: give the command at a terminal, without `--agent`, or in a task")
+    failure.help("the agent ended with the command, so an approval would have no effect: run the command at a terminal, without `--agent`, or in a task")
 }
 
-/// What a call that waits for a person says where nobody can be asked.
+/// The error of a call that needs an approval if nobody can be asked.
 fn pending(ticket: &Ticket) -> Failure {
     let id = &ticket.id.0;
-    let message =
-        format!("rule `{}` wants a person to agree first: {} (question {id})", ticket.rule, ticket.reason);
+    let message = format!("needs your approval (rule `{}`): {} (question {id})", ticket.rule, ticket.reason);
     let data = json!({
         "verdict": "ask", "question": id, "rule": ticket.rule, "reason": ticket.reason, "summary": ticket.summary, "intent": ticket.intent,
     });
     Failure::new(codes::APPROVAL_NEEDED, message)
-        .help(format!("answer with `regent approve {id}` or `regent deny {id}`, then give the command again"))
+        .help(format!(
+            "approve with `regent approve {id}` or deny with `regent deny {id}`, then rerun the command"
+        ))
         .data(data)
 }
 
-/// Shows exactly what would be done and by which rule it is asked, until it is answered. Only a plain yes is a yes.
+/// Shows exactly what would be done and by which rule it is asked, until it is answered. Only an explicit `y` approves.
 async fn ask(context: &Context, host: &Host, ticket: &Ticket) -> Result<(), Failure> {
     const AGAIN: &str = "  Allow this once? [y/N] ";
     let screen = context.screen.aside();
     let View { text, cut: mut unseen } = question::inline(&screen, host, ticket, Length::Cut);
-    let choice = if unseen { "[y/N, a shows all of it first]" } else { "[y/N]" };
+    let choice = if unseen { "[y/N, a to show it in full]" } else { "[y/N]" };
     let id = &ticket.id.0;
     let mut asked = format!(
-        "\n{text}  question {id}, also answered by `regent approve {id}`\n  Allow this once? {choice} "
+        "\n{text}  question {id}; from another terminal: `regent approve {id}`\n  Allow this once? {choice} "
     );
     loop {
         let typed = tokio::select! {
             // In this order: who sees the question can interrupt it.
             biased;
             () = interrupt() => {
-                let message = format!("interrupted; nothing was done, and question {} stays open", ticket.id);
+                let message = format!("interrupted; nothing was done; question {} stays open", ticket.id);
                 return Err(Failure::new(codes::INTERRUPTED, message));
             }
             answered = host.answered(&ticket.id) => {
@@ -187,7 +221,7 @@ async fn ask(context: &Context, host: &Host, ticket: &Ticket) -> Result<(), Fail
             true => Answer::Approve { scope: Scope::Once, valid_ms: context.settings.approve_valid_ms() },
             false => Answer::Deny { because: None },
         };
-        match settle(host, ticket, answer).await {
+        match settle(context, host, ticket, answer).await {
             Err(failure) if failure.code == TOO_SOON => {
                 asked = format!("  {}\n{AGAIN}", term::inline(&failure.message));
             }
@@ -196,13 +230,13 @@ async fn ask(context: &Context, host: &Host, ticket: &Ticket) -> Result<(), Fail
     }
 }
 
-/// What an answer from another terminal means to the call that waits here.
+/// What an answer from another terminal means for the pending call here.
 fn elsewhere(answered: Option<Answered>, ticket: &Ticket) -> Result<(), Failure> {
     match answered {
         Some(Answered::Approved) => Ok(()),
         Some(Answered::Denied { because }) => {
             let advice = because.map(|because| format!(": {because}")).unwrap_or_default();
-            Err(Failure::new(codes::APPROVAL_REFUSED, format!("the question was answered with no{advice}")))
+            Err(Failure::new(codes::APPROVAL_REFUSED, format!("the call was denied{advice}")))
         }
         Some(Answered::Waiting { .. } | Answered::Gone) | None => Err(pending(ticket)),
     }
@@ -211,11 +245,11 @@ fn elsewhere(answered: Option<Answered>, ticket: &Ticket) -> Result<(), Failure>
 /// The kernel's word for an approval that came too soon to have been read.
 pub(crate) const TOO_SOON: &str = "approval.too_soon";
 
-async fn settle(host: &Host, ticket: &Ticket, answer: Answer) -> Result<(), Failure> {
+async fn settle(context: &Context, host: &Host, ticket: &Ticket, answer: Answer) -> Result<(), Failure> {
     let refused = matches!(answer, Answer::Deny { .. });
     let op = Op::Answer { ticket: ticket.id.clone(), with: Vec::new(), answer };
-    match host.syscall(&host.operator(), op).await? {
-        Reply::Done(_) if refused => Err(Failure::new(codes::APPROVAL_REFUSED, "you said no")),
+    match host.syscall(&caller::authenticate(context, host).await?, op).await? {
+        Reply::Done(_) if refused => Err(Failure::new(codes::APPROVAL_REFUSED, "you denied the call")),
         Reply::Done(outcome) => succeeded(&outcome),
         Reply::Denied(denial) => Err(denial.into()),
         Reply::Pending(again) => Err(pending(&again)),
@@ -232,7 +266,7 @@ pub(crate) async fn spawn_for(
     let agent = spawn(context, running, name).await?;
     let Some(id) = agent.agent_id().cloned() else { return Ok(agent) };
     let begin = Box::new(Begin { request, ..Begin::default() });
-    let begun = call(context, running, &running.host.operator(), Op::Begin { agent: id, begin }).await?;
+    let begun = call(context, running, &running.caller(), Op::Begin { agent: id, begin }).await?;
     succeeded(&begun)?;
     Ok(agent)
 }
@@ -241,12 +275,12 @@ pub(crate) async fn spawn_for(
 pub(crate) async fn spawn(context: &Context, running: &Running, name: &str) -> Result<Principal, Failure> {
     let spec: SpawnSpec = serde_json::from_value(json!({"name": name, "roles": []}))
         .map_err(|error| Failure::new(codes::USAGE, format!("`{name}` can't be an agent: {error}")))?;
-    let operator = running.host.operator();
+    let operator = running.caller();
     let outcome = call(context, running, &operator, Op::Spawn(spec)).await?;
     let told: Value = result_json(&outcome)?;
     let id = told.get("agent").and_then(Value::as_str).unwrap_or_default();
     running.kernel.principal_of(&operator, &id.into()).ok_or_else(|| {
-        Failure::new(codes::INTERNAL, format!("the agent `{name}` was started but can't be found"))
+        Failure::new(codes::INTERNAL, format!("the agent `{name}` started but can't be found"))
     })
 }
 
@@ -266,7 +300,7 @@ pub(crate) fn succeeded(outcome: &Outcome) -> Result<(), Failure> {
             Failure::named(failure.code.clone(), exit, failure.message.clone())
         }
         Status::TimedOut => {
-            Failure::new(codes::TOOL_TIMED_OUT, "the wall clock limit ran out, and the call was stopped")
+            Failure::new(codes::TOOL_TIMED_OUT, "the call was stopped: it reached its wall clock limit")
         }
         Status::Cancelled => Failure::new(codes::TOOL_CANCELLED, "the call was stopped by a signal"),
         Status::Faulted(message) => Failure::new(codes::KERNEL_FAULT, message.clone()),

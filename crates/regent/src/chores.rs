@@ -7,11 +7,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use regent_kernel::{
-    BoxFuture, Catalogue, Clock, Confidentiality, Integrity, Label, Op, Reply, Status, ToolCall,
-};
+use regent_kernel::{BoxFuture, Clock, Confidentiality, Integrity, Label, Op, Reply, Status, ToolCall};
 use regent_ledger::{Digest, Ledger};
-use regent_models::pull::{self, Package, Packages, PullError, Told};
+use regent_models::pull::{self, Package, Packages, ProgressSink, PullError};
 use regent_tools::{Context as Permit, HostTool, ToolError, tool};
 use serde_json::{Value, json};
 
@@ -37,18 +35,8 @@ pub(crate) fn tools(eraser: Eraser) -> Vec<Arc<dyn HostTool>> {
 }
 
 /// The tools that download models into this folder. `told` hears how far a download is.
-pub(crate) fn model_tools(folder: PathBuf, told: Told) -> Vec<Arc<dyn HostTool>> {
+pub(crate) fn model_tools(folder: PathBuf, told: ProgressSink) -> Vec<Arc<dyn HostTool>> {
     vec![Arc::new(pull_model(Arc::new(Shelf { folder, told }))), Arc::new(download_package())]
-}
-
-/// Admits them to a catalogue.
-pub(crate) fn admit(catalogue: &Catalogue, tools: &[Arc<dyn HostTool>]) -> Result<(), Failure> {
-    for tool in tools {
-        catalogue.admit(tool.spec()).map_err(|error| {
-            Failure::new(codes::INTERNAL, format!("an operator's tool is not usable: {error}"))
-        })?;
-    }
-    Ok(())
 }
 
 /// Erase a payload from the ledger, wherever it is stored. The entries keep its digest. Returns JSON: records (how many were overwritten), erased_before (how many had been).
@@ -122,7 +110,7 @@ async fn remove_group(
 /// Where models are kept.
 struct Shelf {
     folder: PathBuf,
-    told: Told,
+    told: ProgressSink,
 }
 
 /// Download the weights of a model that Regent knows by name and digest. Returns JSON: file, bytes, sha256.
@@ -200,7 +188,7 @@ async fn download_package(
     #[schemars(length(max = 64))] version: String,
     #[schemars(length(max = 4095))] into: String,
 ) -> Result<Value, ToolError> {
-    let mut why = "no `pip` is here".to_owned();
+    let mut why = "`pip` isn't installed".to_owned();
     for (program, before) in PIPS {
         let mut args: Vec<OsString> = before.iter().map(OsString::from).collect();
         let own = [

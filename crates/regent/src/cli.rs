@@ -6,13 +6,13 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
     agent, approve, audit, budget, completions, config, cost, demo, doctor, explain, gc, init, judge, man,
-    model, policy, run, sandbox, skill, task, tool, trust, vault,
+    model, policy, run, sandbox, skill, task, token, tool, trust, vault, whoami,
 };
 
-/// Govern what agents do: every act is judged by policy, run in a sandbox, and written to a ledger that anyone can verify.
+/// Govern AI agents: policy judges every call, a sandbox runs it, and a verifiable ledger records it
 #[derive(Debug, Parser)]
 #[command(name = "regent", version, max_term_width = 100)]
-#[command(after_help = "Start with `regent demo`, then `regent init` in a folder of yours.")]
+#[command(after_help = "Start with `regent demo`, then run `regent init` in a project folder.")]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -29,12 +29,25 @@ pub(crate) struct Global {
     /// Print without colours
     #[arg(long, global = true)]
     pub(crate) no_color: bool,
-    /// Act as if started in this folder
+    /// Run as if started in this folder
     #[arg(short = 'C', long = "dir", global = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(crate) dir: Option<PathBuf>,
-    /// Read the vault's passphrase from this open descriptor
+    /// Read the vault passphrase from this file descriptor
     #[arg(long, global = true, value_name = "N")]
     pub(crate) passphrase_fd: Option<u32>,
+    /// Act as whoever the token in this file stands for; `-` reads it from stdin. The file must be yours alone (mode 0600)
+    #[arg(long, global = true, value_name = "FILE", env = "REGENT_TOKEN_FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The same, read from this file descriptor
+    #[arg(long, global = true, value_name = "N", conflicts_with = "token_file")]
+    pub(crate) token_fd: Option<u32>,
+}
+
+impl Global {
+    /// The flags of a program that completes words.
+    pub(crate) fn for_completion() -> Self {
+        Self { json: true, no_color: true, dir: None, passphrase_fd: None, token_file: None, token_fd: None }
+    }
 }
 
 /// What can be asked for.
@@ -68,6 +81,9 @@ pub(crate) enum Command {
     Config(config::ConfigCommand),
     #[command(subcommand)]
     Vault(vault::VaultCommand),
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    Whoami(whoami::WhoamiArgs),
     Judge(judge::JudgeArgs),
     Doctor(doctor::DoctorArgs),
     Gc(gc::GcArgs),
@@ -77,6 +93,40 @@ pub(crate) enum Command {
     Explain(explain::ExplainArgs),
     #[command(hide = true)]
     Man(man::ManArgs),
+}
+
+impl Command {
+    /// Whether all that it does goes through the kernel, so that a token can say who does it. The others work on the user's own files.
+    pub(crate) fn takes_token(&self) -> bool {
+        match self {
+            Self::Run(_)
+            | Self::Task(_)
+            | Self::Tool(_)
+            | Self::Agent(_)
+            | Self::Approve(_)
+            | Self::Deny(_)
+            | Self::Budget(_)
+            | Self::Token(_)
+            | Self::Whoami(_)
+            | Self::Judge(_)
+            | Self::Gc(_) => true,
+            Self::Demo(_)
+            | Self::Init(_)
+            | Self::Trust(_)
+            | Self::Skill(_)
+            | Self::Model(_)
+            | Self::Policy(_)
+            | Self::Audit(_)
+            | Self::Cost(_)
+            | Self::Config(_)
+            | Self::Vault(_)
+            | Self::Doctor(_)
+            | Self::Sandbox(_)
+            | Self::Completions(_)
+            | Self::Explain(_)
+            | Self::Man(_) => false,
+        }
+    }
 }
 
 impl Cli {
@@ -101,6 +151,8 @@ impl Cli {
             Some(Command::Budget(command)) => command.word(),
             Some(Command::Config(command)) => command.word(),
             Some(Command::Vault(command)) => command.word(),
+            Some(Command::Token(command)) => command.word(),
+            Some(Command::Whoami(_)) => "whoami",
             Some(Command::Judge(_)) => "judge",
             Some(Command::Doctor(_)) => "doctor",
             Some(Command::Gc(_)) => "gc",

@@ -21,17 +21,25 @@ pub(crate) mod run;
 pub(crate) mod sandbox;
 pub(crate) mod skill;
 pub(crate) mod task;
+pub(crate) mod token;
 pub(crate) mod tool;
 pub(crate) mod trust;
 pub(crate) mod vault;
+pub(crate) mod whoami;
 
 use crate::cli::Command;
+use crate::codes;
 use crate::context::Context;
+use crate::failure::Failure;
 use crate::output::CommandResult;
 
 /// Runs the command that was given; without one, says what to do next.
 pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandResult {
     let Some(command) = command else { return next::run(context) };
+    if context.token.is_some() && !command.takes_token() {
+        let message = "this command works on your own files, so it takes no token";
+        return Err(Failure::new(codes::USAGE, message).help("run it without --token-file and --token-fd"));
+    }
     match command {
         Command::Demo(args) => demo::run(context, &args).await,
         Command::Init(args) => init::run(context, &args).await,
@@ -49,6 +57,8 @@ pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandR
         Command::Cost(command) => cost::run(context, &command),
         Command::Budget(command) => budget::run(context, command).await,
         Command::Config(command) => config::run(context, &command),
+        Command::Token(command) => token::run(context, command).await,
+        Command::Whoami(_) => whoami::run(context).await,
         Command::Judge(args) => judge::run(context, args).await,
         Command::Doctor(args) => doctor::run(context, &args).await,
         Command::Gc(args) => gc::run(context, &args).await,

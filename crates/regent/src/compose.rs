@@ -13,32 +13,34 @@ use std::sync::Arc;
 use regent_control as control;
 use regent_egress::{Broker, Network};
 use regent_kernel::{
-    Catalogue, Executor, Executors, Host, Kernel, Models, Parts, Policy, UNIDENTIFIED, Workspace, tier,
+    Catalogue, Driver, Executor, Executors, Host, Kernel, Models, Parts, Policy, Principal, TaskOwner,
+    ToolSet, UNIDENTIFIED, Workspace, tier,
 };
-use regent_ledger::{Kind as EntryKind, Reader};
+use regent_ledger::Reader;
 use regent_lookup::Span;
 use regent_models::{Hub, OpenWeights};
+use regent_protocols::judge::{self, Labels, Memory, Performer, Planner};
+use regent_protocols::labels::known::KnownTools;
+use regent_protocols::labels::stores::Stores;
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
 use regent_sandbox::microvm::{self, MicrovmTier};
 #[cfg(feature = "wasm")]
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec};
-use regent_skills::{Guarded, Skills};
-use regent_store::{self as store, SqliteState};
-use regent_tools::generated::{Checking, Generated};
-use regent_tools::{Extract, HostTool, HostTools};
+use regent_skills::{Severity, SkillTiers, SkillTools, Skills};
+use regent_store::{SqliteState, State};
+use regent_tools::{EXTRACT, Extract, HostTool, tool_set};
 use regent_vault::Vault;
+use regent_wire::body::EntryBody;
 
+use crate::caller;
 use crate::calls;
 use crate::chores::{self, Eraser};
 use crate::codes;
 use crate::context::Context;
 use crate::egress_proxy::EgressProxy;
 use crate::failure::Failure;
-use crate::judge::{Host as Performer, Judge, Labels, Memory, Planner};
-use crate::labels::Corrections;
-use crate::labels::known::KnownTools;
-use crate::labels::stores::Stores;
+use crate::labels;
 use crate::past;
 use crate::paths::Project;
 use crate::reload::{Reloading, Seen};
@@ -69,6 +71,7 @@ pub(crate) struct Running {
     listening: control::Listening,
     reloading: Reloading,
     state: Arc<SqliteState>,
+    caller: Principal,
 }
 
 impl Running {
@@ -93,14 +96,12 @@ impl Running {
     ) -> Result<Self, Failure> {
         let own = context.paths.demand_apart(project)?;
         context.paths.make()?;
+        let tiers = Tiers::new(context);
         let catalogue = Catalogue::default();
-        regent_tools::register(&catalogue).map_err(|error| {
-            Failure::new(codes::INTERNAL, format!("a built-in tool is not usable: {error}"))
-        })?;
+        admit(&catalogue, regent_tools::built_in(&tiers.broker, &tiers.programs()))?;
         let skills = Arc::new(skills::open(context, project)?);
-        skills::admit(context, &catalogue, &skills)?;
-        let generated = generated::open(context, project, &skills);
-        generated::admit(context, &catalogue, generated.as_ref())?;
+        skills::admit(context, &catalogue, &tiers.skills(&skills))?;
+        generated::admit(context, &catalogue, generated::open(context, project, &tiers))?;
         let workspace = Workspace::with_own(&project.root, own).map_err(|error| {
             Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
         })?;
@@ -110,30 +111,27 @@ impl Running {
         let ledger = ledger::ledger(context, project, &vault, Start::Behind)?;
         let mut chores = chores::tools(Eraser { ledger: ledger.clone(), clock: Arc::clone(&context.clock) });
         chores.push(Arc::new(Restoring(tasks::snapshots_folder(context, project))));
-        chores::admit(&catalogue, &chores)?;
+        admit(&catalogue, tool_set("operator", chores))?;
         let parts = Parts {
             policy,
             ledger,
-            executors: executors(context, &hub, (&skills, generated), chores),
+            executors: Executors { models: asked(&hub), ..Executors::default() },
             catalogue,
             workspace,
             state: shared(context, Arc::clone(&state), &vault),
             secrets: vault,
             clock: Arc::clone(&context.clock),
-            sponsor: operator_name(),
+            sponsor: person_name(),
             session: session_word()?,
         };
         let host = Host::boot(parts).await?;
+        let caller = match caller::authenticate(context, &host).await {
+            Ok(caller) => caller,
+            Err(refused) => return calls::settled(Err(refused), host.shutdown().await),
+        };
         tell_in_doubt(context, &host);
         recall(context, &hub, project);
-        let served = control::Served {
-            kernel: host.kernel(),
-            operator: host.operator(),
-            workspace: host.workspace().root().to_owned(),
-        };
-        let listening = control::listen(served, &context.paths.runtime).await.map_err(|error| {
-            Failure::new(codes::IO, format!("the control socket can't be opened: {error}"))
-        })?;
+        let listening = control(context, &host).await?;
         Ok(Self {
             kernel: host.kernel(),
             host,
@@ -142,7 +140,18 @@ impl Running {
             listening,
             reloading: Reloading::default(),
             state,
+            caller,
         })
+    }
+
+    /// Who gave the command.
+    pub(crate) fn caller(&self) -> Principal {
+        self.caller.clone()
+    }
+
+    /// The same as the owner of tasks.
+    pub(crate) fn task_owner(&self) -> TaskOwner {
+        TaskOwner { principal: self.caller(), records: self.host.records() }
     }
 
     /// Takes the kernel down: running calls end in their outcomes, and the ledger is closed.
@@ -150,7 +159,7 @@ impl Running {
         drop(self.reloading);
         drop(self.listening);
         let closed = self.host.shutdown().await;
-        policies::keep_tally(context, &self.state);
+        policies::keep_tallies(context, &self.host, &*self.state).await;
         calls::settled(result, closed)
     }
 }
@@ -159,7 +168,7 @@ impl Running {
 fn tell_in_doubt(context: &Context, host: &Host) {
     for one in host.in_doubt().iter().filter(|one| !one.idempotent) {
         context.screen.say(&format!(
-            "regent: an earlier run ended in the middle of {}: it may or may not have happened; `regent audit show {}/{}` shows it\n",
+            "regent: an earlier run was interrupted during {}, which may or may not have happened; `regent audit show {}/{}` shows it\n",
             crate::term::inline(one.tool.as_ref().unwrap_or(&one.op)), one.lane, one.seq
         ));
     }
@@ -168,59 +177,102 @@ fn tell_in_doubt(context: &Context, host: &Host) {
 /// A kernel for calls that are performed elsewhere: no tools of ours, the same policy, a ledger. In a trusted project it is the project's;
 /// in a folder that was never trusted one in the user's state folder, judged by the user's policy, or by the default one where there is none
 /// yet. A project that changed since it was trusted is refused: its policy must not be left out.
-pub(crate) async fn judge(context: &Context, planner: Planner) -> Result<(Host, Judge), Failure> {
+pub(crate) async fn judge(
+    context: &Context,
+    planner: Planner,
+    asked: Asked,
+) -> Result<(Host, Arc<judge::Parts>), Failure> {
     let performer = Arc::new(Performer::default());
     let elsewhere = Some(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>);
     context.paths.make()?;
     let catalogue = Catalogue::default();
     let executors = match planner.model() {
-        None => {
-            Executors { elsewhere, ..Executors::new(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>) }
-        }
+        None => Executors { elsewhere, models: None },
         Some(model) => {
             let hub = Arc::new(models(context)?);
             hub.check_name(model).map_err(Failure::of_reason)?;
-            let tools: Vec<Arc<dyn HostTool>> = vec![Arc::new(Extract::new(model))];
-            chores::admit(&catalogue, &tools)?;
-            let models = Some(hub as Arc<dyn Models>);
-            Executors { elsewhere, models, ..Executors::new(Arc::new(host_tools(context, tools))) }
+            admit(&catalogue, tool_set("built-in", [Arc::new(Extract::new(model)) as Arc<dyn HostTool>]))?;
+            Executors { elsewhere, models: Some(hub as Arc<dyn Models>) }
         }
     };
-    // What it asks is for the host's person, who is told at once: nobody else should find it.
     let lasting = Arc::new(crate::state::open(&context.paths)?);
     let trusted = Trust::of_judged(&context.paths, &context.cwd)?;
-    let corrections = Corrections::load(&context.paths, trusted.as_ref())?;
-    let shared_labels = || Arc::clone(&lasting) as Arc<dyn store::State>;
+    let corrections = labels::load(&context.paths, trusted.as_ref())?;
+    let shared_labels = || Arc::clone(&lasting) as Arc<dyn State>;
     let known = KnownTools::new(shared_labels(), corrections, Arc::clone(&context.clock));
     let labels = Labels { known, stores: Stores::new(shared_labels()) };
-    let shared = (Arc::new(Apart::new(lasting)) as Arc<dyn store::State>, secrets::vault(context)?);
+    let vault = secrets::vault(context)?;
+    let state = match asked {
+        Asked::Host => Arc::new(Apart::new(lasting)) as Arc<dyn State>,
+        Asked::Here => shared(context, lasting, &vault),
+    };
+    let shared = (state, vault);
     let host = standalone(context, executors, catalogue, shared, Start::Behind).await?;
     let memory = Memory::new(context.paths.state.clone());
-    let judge = Judge::new(host.kernel(), host.operator(), performer, planner, (memory, labels));
-    Ok((host, judge))
+    let parts = judge::Parts {
+        kernel: host.kernel(),
+        performer,
+        planner,
+        memory,
+        labels,
+        scan: scan_description,
+        extract: EXTRACT,
+    };
+    Ok((host, Arc::new(parts)))
+}
+
+/// To whom the judge's questions are put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// The host's person, whom it tells at once: nobody else finds them.
+    Host,
+    /// The people here, by `regent approve`.
+    Here,
+}
+
+/// The control socket of a kernel that isn't a project's.
+pub(crate) async fn control(context: &Context, host: &Host) -> Result<control::Listening, Failure> {
+    let served = control::Served {
+        kernel: host.kernel(),
+        authenticator: host.authenticator(),
+        workspace: host.workspace().root().to_owned(),
+    };
+    control::listen(served, &context.paths.runtime)
+        .await
+        .map_err(|error| Failure::new(codes::IO, format!("the control socket can't be opened: {error}")))
+}
+
+/// What the scanner of skills finds in the description of a tool.
+fn scan_description(name: &str, description: &str) -> Vec<String> {
+    let found = regent_skills::scan_text(name, description.as_bytes()).into_iter();
+    found.filter(|one| one.severity > Severity::Low).map(|one| one.message).collect()
 }
 
 /// A kernel for what a person does outside of projects too, with these tools and no others.
 pub(crate) async fn for_chores(context: &Context, tools: Vec<Arc<dyn HostTool>>) -> Result<Host, Failure> {
     context.paths.make()?;
     let catalogue = Catalogue::default();
-    chores::admit(&catalogue, &tools)?;
-    let executors = Executors::new(Arc::new(host_tools(context, tools)));
+    admit(&catalogue, tool_set("operator", tools))?;
+    let executors = Executors::default();
     let vault = secrets::vault(context)?;
     let state = shared(context, Arc::new(crate::state::open(&context.paths)?), &vault);
     // Chores remove payloads; those of their own calls must not keep the others.
     standalone(context, executors, catalogue, (state, vault), Start::Apart).await
 }
 
-/// The executor of the host tier with these tools beside the built-in ones.
-fn host_tools(context: &Context, tools: Vec<Arc<dyn HostTool>>) -> HostTools {
-    let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
-    let host = HostTools::new(Broker::new(network, &context.paths.runtime));
-    tools.into_iter().fold(host, HostTools::with_shared)
+/// Puts a set of Regent's own tools in force.
+fn admit(catalogue: &Catalogue, tools: ToolSet) -> Result<(), Failure> {
+    let fail = |error| Failure::new(codes::INTERNAL, format!("a built-in tool is invalid: {error}"));
+    catalogue.admit_own(tools).map_err(fail)
+}
+
+/// The models, where some are set up.
+fn asked(hub: &Arc<Hub>) -> Option<Arc<dyn Models>> {
+    (!hub.is_empty()).then(|| Arc::clone(hub) as Arc<dyn Models>)
 }
 
 /// The database as the kernel sees it: with its questions encrypted where payloads are.
-fn shared(context: &Context, state: Arc<SqliteState>, vault: &Arc<Vault>) -> Arc<dyn store::State> {
+fn shared(context: &Context, state: Arc<SqliteState>, vault: &Arc<Vault>) -> Arc<dyn State> {
     Arc::new(Sealed::new(state, Arc::clone(vault), context.settings.encrypts_payloads()))
 }
 
@@ -229,7 +281,7 @@ async fn standalone(
     context: &Context,
     executors: Executors,
     catalogue: Catalogue,
-    (state, vault): (Arc<dyn store::State>, Arc<Vault>),
+    (state, vault): (Arc<dyn State>, Arc<Vault>),
     start: Start,
 ) -> Result<Host, Failure> {
     context.paths.make()?;
@@ -264,49 +316,65 @@ async fn standalone(
         state,
         secrets: vault,
         clock: Arc::clone(&context.clock),
-        sponsor: operator_name(),
+        sponsor: person_name(),
         session: session_word()?,
     };
     Ok(Host::boot(parts).await?)
 }
 
-fn executors(
-    context: &Context,
-    hub: &Arc<Hub>,
-    (skills, generated): (&Arc<Skills>, Option<Arc<Generated>>),
-    chores: Vec<Arc<dyn HostTool>>,
-) -> Executors {
-    let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
-    let broker = Broker::new(network, &context.paths.runtime);
-    let process = ProcessTier::new(floor(context))
-        .with_memory(context.settings.memory_floor())
-        .with_outlet(Arc::new(EgressProxy(broker.clone())));
-    let added = regent_skills::host_tools(skills)
-        .into_iter()
-        .chain(generated.iter().flat_map(regent_tools::generated::host_tools))
-        .chain(chores);
-    let host = added.fold(HostTools::new(broker), HostTools::with_shared);
-    Executors {
-        process: Some(Arc::new(Guarded::new(process, Arc::clone(skills)))),
-        wasm: generated.map(|generated| Arc::new(Checking(generated)) as Arc<dyn Executor<tier::Wasm>>),
+/// What runs tools that aren't functions of ours, and what they reach the network through.
+pub(crate) struct Tiers {
+    broker: Broker,
+    process: ProcessTier,
+    #[cfg(feature = "wasm")]
+    wasm: Arc<WasmTier>,
+    #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+    microvm: Option<Arc<MicrovmTier>>,
+}
+
+impl Tiers {
+    /// Those of this machine. Whether each works is tried with its first call; until then it costs nothing.
+    pub(crate) fn new(context: &Context) -> Self {
+        let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
+        let broker = Broker::new(network, &context.paths.runtime);
+        let process = ProcessTier::new(floor(context))
+            .with_memory(context.settings.memory_floor())
+            .with_outlet(Arc::new(EgressProxy(broker.clone())));
+        Self {
+            broker,
+            process,
+            #[cfg(feature = "wasm")]
+            wasm: wasm_tier(context),
+            #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+            microvm: microvm::is_offered().then(|| Arc::new(MicrovmTier::new())),
+        }
+    }
+
+    /// What runs programs.
+    fn programs(&self) -> Driver {
         #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
-        microvm: microvm_tier(skills),
-        models: (!hub.is_empty()).then(|| Arc::clone(hub) as Arc<dyn Models>),
-        ..Executors::new(Arc::new(host))
+        let microvm = self.microvm.clone().map(|tier| tier as Arc<dyn Executor<tier::Microvm>>);
+        #[cfg(not(all(feature = "microvm", target_arch = "x86_64")))]
+        let microvm = None;
+        Driver::process(Some(Arc::new(self.process.clone())), microvm)
+    }
+
+    fn skills(&self, skills: &Arc<Skills>) -> Arc<SkillTools> {
+        let tiers = SkillTiers {
+            process: Some(self.process.clone()),
+            #[cfg(feature = "wasm")]
+            wasm: Some(Arc::clone(&self.wasm)),
+            #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+            microvm: self.microvm.clone(),
+        };
+        Arc::new(SkillTools::new(Arc::clone(skills), tiers))
     }
 }
 
-/// The WASM tier. Whoever has tools for it installs them there; until then it costs nothing.
+/// The WASM tier. Tools install themselves there; until then it costs nothing.
 #[cfg(feature = "wasm")]
 fn wasm_tier(context: &Context) -> Arc<WasmTier> {
     Arc::new(WasmTier::new(WasmConfig { cache: Some(context.paths.wasm_cache()), ..WasmConfig::default() }))
-}
-
-/// The microVM tier, where there is a hypervisor. Whether it works is tried with the first guest, which is refused if not.
-#[cfg(all(feature = "microvm", target_arch = "x86_64"))]
-fn microvm_tier(skills: &Arc<Skills>) -> Option<Arc<dyn Executor<tier::Microvm>>> {
-    let guarded = || Guarded::new(MicrovmTier::new(), Arc::clone(skills));
-    microvm::is_offered().then(|| Arc::new(guarded()) as Arc<dyn Executor<tier::Microvm>>)
 }
 
 /// What was found about the tiers besides the process tier, by trying them.
@@ -319,8 +387,8 @@ pub(crate) async fn other_tiers() -> Vec<Finding> {
     ]
 }
 
-/// What came of the latest calls to models, so that `auto` chooses with that in mind and nobody sends again what a provider refuses.
-/// Where there is nothing to learn nothing is read. The look-up index finds the calls; without it nothing is learnt.
+/// The results of the latest model calls, so that `auto` chooses with that in mind and nobody sends again what a provider refuses.
+/// Where there is nothing to learn nothing is read. The lookup index finds the calls; without it nothing is learnt.
 fn recall(context: &Context, hub: &Hub, project: &Project) {
     let set_up = hub.list();
     if set_up.len() >= 2 || set_up.iter().any(|one| one.remote.is_some()) {
@@ -335,9 +403,12 @@ pub(crate) fn recall_from(context: &Context, hub: &Hub, project: &Project) {
     for Span { lane, first, last } in lookup.outcomes_of("model.infer", RECALLED_MAX).unwrap_or_default() {
         let Ok(piece) = reader.lane_since(lane, first) else { continue };
         let entries = piece.map_while(Result::ok).take_while(|entry| entry.seq <= last);
-        entries
-            .filter(|entry| entry.kind == EntryKind::Outcome)
-            .for_each(|entry| hub.learn_from(&entry.body));
+        for entry in entries {
+            // It only helps to choose: what can't be read teaches nothing.
+            if let Ok(EntryBody::Outcome(outcome)) = EntryBody::read(&entry) {
+                hub.learn_from(&outcome);
+            }
+        }
     }
 }
 
@@ -367,7 +438,7 @@ fn session_word() -> Result<String, Failure> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The person that this process runs for, as the system knows them: the environment could say anything.
+/// The user of this process, as the system knows them: the environment could say anything.
 pub(crate) fn user_name() -> String {
     let uid = rustix::process::getuid().as_raw();
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -376,16 +447,15 @@ pub(crate) fn user_name() -> String {
         let (name, _password, id) = (fields.next()?, fields.next()?, fields.next()?);
         (id.parse() == Ok(uid)).then(|| name.to_owned())
     });
-    name.unwrap_or_else(|| format!("uid-{uid}"))
+    // A name is what tells people apart, so it has no room for anything else.
+    let is_plain = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || "._@-".contains(c));
+    name.filter(|name| !name.is_empty() && is_plain(name)).unwrap_or_else(|| format!("uid-{uid}"))
 }
 
-/// The same with the number that the system knows them by: what approvals, erasures and all other entries name. In a user namespace
-/// the number is whatever its maker chose, so everybody there has one name, which counts for nothing where several people have to agree.
-pub(crate) fn operator_name() -> String {
-    if !user_namespace::is_first() {
-        return UNIDENTIFIED.to_owned();
-    }
-    format!("{} (uid {})", user_name(), rustix::process::getuid().as_raw())
+/// The person that this process runs for: what approvals, erasures and all other entries name. In a user namespace the number of a user is
+/// whatever its maker chose, so everybody there has one name, which counts for nothing where several people have to agree.
+pub(crate) fn person_name() -> String {
+    if user_namespace::is_first() { user_name() } else { UNIDENTIFIED.to_owned() }
 }
 
 /// An error with what caused it, in one line.

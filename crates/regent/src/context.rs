@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use regent_kernel::{Clock, SystemClock};
 
+use crate::caller::PresentedToken;
 use crate::cli::Global;
 use crate::codes;
 use crate::controls::Controls;
@@ -33,6 +34,8 @@ pub(crate) struct Context {
     pub(crate) schema: String,
     /// Where the vault's passphrase can be read, if it is given so.
     pub(crate) passphrase_fd: Option<u32>,
+    /// The token of whoever gives the command, if it isn't the user at this terminal.
+    pub(crate) token: Option<PresentedToken>,
 }
 
 impl Context {
@@ -59,6 +62,7 @@ impl Context {
             clock: Arc::new(SystemClock::default()),
             schema: schema.to_owned(),
             passphrase_fd: global.passphrase_fd,
+            token: PresentedToken::read(global)?,
         })
     }
 

@@ -101,12 +101,12 @@ pub(crate) fn demand_folders(project: &Project) -> Result<(), Failure> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::open(&path, flags, Mode::empty()) {
             Ok(_) | Err(Errno::NOENT) => {}
-            // A plain file leads nowhere; whoever needs the folder reports it.
+            // A regular file leads nowhere; code that needs the folder reports it.
             Err(Errno::NOTDIR) if !path.is_symlink() => {}
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                let message = format!("`{}` is a link; Regent keeps its own files there", path.display());
+                let message = format!("`{}` is a link, but Regent keeps its own files there", path.display());
                 return Err(Failure::new(codes::FOLDER_LINKED, message).help(format!(
-                    "look where it leads (`ls -l {name}`), then remove it (`rm {name}`) and run `regent init`"
+                    "check where it leads (`ls -l {name}`), then remove it (`rm {name}`) and run `regent init`"
                 )));
             }
             Err(error) => return Err(Failure::io("look at", &path, &error.into())),
@@ -130,11 +130,11 @@ fn read_own(path: &Path) -> Result<String, Failure> {
     match read_text(path, Links::Refused) {
         Err(failure) if failure.code == codes::FOLDER_LINKED.id => {
             let message = format!(
-                "`{}` is or lies behind a link; a project's control files have to be plain files",
+                "`{}` is a link or behind one; a project's control files must be regular files",
                 path.display()
             );
             Err(Failure::new(codes::FOLDER_LINKED, message)
-                .help("replace the link by a copy of what it leads to, or remove it"))
+                .help("replace the link by a copy of its target, or remove it"))
         }
         read => read,
     }
@@ -195,7 +195,7 @@ pub(crate) fn read_bounded(path: &Path, links: Links, bytes_max: u64) -> io::Res
     let mut bytes = Vec::new();
     file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > bytes_max {
-        let message = format!("has more than {bytes_max} bytes, the most that are read");
+        let message = format!("is larger than the limit of {bytes_max} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
     }
     Ok(bytes)

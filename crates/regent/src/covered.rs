@@ -4,7 +4,8 @@
 use std::time::{Duration, Instant};
 
 use regent_kernel::{Entry, Kind, OpenQuestion, Reader};
-use regent_policy::{Cover, Covering, Recorded};
+use regent_policy::{Cover, Covering};
+use regent_wire::body::EntryBody;
 use serde::Serialize;
 
 use crate::term;
@@ -38,7 +39,7 @@ impl Covered {
         let Self { days, calls, not_allowed_then, entries, complete } = self;
         let bound = if *complete { String::new() } else { format!(" (of the newest {entries} entries)") };
         format!(
-            "in the last {days} days it would have covered {}{bound}, {not_allowed_then} of them asked about or denied",
+            "in the last {days} days it would have covered {}{bound}, of which {not_allowed_then} were asked about or denied",
             term::count(*calls, "other call")
         )
     }
@@ -104,7 +105,11 @@ impl Tally {
         if entry.kind != Kind::Intent || entry.at_ms < self.since_ms {
             return;
         }
-        let Some(call) = Recorded::read(entry.at_ms, &entry.body, None, Vec::new()) else {
+        let call = match EntryBody::read(entry) {
+            Ok(EntryBody::Intent(intent)) => intent.past_call(entry.at_ms, None, Vec::new()),
+            Ok(_) | Err(_) => None,
+        };
+        let Some(call) = call else {
             self.complete = false;
             return;
         };

@@ -1,9 +1,14 @@
 //! What a write would change, line by line, for a person to look at.
 
+use std::time::{Duration, Instant};
+
+use similar::{Algorithm, ChangeTag, DiffOp, capture_diff_slices_deadline};
+
 /// Lines around a change that are shown with it.
 const CONTEXT_LINES: usize = 2;
-/// Texts with more changed lines than this are shown as one block out, one block in.
-const COMPARED_LINES_MAX: usize = 400;
+/// How long the shortest difference is looked for. Texts that have nothing in common take the square of their size; after this a
+/// longer difference, which is as true, does.
+const SEARCH_MAX: Duration = Duration::from_millis(200);
 
 /// A line of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,71 +23,24 @@ pub(crate) enum Line<'a> {
     Skipped(usize),
 }
 
-/// How one text becomes another. Nothing if they are the same.
+/// How one text becomes another. Nothing if they have the same lines.
 pub(crate) fn lines<'a>(old: &'a str, new: &'a str) -> Vec<Line<'a>> {
     let (old, new): (Vec<&str>, Vec<&str>) =
         (old.split_terminator('\n').collect(), new.split_terminator('\n').collect());
-    let before = old.iter().zip(&new).take_while(|(one, other)| one == other).count();
-    let rest = |lines: &[&'a str]| lines.get(before..).unwrap_or_default().to_vec();
-    let (old_rest, new_rest) = (rest(&old), rest(&new));
-    let after =
-        old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(one, other)| one == other).count();
-    let middle =
-        |lines: &[&'a str]| lines.get(..lines.len().saturating_sub(after)).unwrap_or_default().to_vec();
-    let (gone, come) = (middle(&old_rest), middle(&new_rest));
-    if gone.is_empty() && come.is_empty() {
+    if old == new {
         return Vec::new();
     }
-    let mut all: Vec<Line<'a>> = old.iter().take(before).map(|line| Line::Same(line)).collect();
-    all.extend(changed(&gone, &come));
-    all.extend(old_rest.iter().skip(gone.len()).map(|line| Line::Same(line)));
+    let deadline = Instant::now().checked_add(SEARCH_MAX);
+    let operations = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, deadline);
+    let changes = operations.iter().flat_map(|operation: &DiffOp| operation.iter_changes(&old, &new));
+    let all: Vec<Line<'a>> = changes
+        .map(|change| match change.tag() {
+            ChangeTag::Equal => Line::Same(change.value()),
+            ChangeTag::Delete => Line::Old(change.value()),
+            ChangeTag::Insert => Line::New(change.value()),
+        })
+        .collect();
     shortened(&all)
-}
-
-/// The changed part: the longest common subsequence stays.
-fn changed<'a>(gone: &[&'a str], come: &[&'a str]) -> Vec<Line<'a>> {
-    if gone.len() > COMPARED_LINES_MAX || come.len() > COMPARED_LINES_MAX {
-        return gone
-            .iter()
-            .map(|line| Line::Old(line))
-            .chain(come.iter().map(|line| Line::New(line)))
-            .collect();
-    }
-    // `longest[i][j]`: how many lines the ends of both from there on have in common.
-    let mut longest = vec![vec![0_u32; come.len().saturating_add(1)]; gone.len().saturating_add(1)];
-    let at = |table: &[Vec<u32>], i: usize, j: usize| {
-        table.get(i).and_then(|row| row.get(j)).copied().unwrap_or(0)
-    };
-    for (i, one) in gone.iter().enumerate().rev() {
-        for (j, other) in come.iter().enumerate().rev() {
-            let best = if one == other {
-                at(&longest, i + 1, j + 1).saturating_add(1)
-            } else {
-                at(&longest, i + 1, j).max(at(&longest, i, j + 1))
-            };
-            if let Some(cell) = longest.get_mut(i).and_then(|row| row.get_mut(j)) {
-                *cell = best;
-            }
-        }
-    }
-    let (mut i, mut j, mut out) = (0, 0, Vec::new());
-    loop {
-        match (gone.get(i), come.get(j)) {
-            (Some(one), Some(other)) if one == other => {
-                out.push(Line::Same(one));
-                (i, j) = (i + 1, j + 1);
-            }
-            (Some(one), other) if other.is_none() || at(&longest, i + 1, j) >= at(&longest, i, j + 1) => {
-                out.push(Line::Old(one));
-                i += 1;
-            }
-            (_, Some(other)) => {
-                out.push(Line::New(other));
-                j += 1;
-            }
-            (_, None) => return out,
-        }
-    }
 }
 
 /// Leaves out what is the same and far from any change.

@@ -11,6 +11,7 @@ use regent_tools::generated::GeneratedError;
 use serde_json::{Value, json};
 
 use crate::codes::{self, Code};
+use crate::commands::audit;
 use crate::state;
 
 /// Why a command did not do what was asked.
@@ -91,9 +92,7 @@ impl Failure {
             codes::KERNEL_UNCLOSED,
             format!("the command finished, but the kernel did not close: {fault}"),
         )
-        .help(
-            "don't repeat it: it was done, and the ledger has it. Fix the disk; the next start does the rest",
-        )
+        .help("don't repeat it: it was done and recorded. Fix the disk; the next start does the rest")
         .data(json!({"happened": true}))
     }
 
@@ -168,7 +167,7 @@ impl From<Fault> for Failure {
             }
             Fault::Unrecorded { intent, .. } => {
                 let help = format!(
-                    "don't repeat it before you have checked what it did. `regent audit show {}/{}` shows what it was, and the next start settles the record",
+                    "don't repeat it before you have checked its effect. `regent audit show {}/{}` shows the call; the next start settles the record",
                     intent.lane, intent.seq
                 );
                 Self::new(codes::OUTCOME_UNRECORDED, message)
@@ -179,16 +178,17 @@ impl From<Fault> for Failure {
             Fault::State(_) => Self::new(codes::STATE_UNUSABLE, message).help("`regent doctor` checks it"),
             Fault::Record(_) => Self::new(codes::INPUT_JSON, message),
             Fault::Read(_) => {
-                Self::new(codes::AUDIT_UNREADABLE, message).help("`regent audit verify` says more")
+                Self::new(codes::AUDIT_UNREADABLE, message).help("for details run `regent audit verify`")
             }
+            Fault::Body(error) => audit::unreadable_body(&error),
             Fault::Executor { .. } => {
                 sandbox_closed().unwrap_or_else(|| Self::new(codes::KERNEL_FAULT, message))
             }
             Fault::Diverged { .. } => Self::new(codes::TASK_DIVERGED, message).help(
-                "`regent task replay` shows how far the record goes; `regent task fork` goes on from a step",
+                "`regent task replay` shows how far the record goes; `regent task fork` continues from a step",
             ),
             Fault::Erased(_) => Self::new(codes::TASK_ERASED, message)
-                .help("`regent task fork --at STEP` goes on from an earlier step"),
+                .help("`regent task fork --at STEP` continues from an earlier step"),
             Fault::TooDeep | Fault::TornDown => Self::new(codes::KERNEL_FAULT, message),
         }
     }
@@ -204,7 +204,7 @@ impl From<TaskError> for Failure {
             }
             TaskError::Over(_) => {
                 return Self::new(codes::TASK_OVER, message)
-                    .help("`regent task fork ID --at STEP` makes a new one out of it");
+                    .help("`regent task fork ID --at STEP` starts a new task from it");
             }
             TaskError::Denied(reason) => {
                 let exit = codes::exit_of(&reason.code);
@@ -233,10 +233,10 @@ impl From<GeneratedError> for Failure {
     fn from(error: GeneratedError) -> Self {
         let failure = Self::named(error.code(), codes::exit_of(error.code()), error.to_string());
         if let GeneratedError::Interpreter(name) = &error {
-            return failure.help(format!("`regent tool renew {name}` tries it again"));
+            return failure.help(format!("`regent tool renew {name}` tests it again"));
         }
         if let GeneratedError::Changed { .. } = &error {
-            return failure.help("put back what was agreed to, or `regent tool remove` it");
+            return failure.help("restore the approved version, or run `regent tool remove`");
         }
         failure
     }
@@ -250,21 +250,20 @@ impl From<SkillError> for Failure {
                 let data = json!({"differences": differences});
                 failure
                     .data(data)
-                    .help("`regent skill update` fetches it again, `regent skill remove` takes it away")
+                    .help("`regent skill update` downloads it again, `regent skill remove` removes it")
             }
             SkillError::NotGranted { wanted, .. } => {
                 let flags: Vec<String> = wanted.split(", ").map(|one| format!("--grant {one}")).collect();
-                failure.help(format!("if that is what you want: {}", flags.join(" ")))
+                failure.help(format!("to grant it: {}", flags.join(" ")))
             }
-            SkillError::Blocked(_) => {
-                failure.help("look at it (`regent skill scan`); if it is what you want: --accept-findings")
+            SkillError::Blocked(_) => failure
+                .help("review the findings (`regent skill scan`); to install anyway: --accept-findings"),
+            SkillError::Unknown(_) => failure.help("`regent skill list` shows installed skills"),
+            SkillError::Unagreed(_) | SkillError::NotAgreed { .. } => {
+                failure.help("review it (`regent skill scan .regent/skills/NAME`), then run `regent trust`")
             }
-            SkillError::Unknown(_) => failure.help("`regent skill list` shows those that are installed"),
-            SkillError::Unagreed(_) | SkillError::NotAgreed { .. } => failure.help(
-                "look at it (`regent skill scan .regent/skills/NAME`), then `regent trust` asks about it",
-            ),
             SkillError::Pins { .. } => {
-                failure.help("remove it and agree to your skills again with `regent trust`")
+                failure.help("remove it and approve your skills again with `regent trust`")
             }
             SkillError::Io { .. }
             | SkillError::Package(_)
@@ -281,8 +280,8 @@ fn sandbox_closed() -> Option<Failure> {
     let probe = regent_sandbox::probe();
     let closed = probe.full.as_ref()?;
     let message = match &probe.fallback {
-        Some(also) => format!("programs can't be confined here: {}; {}", closed.reason, also.reason),
-        None => format!("programs can't be confined as required (`sandbox.floor`): {}", closed.reason),
+        Some(also) => format!("no sandbox is available here: {}; {}", closed.reason, also.reason),
+        None => format!("the required sandbox (`sandbox.floor`) is not available: {}", closed.reason),
     };
     let failure = Failure::new(codes::SANDBOX_UNAVAILABLE, message);
     Some(match &closed.fix {

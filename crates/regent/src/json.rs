@@ -34,7 +34,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Value, Failure> {
         ));
     }
     canonical::parse(bytes).map_err(|error| {
-        Failure::new(codes::INPUT_JSON, format!("the arguments are not usable JSON: {error}"))
+        Failure::new(codes::INPUT_JSON, format!("the arguments are not valid JSON: {error}"))
             .help("give one JSON object, e.g. '{\"path\": \"README.md\"}', or `-` to read it from stdin")
     })
 }

@@ -1,304 +1,51 @@
-//! Corrections of tools' labels: what the user, and a trusted project, write in `labels.toml`.
-//!
-//! The user's file is their word and replaces what a host declared or Regent inferred. A project's file comes with a clone, so that it can
-//! only make labels stricter. A file that can't be read, or has an unknown key or value, is an error: a correction that is left out without
-//! a word would leave a tool trusted that somebody has stopped trusting.
+//! Where corrections of tools' labels are read from: the user's `labels.toml`, and a trusted project's.
 
-pub(crate) mod known;
-pub(crate) mod stores;
-
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use regent_kernel::{FieldLabels, LabelEffect, Taint, Whole};
-use toml_edit::{Document, Item, TableLike};
+use regent_protocols::labels::{Corrections, LabelFile, LabelFileError, Whose};
 
 use crate::controls::{self, Controls};
 use crate::failure::Failure;
 use crate::paths::Paths;
 use crate::settings::invalid;
 
-/// What one file says about one tool.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Correction {
-    effect: Option<LabelEffect>,
-    sinks: Option<BTreeSet<String>>,
-    taint: Option<Taint>,
-    secret: Option<bool>,
-    readers: Option<BTreeSet<String>>,
-}
-
-/// One file.
-#[derive(Debug, Default)]
-struct LabelFile {
-    /// Of tools of that name, whichever server they are of.
-    tools: BTreeMap<String, Correction>,
-    /// Of tools of one server. Servers are named in lower case.
-    servers: BTreeMap<String, BTreeMap<String, Correction>>,
-}
-
-/// The corrections in force.
-#[derive(Debug, Default)]
-pub(crate) struct Corrections {
-    user: LabelFile,
-    project: LabelFile,
-}
-
-/// Labels after corrections.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Corrected {
-    pub(crate) labels: FieldLabels,
-    /// The user's file has the tool.
-    pub(crate) by_user: bool,
-    /// The project's file has made something stricter.
-    pub(crate) by_project: bool,
-}
-
-/// Whose file it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
-    User,
-    Project,
-}
-
-impl Corrections {
-    /// Reads the user's file, and the project's if the project is trusted. Only "does not exist" means that there are none.
-    pub(crate) fn load(paths: &Paths, project: Option<&Controls>) -> Result<Self, Failure> {
-        let path = paths.labels();
-        let user = match controls::read_if_there(&path)? {
-            Some(text) => LabelFile::parse(&path, &text, Whose::User)?,
-            None => LabelFile::default(),
-        };
-        let project = match project.and_then(|controls| Some((controls, controls.labels()?))) {
-            Some((controls, text)) => LabelFile::parse(&controls.project().labels(), text, Whose::Project)?,
-            None => LabelFile::default(),
-        };
-        Ok(Self { user, project })
-    }
-
-    /// The labels of a tool whose labels are `base` without corrections.
-    pub(crate) fn apply(&self, name: &str, server: &str, base: FieldLabels) -> Result<Corrected, String> {
-        let user = self.user.find(name, server);
-        let labels = match user {
-            Some(user) => user.replace(base),
-            None => base,
-        };
-        let Some(project) = self.project.find(name, server) else {
-            return Ok(Corrected { labels, by_user: user.is_some(), by_project: false });
-        };
-        let narrowed = project
-            .narrow(labels.clone())
-            .map_err(|why| format!("the project's `labels.toml`, tool `{name}`: {why}"))?;
-        let by_project = narrowed != labels;
-        Ok(Corrected { labels: narrowed, by_user: user.is_some(), by_project })
-    }
-}
-
-impl LabelFile {
-    fn find(&self, name: &str, server: &str) -> Option<&Correction> {
-        let of_server = self.servers.get(&server.to_lowercase()).filter(|_| !server.is_empty());
-        of_server.and_then(|tools| tools.get(name)).or_else(|| self.tools.get(name))
-    }
-
-    fn parse(path: &Path, text: &str, whose: Whose) -> Result<Self, Failure> {
-        let fail = |item: Option<&Item>, why: &str| {
-            invalid(path, text, item.and_then(Item::span), why).help(
-                "sections are [tools.NAME] and [servers.SERVER.tools.NAME], with the keys effect, sinks, taint, secret and readers; `regent tool show NAME` prints one to copy",
-            )
-        };
-        let document =
-            Document::parse(text).map_err(|error| invalid(path, text, error.span(), error.message()))?;
-        let mut file = Self::default();
-        for (section, item) in document.iter() {
-            let table = item
-                .as_table_like()
-                .ok_or_else(|| fail(Some(item), &format!("`{section}` is not a section")))?;
-            match section {
-                "tools" => file.tools = tools(table, whose, &fail)?,
-                "servers" => {
-                    for (server, item) in table.iter() {
-                        let within = item
-                            .as_table_like()
-                            .filter(|within| within.iter().all(|(key, _)| key == "tools"));
-                        let within =
-                            within.and_then(|within| within.get("tools")).and_then(Item::as_table_like);
-                        let within = within.ok_or_else(|| {
-                            fail(Some(item), &format!("`servers.{server}` has one section, `tools`"))
-                        })?;
-                        if file.servers.insert(server.to_lowercase(), tools(within, whose, &fail)?).is_some()
-                        {
-                            return Err(fail(Some(item), &format!("`servers.{server}` is there twice")));
-                        }
-                    }
-                }
-                unknown => {
-                    return Err(fail(Some(item), &format!("`{unknown}` is neither `tools` nor `servers`")));
-                }
-            }
-        }
-        Ok(file)
-    }
-}
-
-fn tools(
-    table: &dyn TableLike,
-    whose: Whose,
-    fail: &dyn Fn(Option<&Item>, &str) -> Failure,
-) -> Result<BTreeMap<String, Correction>, Failure> {
-    let one = |(name, item): (&str, &Item)| {
-        let entry =
-            item.as_table_like().ok_or_else(|| fail(Some(item), &format!("`{name}` is not a section")))?;
-        let mut correction = Correction::default();
-        for (key, value) in entry.iter() {
-            correction.set(key, value).map_err(|why| fail(Some(value), &format!("`{name}`: {why}")))?;
-        }
-        // An entry of the user's vouches for the tool, so that it has to say what the tool does.
-        let is_whole =
-            correction.effect.is_some() && correction.sinks.is_some() && correction.taint.is_some();
-        if whose == Whose::User && !is_whole {
-            return Err(fail(Some(item), &format!("`{name}` needs `effect`, `sinks` and `taint`")));
-        }
-        Ok((name.to_owned(), correction))
+/// Reads the user's file, and the project's if the project is trusted. Only "does not exist" means that there are none.
+pub(crate) fn load(paths: &Paths, project: Option<&Controls>) -> Result<Corrections, Failure> {
+    let path = paths.labels();
+    let user = match controls::read_if_there(&path)? {
+        Some(text) => parse(&path, &text, Whose::User)?,
+        None => LabelFile::default(),
     };
-    table.iter().map(one).collect()
-}
-
-impl Correction {
-    fn set(&mut self, key: &str, value: &Item) -> Result<(), String> {
-        let list = || names(value).ok_or_else(|| format!("`{key}` is a list of names"));
-        match key {
-            "effect" => {
-                self.effect = Some(match value.as_str() {
-                    Some("read") => LabelEffect::Read,
-                    Some("egress") => LabelEffect::Egress,
-                    Some("write") => LabelEffect::Write,
-                    Some(_) | None => return Err("`effect` is \"read\", \"egress\" or \"write\"".to_owned()),
-                });
-            }
-            "sinks" => self.sinks = Some(list()?),
-            "taint" => {
-                self.taint = Some(match (value.as_str(), names(value)) {
-                    (Some("none"), _) => Taint::Whole(Whole::None),
-                    (Some("all"), _) => Taint::Whole(Whole::All),
-                    (Some("observed"), _) => Taint::Whole(Whole::Observed),
-                    (None, Some(fields)) if !fields.is_empty() => Taint::Fields(fields),
-                    (Some(_), _) | (None, _) => {
-                        return Err(
-                            "`taint` is \"none\", \"all\", \"observed\" or a list of fields".to_owned()
-                        );
-                    }
-                });
-            }
-            "secret" => self.secret = Some(value.as_bool().ok_or("`secret` is true or false")?),
-            "readers" => self.readers = Some(list()?),
-            unknown => return Err(format!("there is no label `{unknown}`")),
-        }
-        Ok(())
-    }
-
-    /// The user's word: it takes the place of what there is, and vouches for the tool. What it leaves out stays.
-    fn replace(&self, base: FieldLabels) -> FieldLabels {
-        let Self { effect, sinks, taint, secret, readers } = self.clone();
-        FieldLabels {
-            effect: effect.unwrap_or(base.effect),
-            sinks: sinks.unwrap_or(base.sinks),
-            taint: taint.unwrap_or(base.taint),
-            secret: secret.unwrap_or(base.secret),
-            readers: readers.unwrap_or(base.readers),
-            inferred: false,
-            ..base
-        }
-    }
-
-    /// The stricter of what there is and what this says.
-    fn narrow(&self, mut labels: FieldLabels) -> Result<FieldLabels, String> {
-        // As a write, what it returns would count as made by the session. An egress is judged as strictly and makes nothing.
-        if self.effect.is_some_and(|effect| effect > labels.effect) {
-            labels.effect = LabelEffect::Egress;
-        }
-        let own = labels.sinks.clone();
-        labels.also_sinks.extend(self.sinks.iter().flatten().filter(|sink| !own.contains(*sink)).cloned());
-        labels.secret |= self.secret == Some(true);
-        match &self.taint {
-            Some(Taint::Whole(Whole::None)) | None => {}
-            Some(Taint::Whole(Whole::All)) => labels.taint = Taint::Whole(Whole::All),
-            Some(Taint::Whole(Whole::Observed)) => {
-                match std::mem::replace(&mut labels.taint, Taint::Whole(Whole::Observed)) {
-                    Taint::Whole(Whole::All) => labels.taint = Taint::Whole(Whole::All),
-                    Taint::Whole(Whole::None | Whole::Observed) => {}
-                    Taint::Fields(fields) => labels.remembered.extend(fields),
-                }
-            }
-            Some(Taint::Fields(more)) => match &mut labels.taint {
-                Taint::Whole(Whole::All) => {}
-                Taint::Whole(Whole::Observed) => labels.remembered.extend(more.iter().cloned()),
-                Taint::Whole(Whole::None) => labels.taint = Taint::Fields(more.clone()),
-                Taint::Fields(fields) => fields.extend(more.iter().cloned()),
-            },
-        }
-        // Who may read what is secret to everybody isn't for a project to say.
-        let is_for_nobody = labels.secret && labels.readers.is_empty();
-        if let Some(readers) = self.readers.as_ref().filter(|readers| !readers.is_empty() && !is_for_nobody) {
-            let both = &labels.readers & readers;
-            labels.readers = match (labels.readers.is_empty(), both.is_empty()) {
-                (true, _) => readers.clone(),
-                (false, false) => both,
-                (false, true) => {
-                    return Err("`readers` has nobody in common with the readers in force; name one of them"
-                        .to_owned());
-                }
-            };
-        }
-        Ok(labels)
-    }
-}
-
-/// Labels as an entry of a file, to copy and change.
-pub(crate) fn snippet(name: &str, server: &str, labels: &FieldLabels) -> String {
-    let quoted = |text: &str| toml_edit::Value::from(text).to_string();
-    let list = |names: &BTreeSet<String>| {
-        format!("[{}]", names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", "))
+    let project = match project.and_then(|controls| Some((controls, controls.labels()?))) {
+        Some((controls, text)) => parse(&controls.project().labels(), text, Whose::Project)?,
+        None => LabelFile::default(),
     };
-    let key = |name: &str| toml_edit::Key::new(name).to_string();
-    let section = match server.is_empty() {
-        true => format!("[tools.{}]", key(name)),
-        false => format!("[servers.{}.tools.{}]", key(server), key(name)),
-    };
-    let taint = match &labels.taint {
-        Taint::Fields(fields) => list(fields),
-        Taint::Whole(whole) => quoted(taint_word(*whole)),
-    };
-    let mut text = format!(
-        "{section}\neffect = {}\nsinks = {}\ntaint = {taint}\nsecret = {}\n",
-        quoted(effect_word(labels.effect)),
-        list(&labels.sinks),
-        labels.secret
-    );
-    if !labels.readers.is_empty() {
-        text.push_str(&format!("readers = {}\n", list(&labels.readers)));
-    }
-    text
+    Ok(Corrections::new(user, project))
 }
 
-pub(crate) fn effect_word(effect: LabelEffect) -> &'static str {
-    match effect {
-        LabelEffect::Read => "read",
-        LabelEffect::Egress => "egress",
-        LabelEffect::Write => "write",
-    }
-}
-
-pub(crate) fn taint_word(taint: Whole) -> &'static str {
-    match taint {
-        Whole::None => "none",
-        Whole::All => "all",
-        Whole::Observed => "observed",
-    }
-}
-
-fn names(value: &Item) -> Option<BTreeSet<String>> {
-    value.as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect()
+fn parse(path: &Path, text: &str, whose: Whose) -> Result<LabelFile, Failure> {
+    LabelFile::parse(text, whose).map_err(|LabelFileError { span, why, is_toml }| {
+        let failure = invalid(path, text, span, &why);
+        if !is_toml {
+            return failure;
+        }
+        failure.help(
+            "use sections [tools.NAME] and [servers.SERVER.tools.NAME] with the keys effect, sinks, taint, secret and readers; `regent tool show NAME` prints one to copy",
+        )
+    })
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_name_the_line_and_the_fix() {
+        let failure =
+            parse(Path::new("labels.toml"), "\n[tools.a]\nsecret = true\n", Whose::User).unwrap_err();
+        assert_eq!(failure.code, "config.invalid");
+        assert!(failure.message.contains("`labels.toml`, line 2: `a` needs `effect`"), "{}", failure.message);
+        let failure = parse(Path::new("labels.toml"), "[tools.a\n", Whose::User).unwrap_err();
+        assert!(failure.message.contains("line 1"), "{}", failure.message);
+    }
+}

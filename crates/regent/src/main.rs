@@ -4,6 +4,7 @@
 
 mod asking;
 mod bundles;
+mod caller;
 mod calls;
 mod chores;
 mod cli;
@@ -17,8 +18,8 @@ mod diff;
 mod egress_proxy;
 mod failure;
 mod json;
-mod judge;
 mod labels;
+mod live;
 mod manifests;
 mod money;
 mod output;

@@ -28,7 +28,7 @@ pub(crate) fn beside_by(
     referred(path, text)?.into_iter().map(|(name, file)| Ok((name, read(&file)?))).collect()
 }
 
-/// Where they are. A file that can't be read here is reported by whoever loads the policy.
+/// Where they are. The policy loader reports a file that can't be read here.
 pub(crate) fn files(path: &Path) -> Vec<PathBuf> {
     let found = controls::read_file(path).and_then(|text| referred(path, &text));
     found.unwrap_or_default().into_iter().map(|(_, file)| file).collect()
@@ -81,7 +81,7 @@ fn collect(root: &Path, name: &str, depth: usize, found: &mut Vec<(String, PathB
         } else if inner.starts_with("data.") {
             // Rules that look for it would find nothing, and might allow because of that.
             return Err(refused(&format!(
-                "holds `{inner}`; data beside the rules isn't read: write it into them"
+                "contains `{inner}`; data files aren't supported: put the data into the rules"
             )));
         }
     }
@@ -118,6 +118,6 @@ mod tests {
         assert!(names(MANIFEST).unwrap_err().message.contains("outside"));
         std::fs::remove_file(at("m/rules/link.rego")).unwrap();
         std::fs::write(at("m/rules/data.json"), "{}").unwrap();
-        assert!(names(MANIFEST).unwrap_err().message.contains("isn't read"));
+        assert!(names(MANIFEST).unwrap_err().message.contains("data files"));
     }
 }

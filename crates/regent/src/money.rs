@@ -19,7 +19,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Budget, Failure> {
     for word in words.iter().flat_map(|word| word.split(',')).map(str::trim).filter(|word| !word.is_empty()) {
         let wrong = || {
             Failure::new(codes::BUDGET_VALUE, format!("`{word}` is not a limit"))
-                .help("one of 0.50usd, tokens=20000, calls=50, time=10m, bytes=1000000, questions=3")
+                .help("use 0.50usd, tokens=20000, calls=50, time=10m, bytes=1000000 or questions=3")
         };
         let (place, amount) = if let Some(money) = word.strip_suffix("usd") {
             (&mut budget.money_microusd, microusd(money.trim_end_matches(' ')))

@@ -53,7 +53,7 @@ pub(crate) struct Screen {
     color_stderr: bool,
     /// Columns.
     pub(crate) width: usize,
-    /// A line on stderr can be drawn anew.
+    /// A line on stderr can be drawn again.
     pub(crate) draws: bool,
     /// The terminal can't do more than plain letters.
     dumb: bool,
@@ -241,7 +241,7 @@ struct Report {
 
 impl Report {
     fn of(failure: &Failure) -> Self {
-        let more = format!("`regent explain {}` says more", failure.code);
+        let more = format!("more: `regent explain {}`", failure.code);
         let mut help: Vec<String> = failure.help.iter().map(|help| term::block(help).into_owned()).collect();
         let (mut source, mut labels) = (None, Vec::new());
         if let Some(excerpt) = &failure.excerpt {

@@ -1,6 +1,6 @@
-//! What the ledger tells, without a kernel: through the look-up index, so that a question about one task doesn't read all of history.
+//! What the ledger tells, without a kernel: through the lookup index, so that a question about one task doesn't read all of history.
 //!
-//! The index proves nothing. Whoever goes on with a task reads the ledger itself.
+//! The index proves nothing. Resuming a task reads the ledger itself.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -134,7 +134,7 @@ impl<'c> Past<'c> {
             }
         }
         let wanted = |task: &TaskId| ids.iter().any(|id| id == task.as_str());
-        // Pieces come lane by lane; a task that moved to another lane goes on there.
+        // Pieces come lane by lane; a task that moved to another lane continues there.
         entries.sort_by_key(|(reached_ms, _)| *reached_ms);
         Ok(task::read_from(entries.into_iter().map(|(_, entry)| entry), wanted)?)
     }
@@ -175,7 +175,7 @@ fn meant(id: &str, alike: &[String]) -> Result<TaskId, Failure> {
     };
     match meant.and_then(|id| TaskId::new(id)) {
         Some(task) => Ok(task),
-        None if alike.is_empty() => Err(unknown(format!("there is no task `{}`", term::short(id, 80)))
+        None if alike.is_empty() => Err(unknown(format!("no task matches `{}`", term::short(id, 80)))
             .help("`regent task list` shows them")),
         None => Err(unknown(format!("{} tasks begin with `{}`", alike.len(), term::inline(id)))
             .help("give more of the id")),
@@ -206,17 +206,16 @@ fn is_code(error: &dyn std::error::Error, words: &str) -> bool {
 pub(crate) fn failed(error: &LookupError) -> Failure {
     match error {
         LookupError::Ledger(error) => audit::unreadable(error),
+        LookupError::Body(error) => audit::unreadable_body(error),
         LookupError::Index(index) if is_code(index, "disk is full") || is_code(index, "disk I/O") => {
-            state::full(format!("the look-up index can't be written: {index}"))
+            state::full(format!("the lookup index can't be written: {index}"))
         }
         LookupError::Index(index) if is_code(index, "is locked") => Failure {
             exit: codes::exit::TEMPORARY,
-            ..Failure::new(codes::STATE_UNUSABLE, "another process holds the look-up index")
+            ..Failure::new(codes::STATE_UNUSABLE, "another process has locked the lookup index")
         }
         .help("try again in a moment"),
         LookupError::Index(_) | LookupError::Io(_) => Failure::new(codes::STATE_UNUSABLE, error_chain(error))
-            .help(
-                "it is derived from the ledger: `regent gc` removes it, and the next look-up makes it anew",
-            ),
+            .help("it is derived from the ledger: `regent gc` removes it, and the next query rebuilds it"),
     }
 }

@@ -65,9 +65,9 @@ impl Paths {
         let refused = |overlap: Overlap| {
             let message = format!("`{}` can't be a workspace: {overlap}", project.root.display());
             let help = match overlap {
-                Overlap::Unknown { .. } => "look at the owner and the permissions of that folder",
+                Overlap::Unknown { .. } => "check the owner and the permissions of that folder",
                 Overlap::Root | Overlap::AroundHome(_) | Overlap::AroundOwn(_) | Overlap::InOwn(_) => {
-                    "make a folder for the work, below your home or elsewhere, and run `regent init` there"
+                    "create a folder for your work, below your home or elsewhere, and run `regent init` there"
                 }
             };
             Failure::new(codes::FOLDER_WIDE, message).help(help)
@@ -171,7 +171,7 @@ impl Paths {
         self.state.join("trust.json")
     }
 
-    /// The look-up index of a ledger. Derived, but not kept in the project: what comes with a download must not say what happened.
+    /// The lookup index of a ledger. Derived, but not kept in the project: what comes with a download must not say what happened.
     pub(crate) fn lookup(&self, ledger: &Path) -> PathBuf {
         let name = Digest::of(ledger.as_os_str().as_encoded_bytes()).to_string();
         self.state.join("lookup").join(format!("{name}.db"))
@@ -297,8 +297,11 @@ impl Project {
         };
         match real.ancestors().find(is_project) {
             Some(root) => Ok(Self { root: root.to_owned() }),
-            None => Err(Failure::new(codes::FOLDER_NONE, format!("`{}` is in no project", real.display()))
-                .help("run `regent init` in the folder that you want to work in")),
+            None => Err(Failure::new(
+                codes::FOLDER_NONE,
+                format!("no Regent project here (looked for .regent/ in {} and above)", real.display()),
+            )
+            .help("run `regent init` in your project folder")),
         }
     }
 

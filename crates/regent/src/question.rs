@@ -8,6 +8,7 @@ use std::io::Read as _;
 use regent_kernel::{
     Attention, Digest, Host, LedgerPlace, OpenQuestion, PathError, Reader, Ticket, TicketId, Traced,
 };
+use regent_wire::body::EntryBody;
 use serde_json::Value;
 
 use crate::covered::{self, Covered};
@@ -83,9 +84,7 @@ pub(crate) fn placed(ticket: &Ticket) -> OpenQuestion {
 /// Why an approval isn't taken yet.
 pub(crate) fn unseen_help(id: &TicketId) -> String {
     let id = term::inline(&id.0);
-    format!(
-        "parts of the call were left out above; if they can't be shown, `regent approve {id} --unseen` approves it all the same"
-    )
+    format!("parts of the call were left out above; `regent approve {id} --unseen` approves it anyway")
 }
 
 /// The text as it grows, and whether anything of the call was left out.
@@ -126,7 +125,7 @@ impl Page<'_> {
         if question.approvers > 1 {
             let agreed = term::inline(&question.agreed.join(", ")).into_owned();
             let so_far = if agreed.is_empty() { String::new() } else { format!("; so far: {agreed}") };
-            let many = format!("  {} different people have to agree{so_far}\n", question.approvers);
+            let many = format!("  needs {} approvers{so_far}\n", question.approvers);
             self.text.push_str(&many);
         }
     }
@@ -148,7 +147,7 @@ impl Page<'_> {
         if more > 0 {
             self.cut = true;
             let digest = Digest::of(text.as_bytes());
-            self.text.push_str(&format!("    … {more} more lines (all of it: sha256 {digest})\n"));
+            self.text.push_str(&format!("    … {more} more lines (in full: sha256 {digest})\n"));
         }
     }
 
@@ -186,10 +185,8 @@ impl Page<'_> {
         if short.len() < text.len() {
             self.cut = true;
             let more = text.len().saturating_sub(short.len());
-            short.push_str(&format!(
-                "… ({more} bytes more; all of it: sha256 {})",
-                Digest::of(text.as_bytes())
-            ));
+            short
+                .push_str(&format!("… ({more} bytes more; in full: sha256 {})", Digest::of(text.as_bytes())));
         }
         short
     }
@@ -206,7 +203,7 @@ impl Page<'_> {
                 Line::Old(text) => ("- ", *text),
                 Line::New(text) => ("+ ", *text),
                 Line::Skipped(count) => {
-                    let skipped = self.screen.faint(&format!("… {count} lines that stay"));
+                    let skipped = self.screen.faint(&format!("… {count} unchanged lines"));
                     self.text.push_str(&format!("    {skipped}\n"));
                     continue;
                 }
@@ -236,7 +233,7 @@ impl Page<'_> {
     fn files(&mut self, question: &OpenQuestion) {
         let files_max = if self.length == Length::Whole { usize::MAX } else { SHOWN_FILES_MAX };
         if !question.files.is_empty() {
-            self.text.push_str("  an approval is bound to what these files hold now\n");
+            self.text.push_str("  an approval is bound to the current content of these files\n");
         }
         for file in question.files.iter().take(files_max) {
             let digest = file.sha256.to_string();
@@ -250,9 +247,9 @@ impl Page<'_> {
             self.text.push_str(&format!("    … {more} more files\n"));
         }
         if question.open_names {
-            let why = question.open_why.as_deref().unwrap_or("it makes names of files at run time");
+            let why = question.open_why.as_deref().unwrap_or("it builds file names at run time");
             let open = format!(
-                "  nobody can list the files that it runs: {};\n  an approval is for one run, and any change in the workspace before that run asks again\n",
+                "  the files that it runs can't be determined: {};\n  an approval covers one run, and any change in the workspace before that run asks again\n",
                 term::inline(why)
             );
             self.text.push_str(&self.screen.warn(&open));
@@ -265,7 +262,7 @@ impl Page<'_> {
             (_, true) => {
                 let id = term::inline(&question.id.0);
                 self.screen.warn(&format!(
-                    "  parts of the call are left out: `regent approve show {id} --all` shows all of it\n"
+                    "  parts of the call are left out; `regent approve show {id} --all` shows it in full\n"
                 ))
             }
             (Some(digest), false) => self.screen.faint(&format!("  digest {digest}\n")),
@@ -293,14 +290,14 @@ pub(crate) fn meter(screen: &Screen, attention: &Attention, read_ms: u64) -> Str
     let mut line =
         format!("  {} in the last hour, {asked_day} today", term::count(u64::from(*asked_hour), "question"));
     if let (Some(yes), Some(ms)) = (attention.yes_percent_day, attention.decide_ms_median) {
-        line.push_str(&format!("; you approve {yes} % of them, usually after {} s", seconds(ms)));
+        line.push_str(&format!("; approved {yes} %, median {} s", seconds(ms)));
     }
-    line.push_str(&format!("; attention used: {percent} %"));
+    line.push_str(&format!("; attention limit {percent} % used"));
     if *hasty_hour > 0 {
-        line.push_str(&format!(", {hasty_hour} yes faster than one can read"));
+        line.push_str(&format!(", {hasty_hour} approved too fast to have been read"));
     }
     if attention.is_worn() {
-        let worn = format!("  a yes is for one call now, and counts after {} s\n", seconds(read_ms));
+        let worn = format!("  an approval covers one call now, and counts after {} s\n", seconds(read_ms));
         return screen.faint(&format!("{line}\n")) + &screen.warn(&worn);
     }
     screen.faint(&format!("{line}\n"))
@@ -320,17 +317,15 @@ impl Asked {
     /// The attempt that a question is about; none where it isn't in this kernel's ledger, or was erased.
     pub(crate) fn read(kernel: &Host, question: &OpenQuestion) -> Option<Self> {
         let place = question.intent?;
-        let body = Reader::on(kernel.ledger().storage()).get(place.lane, place.seq).ok()??.body;
-        let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str);
+        let entry = Reader::on(kernel.ledger().storage()).get(place.lane, place.seq).ok()??;
+        let Ok(EntryBody::Intent(intent)) = EntryBody::read(&entry) else { return None };
         // Another project's ledger has other entries at the same place.
-        if text("/ticket/id") != Some(question.id.0.as_str()) {
+        if intent.ticket.as_ref().is_none_or(|ticket| ticket.id != question.id) {
             return None;
         }
-        let digest: Digest = text("/args/sha256")?.parse().ok()?;
-        let args = kernel.ledger().payload(&digest).ok()??;
+        let args = kernel.ledger().payload(&intent.args?.sha256).ok()??;
         // An operation without a tool, such as `model.infer`, goes by its own name.
-        let tool = text("/tool/name").or_else(|| text("/op"))?.to_owned();
-        Some(Self { tool, args: serde_json::from_slice(&args).ok()? })
+        Some(Self { tool: intent.what().to_owned(), args: serde_json::from_slice(&args).ok()? })
     }
 
     fn arg(&self, name: &str) -> &str {
@@ -453,7 +448,7 @@ mod tests {
         let rested = Attention { asked_hour: 2, asked_day: 9, percent: 40, ..Attention::default() };
         assert_eq!(
             meter(&screen(), &rested, 1_500),
-            "  2 questions in the last hour, 9 today; attention used: 40 %\n"
+            "  2 questions in the last hour, 9 today; attention limit 40 % used\n"
         );
         let worn = Attention {
             percent: 100,
@@ -463,9 +458,9 @@ mod tests {
             ..rested
         };
         let shown = meter(&screen(), &worn, 1_500);
-        assert!(shown.contains("you approve 98 % of them, usually after 0.6 s"), "{shown}");
-        assert!(shown.contains("5 yes faster than one can read"), "{shown}");
-        assert!(shown.ends_with("a yes is for one call now, and counts after 1.5 s\n"), "{shown}");
+        assert!(shown.contains("approved 98 %, median 0.6 s"), "{shown}");
+        assert!(shown.contains("5 approved too fast to have been read"), "{shown}");
+        assert!(shown.ends_with("an approval covers one call now, and counts after 1.5 s\n"), "{shown}");
     }
 
     fn page(screen: &Screen, length: Length) -> Page<'_> {

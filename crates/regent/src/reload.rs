@@ -79,11 +79,10 @@ async fn follow(context: Context, project: Project, kernel: Host, mut seen: Seen
         }
         seen = now;
         let said = match replace(&context, &project, &kernel).await {
-            Ok(()) => "regent: the policy has changed, and the new one is in force\n".to_owned(),
-            Err(failure) => format!(
-                "regent: the policy has changed, but the old one stays in force: {}\n",
-                failure.message
-            ),
+            Ok(()) => "regent: the policy changed; the new one is active\n".to_owned(),
+            Err(failure) => {
+                format!("regent: the policy changed, but the old one stays active: {}\n", failure.message)
+            }
         };
         context.screen.say(&said);
     }

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use regent_kernel::{Secret, Secrets as _};
 use regent_vault::{Vault, VaultError};
@@ -18,8 +18,8 @@ use crate::failure::Failure;
 /// A passphrase is shorter.
 const PASSPHRASE_BYTES_MAX: usize = 4 << 10;
 
-/// What was opened by this process, so that a panic can't show what was revealed either.
-static OPENED: OnceLock<Arc<Vault>> = OnceLock::new();
+/// The vaults that are open, of all kernels in this process: the panic hook is the process's, and masks what any of them revealed.
+static OPENED: Mutex<Vec<Weak<Vault>>> = Mutex::new(Vec::new());
 
 /// The user's vault. A passphrase is asked for if the vault has one and somebody is there to answer; without it the vault stays
 /// locked, and calls that need a secret fail and say so.
@@ -28,18 +28,21 @@ pub(crate) fn vault(context: &Context) -> Result<Arc<Vault>, Failure> {
     // Before anything is read: what an earlier process revealed is masked in whatever this one reads, locked vault or not.
     vault.recognise().map_err(failed)?;
     if let Some(number) = context.passphrase_fd {
-        vault.unlock(from_descriptor(number)?);
+        vault.unlock(from_descriptor("--passphrase-fd", number, PASSPHRASE_BYTES_MAX)?);
     } else if vault.has_passphrase().unwrap_or(false) && context.screen.can_ask {
         vault.unlock(ask("Passphrase of the vault: ")?);
     }
-    OPENED.get_or_init(|| Arc::clone(&vault));
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    opened.retain(|one| one.strong_count() > 0);
+    opened.push(Arc::downgrade(&vault));
     Ok(vault)
 }
 
 /// Masks in a text what this process has revealed.
 pub(crate) fn scrubbed(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
-    if let Some(vault) = OPENED.get() {
+    let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    for vault in opened.iter().filter_map(Weak::upgrade) {
         vault.scrub(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
@@ -51,8 +54,8 @@ pub(crate) fn value(context: &Context, question: &str, bytes_max: usize) -> Resu
         return ask(question);
     }
     if std::io::IsTerminal::is_terminal(&std::io::stdin()) {
-        return Err(Failure::new(codes::TERMINAL_NEEDED, "the value can't be asked for here")
-            .help("give it on stdin: regent vault add NAME < FILE"));
+        return Err(Failure::new(codes::TERMINAL_NEEDED, "there is no terminal to ask for the value")
+            .help("pass it on stdin: regent vault add NAME < FILE"));
     }
     read_all(rustix::stdio::stdin(), bytes_max)
 }
@@ -74,41 +77,46 @@ pub(crate) fn failed(error: VaultError) -> Failure {
     let message = error.to_string();
     match error {
         VaultError::NotFound(_) => {
-            Failure::new(codes::VAULT_NONE, message).help("`regent vault list` shows those that exist")
+            Failure::new(codes::VAULT_NONE, message).help("`regent vault list` shows existing secrets")
         }
-        VaultError::Exists(name) => {
-            Failure::new(codes::VAULT_EXISTS, message).help(format!("`regent vault rotate {name}` gives it a new value"))
-        }
+        VaultError::Exists(name) => Failure::new(codes::VAULT_EXISTS, message)
+            .help(format!("`regent vault rotate {name}` gives it a new value")),
         VaultError::SameValue(_) => Failure::new(codes::VAULT_EXISTS, message),
         VaultError::Exposed(path) => Failure::new(codes::VAULT_UNUSABLE, message)
             .help(format!("chmod 600 {}, or `regent doctor --fix`", path.display())),
         VaultError::PassphraseNeeded => Failure::new(codes::VAULT_LOCKED, message)
-            .help("run it at a terminal, or give the passphrase with --passphrase-fd N"),
-        VaultError::WrongKey(_) => Failure::new(codes::VAULT_LOCKED, message).help("nothing was changed; try again"),
-        VaultError::TooShort { .. } => Failure::new(codes::VAULT_VALUE, message)
-            .help("masking so short a value would cost ordinary output; --force takes it all the same, from 4 bytes on"),
-        VaultError::Name(_) | VaultError::TooLong { .. } | VaultError::Scope(_) | VaultError::PassphraseShort(_) => {
-            Failure::new(codes::VAULT_VALUE, message)
+            .help("run it at a terminal, or pass the passphrase with --passphrase-fd N"),
+        VaultError::WrongKey(_) => {
+            Failure::new(codes::VAULT_LOCKED, message).help("nothing was changed; try again")
         }
-        VaultError::Import(_) => Failure::new(codes::VAULT_IMPORT, message).help("nothing was taken in"),
+        VaultError::TooShort { .. } => Failure::new(codes::VAULT_VALUE, message).help(
+            "masking so short a value would damage ordinary output; --force accepts it from 4 bytes on",
+        ),
+        VaultError::Name(_)
+        | VaultError::TooLong { .. }
+        | VaultError::Scope(_)
+        | VaultError::PassphraseShort(_) => Failure::new(codes::VAULT_VALUE, message),
+        VaultError::Import(_) => Failure::new(codes::VAULT_IMPORT, message).help("nothing was imported"),
         VaultError::Io { .. }
         | VaultError::KeyMissing(_)
         | VaultError::KeyMalformed(_)
         | VaultError::Corrupt(_)
         | VaultError::Full(_)
-        | VaultError::Random(_) => Failure::new(codes::VAULT_UNUSABLE, message).help("nothing was changed; `regent doctor` checks the vault"),
+        | VaultError::Random(_) => Failure::new(codes::VAULT_UNUSABLE, message)
+            .help("nothing was changed; `regent doctor` checks the vault"),
     }
 }
 
-fn from_descriptor(number: u32) -> Result<Secret, Failure> {
+/// Reads a secret from a descriptor that a flag names.
+pub(crate) fn from_descriptor(flag: &str, number: u32, bytes_max: usize) -> Result<Secret, Failure> {
     let file = File::open(format!("/proc/self/fd/{number}")).map_err(|error| {
-        Failure::new(codes::USAGE, format!("--passphrase-fd {number}: it isn't open for reading: {error}"))
+        Failure::new(codes::USAGE, format!("{flag} {number}: it isn't open for reading: {error}"))
     })?;
-    read_all(file.as_fd(), PASSPHRASE_BYTES_MAX)
+    read_all(file.as_fd(), bytes_max)
 }
 
 /// Reads to the end into memory that is wiped, past the standard library's buffers.
-fn read_all(from: std::os::fd::BorrowedFd<'_>, bytes_max: usize) -> Result<Secret, Failure> {
+pub(crate) fn read_all(from: std::os::fd::BorrowedFd<'_>, bytes_max: usize) -> Result<Secret, Failure> {
     // One byte more than allowed tells that there is more; the line end that is taken off gets room, too.
     let room = bytes_max.saturating_add(3);
     let mut whole = Zeroizing::new(vec![0_u8; room]);

@@ -60,14 +60,14 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "approve.valid_for",
         default: "10m",
-        help: "how long a yes holds unless `--for` says otherwise",
+        help: "how long an approval is valid unless `--for` is given",
         kind: Kind::Duration,
         in_project: InProject::OnlyStricter,
     },
     Key {
         name: "gc.dead_projects",
         default: "90d",
-        help: "how long `regent gc` keeps what belongs to projects whose folder is gone (witnesses, snapshots, look-up files, pins): a time such as `90d`, or `forever`",
+        help: "how long `regent gc` keeps data of deleted projects (witnesses, snapshots, lookup indexes, pins): a time such as `90d`, or `forever`",
         kind: Kind::Keeping,
         in_project: InProject::Refused,
     },
@@ -81,7 +81,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "gc.snapshots",
         default: "30d",
-        help: "how long `regent gc` keeps the snapshots of tasks that are over, which `regent task rollback` needs (those of the 20 newest tasks always stay): a time such as `30d`, or `forever`",
+        help: "how long `regent gc` keeps the snapshots of finished tasks, which `regent task rollback` needs (those of the 20 newest tasks always stay): a time such as `30d`, or `forever`",
         kind: Kind::Keeping,
         in_project: InProject::Refused,
     },
@@ -102,21 +102,21 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "policy.publishers",
         default: "",
-        help: "keys whose bundles `regent policy apply` puts in force, as `regent policy bundle` prints them, separated by commas",
+        help: "keys whose bundles `regent policy apply` accepts, as `regent policy bundle` prints them, separated by commas",
         kind: Kind::Publishers,
         in_project: InProject::Refused,
     },
     Key {
         name: "sandbox.floor",
         default: "landlock-seccomp",
-        help: "the least confinement that programs are run in: `landlock-seccomp`, or `full` (with namespaces)",
+        help: "the minimum confinement of programs: `landlock-seccomp`, or `full` (with namespaces)",
         kind: Kind::Word(&["landlock-seccomp", "full"]),
         in_project: InProject::OnlyStricter,
     },
     Key {
         name: "sandbox.memory",
         default: "any",
-        help: "the least that holds a program's memory limit: `any`, `watch` (its processes together), or `cgroup` (the kernel); programs are refused where there is less",
+        help: "the minimum enforcement of a program's memory limit: `any`, `watch` (monitors its processes), or `cgroup` (the kernel); otherwise programs are refused",
         kind: Kind::Word(&["any", "watch", "cgroup"]),
         in_project: InProject::OnlyStricter,
     },
@@ -130,7 +130,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "task.unattended",
         default: "wait",
-        help: "what a task without a terminal does with a call that you would be asked about: `wait` (it stops, and can be resumed), or `deny` (it goes on without, and lists what was left undone)",
+        help: "what a task without a terminal does with a call that needs an approval: `wait` (it stops, and can be resumed), or `deny` (it continues, and lists what was left undone)",
         kind: Kind::Word(&["wait", "deny"]),
         in_project: InProject::Refused,
     },
@@ -229,13 +229,13 @@ impl Settings {
         self.0.get(name).map_or("", |(value, _)| value.as_str())
     }
 
-    /// How long a yes holds.
+    /// How long an approval is valid.
     pub(crate) fn approve_valid_ms(&self) -> u64 {
-        // Checked when it was read; if it weren't, a yes would hold for no time at all.
+        // Checked when it was read; if it weren't, an approval would expire at once.
         duration_ms(self.text("approve.valid_for")).unwrap_or(0)
     }
 
-    /// Whether a task without a terminal goes on without the calls that a person would be asked about.
+    /// Whether a task without a terminal continues without the calls that a person would be asked about.
     pub(crate) fn denies_unattended(&self) -> bool {
         self.text("task.unattended") == "deny"
     }
@@ -354,7 +354,7 @@ fn check(key: &Key, value: &str) -> Result<(), String> {
     let name = key.name;
     match key.kind {
         Kind::Word(words) if words.contains(&value) => Ok(()),
-        Kind::Word(words) => Err(format!("`{name}` can't be `{value}`; one of {}", words.join(", "))),
+        Kind::Word(words) => Err(format!("`{name}` can't be `{value}`; use one of {}", words.join(", "))),
         Kind::Duration if duration_ms(value).is_some_and(|ms| ms > 0) => Ok(()),
         Kind::Duration => Err(format!("`{name}` can't be `{value}`; give a time such as 90s, 10m, 2h or 1d")),
         Kind::Keeping if value == FOREVER || duration_ms(value).is_some_and(|ms| ms > 0) => Ok(()),
@@ -402,7 +402,7 @@ fn read_project(controls: &Controls) -> Result<Vec<Read>, Failure> {
 /// The models that a file sets up.
 fn models(path: &Path) -> Result<regent_models::Settings, Failure> {
     let Some(text) = controls::read_if_there(path)? else { return Ok(regent_models::Settings::default()) };
-    // What isn't TOML at all is found, and better described, by whoever reads the rest.
+    // The main parser reports invalid TOML with a better message.
     if Document::parse(text.as_str()).is_err() {
         return Ok(regent_models::Settings::default());
     }
@@ -437,7 +437,7 @@ fn read_values(path: &Path, text: Option<&str>) -> Result<Vec<Read>, Failure> {
             let fail = |why: &str| invalid(path, text, item.span(), why);
             let name = format!("{section}.{field}");
             let key = key(&name).map_err(|failure| fail(&failure.message))?;
-            let value = scalar(item).ok_or_else(|| fail(&format!("`{name}` has to be text")))?;
+            let value = scalar(item).ok_or_else(|| fail(&format!("`{name}` must be text")))?;
             check(key, &value).map_err(|why| fail(&why))?;
             let line = item.span().map_or(1, |span| place(text, span.start).0);
             values.push((key, value, Origin::File(path.to_owned(), line)));

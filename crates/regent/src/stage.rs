@@ -1,4 +1,4 @@
-//! Where a running task is shown: lines that stay, and below them one line that is drawn anew. All of it goes to stderr.
+//! Where a running task is shown: lines that stay, and below them one line that is drawn again. All of it goes to stderr.
 
 use std::io::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -55,7 +55,7 @@ impl Stage {
         }
     }
 
-    /// Changes the last line; nothing happens where it can't be drawn anew.
+    /// Changes the last line; nothing happens where it can't be drawn again.
     pub(crate) fn status(&self, text: &str) {
         let mut state = self.lock();
         let text = term::short(text, self.screen.width.saturating_sub(2));

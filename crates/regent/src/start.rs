@@ -38,7 +38,7 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         Ok(exit) => exit,
         // The hook has said so to the person; a program that reads us gets its object as well.
         Err(_panic) if json => {
-            let failure = Failure::new(codes::INTERNAL, "a defect in regent ended the command");
+            let failure = Failure::new(codes::INTERNAL, "a bug in regent ended the command");
             Screen::new(true, Color::Never).finish("regent", Err(failure))
         }
         Err(_panic) => codes::exit::ERROR,
@@ -90,7 +90,7 @@ fn enough_files() -> Result<(), Failure> {
         return Ok(());
     }
     let files = maximum.unwrap_or(0);
-    let message = format!("this process may open {files} files at once, and regent needs {FILES_MIN}");
+    let message = format!("this process may open {files} files, but regent needs {FILES_MIN}");
     Err(Failure::new(codes::LIMIT_FILES, message)
         .help(format!("raise the limit, e.g. `ulimit -n {FILES_WANTED}`")))
 }
@@ -104,12 +104,8 @@ fn usage(error: &clap::Error, json: bool) -> u8 {
         return if is_result { codes::exit::OK } else { codes::exit::USAGE };
     }
     let text = error.render().to_string();
-    let message = text
-        .trim_start_matches("error: ")
-        .lines()
-        .next()
-        .unwrap_or("the command line is not usable")
-        .to_owned();
+    let message =
+        text.trim_start_matches("error: ").lines().next().unwrap_or("the command line is invalid").to_owned();
     let failure = Failure::new(codes::USAGE, message).help("`regent --help` lists the commands");
     Screen::new(true, Color::Never).finish("regent", Err(failure))
 }
@@ -138,7 +134,7 @@ fn install_panic_hook() {
         }
         let place = panic.location().map(|at| format!(" ({}:{})", at.file(), at.line())).unwrap_or_default();
         let text = format!(
-            "internal: sorry, this is a defect in regent{place}.\n  Nothing that was acknowledged is lost. `regent explain internal` says more.\n"
+            "internal: sorry, this is a bug in regent{place}.\n  Nothing that was acknowledged is lost. More: `regent explain internal`\n"
         );
         Screen::new(false, Color::Never).say(&text);
     }));

@@ -22,7 +22,7 @@ pub(crate) fn open(paths: &Paths) -> Result<SqliteState, Failure> {
     demand_kept(paths)?;
     let state = SqliteState::open(&paths.state_db()).map_err(|error| failed(paths, &error))?;
     if !was_used(paths)? {
-        paths::write_private(&mark(paths), b"state.db was used: it must not be missing\n")?;
+        paths::write_private(&mark(paths), b"state.db is in use: it must not be missing\n")?;
     }
     Ok(state)
 }
@@ -39,11 +39,11 @@ pub(crate) fn demand_kept(paths: &Paths) -> Result<(), Failure> {
         return Ok(());
     }
     let message = format!(
-        "`{}` is gone or empty, and it was used before: budgets, rates and approvals in it are lost",
+        "`{}` is missing or empty, but was used before: its budgets, rates and approvals are lost",
         path.display()
     );
     Err(Failure::new(codes::STATE_GONE, message).help(
-        "put it back from a backup, or let `regent doctor --fix` start a new one: all counters begin at zero",
+        "restore it from a backup, or let `regent doctor --fix` create a new one with all counters at zero",
     ))
 }
 
@@ -68,14 +68,14 @@ pub(crate) fn failed(paths: &Paths, error: &StateError) -> Failure {
     match error {
         StateError::Full => full(message),
         StateError::Unusable(_) if is_full(&paths.state) => {
-            full(format!("`{path}`: there is no room left on its disk"))
+            full(format!("`{path}`: no space left on its disk"))
         }
         StateError::Busy => Failure { exit: codes::exit::TEMPORARY, ..Failure::new(codes::STATE_UNUSABLE, message) }
-            .help("try again; `regent agent ps` shows which kernels run"),
+            .help("try again; `regent agent ps` shows running kernels"),
         StateError::Corrupt(_) => Failure::new(codes::STATE_UNUSABLE, message)
-            .help("`regent doctor --fix` moves it away and starts a new one; budgets, rates and approvals in it are lost"),
+            .help("`regent doctor --fix` moves it aside and creates a new one; its budgets, rates and approvals are lost"),
         StateError::Newer { .. } => {
-            Failure::new(codes::STATE_UNUSABLE, message).help("a newer regent wrote it: use that one")
+            Failure::new(codes::STATE_UNUSABLE, message).help("a newer version of regent wrote it; use that version")
         }
         StateError::TooLarge(_) | StateError::Unusable(_) => {
             Failure::new(codes::STATE_UNUSABLE, message).help("`regent doctor` checks it")
@@ -86,7 +86,7 @@ pub(crate) fn failed(paths: &Paths, error: &StateError) -> Failure {
 /// The same for a failure that has no path.
 pub(crate) fn full(message: String) -> Failure {
     Failure::new(codes::STATE_FULL, message)
-        .help("make room (`df`), or look at the disk (`dmesg`), then try again; nothing was done")
+        .help("make room (`df`), or check the disk (`dmesg`), then try again; nothing was done")
 }
 
 /// Whether nothing more can be written in a folder.

@@ -56,7 +56,7 @@ impl Trust {
         };
         serde_json::from_str(&text).map_err(|error| {
             Failure::new(codes::STATE_FILE, format!("`{}` is damaged: {error}", path.display()))
-                .help("`regent trust` moves it away and trusts this folder anew; your other folders then need trusting again")
+                .help("`regent trust` moves it aside and trusts this folder; your other folders then need `regent trust` again")
         })
     }
 
@@ -103,12 +103,12 @@ impl Trust {
         match Project::find(cwd) {
             Ok(nearest) if nearest.root.starts_with(&trusted.root) && nearest.root != trusted.root => {
                 let message = format!(
-                    "`{}` is inside `{}`, which you trust, and has control files of its own that you don't",
+                    "`{}` is inside `{}`, which you trust, but has control files of its own that you don't",
                     nearest.root.display(),
                     trusted.root.display()
                 );
                 return Err(Failure::new(codes::FOLDER_UNTRUSTED, message)
-                    .help("look at it, then run `regent trust` there, or remove its `.regent`"));
+                    .help("review it, then run `regent trust` there, or remove its `.regent`"));
             }
             Ok(_) => {}
             // Its control files are gone, which the comparison finds.
@@ -124,9 +124,9 @@ impl Trust {
             root_of(key).ok_or_else(|| {
                 Failure::new(
                     codes::STATE_FILE,
-                    format!("the record of trusted folders has `{key}`, which is no path"),
+                    format!("the list of trusted folders contains `{key}`, which is not a path"),
                 )
-                .help("`regent trust` trusts folders anew; remove that one from the record")
+                .help("remove it from the list, or run `regent trust` to create a new list")
             })
         };
         self.folders.keys().map(root).collect()
@@ -211,7 +211,7 @@ fn key(project: &Project) -> String {
 }
 
 fn untrusted(why: String) -> Failure {
-    Failure::new(codes::FOLDER_UNTRUSTED, why).help("look at it, then run `regent trust`")
+    Failure::new(codes::FOLDER_UNTRUSTED, why).help("review it, then run `regent trust`")
 }
 
 /// The path that a key stands for.

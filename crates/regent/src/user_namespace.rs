@@ -1,4 +1,4 @@
-//! Whether user numbers mean what they say. Anybody can make a user namespace in which they are root, or whoever they like.
+//! Whether user numbers mean what they say. Anyone can create a user namespace in which they are root, or any other user.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};

@@ -29,7 +29,7 @@ use circles::Circles;
 pub use hooks::{Hooks, NoHooks, Tick};
 use placeholders::restored_message;
 
-/// The tool by which an agent says that it is done. The loop answers it; the kernel never hears of it.
+/// The tool with which an agent ends its task. The loop handles it; it never reaches the kernel.
 pub const FINISH: &str = "task.finish";
 /// The file with a project's notes for agents.
 const NOTES_FILE: &str = "AGENTS.md";
@@ -37,7 +37,7 @@ const NOTES_BYTES_MAX: u64 = 32 << 10;
 /// Turns in a row in which a model may say nothing of use.
 const IDLE_TURNS_MAX: u32 = 3;
 
-/// What an agent may take.
+/// The limits of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentLimits {
@@ -115,7 +115,7 @@ pub struct Work {
     pub markers: Markers,
 }
 
-/// What an agent came to.
+/// The result of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// In its words.
@@ -363,7 +363,7 @@ pub(crate) async fn infer(
         Status::Faulted(message) => return Err(Stop::Passing(message.clone())),
     }
     if outcome.truncated {
-        return Err(Stop::Model("it was cut by the limit on output".to_owned()));
+        return Err(Stop::Model("it reached the output limit".to_owned()));
     }
     let completion = serde_json::from_slice(outcome.output.bytes());
     completion.map(|completion| (completion, replayed)).map_err(|error| Stop::Model(error.to_string()))

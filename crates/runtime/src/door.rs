@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::event::{Event, Events, shown};
 use crate::stop::{Stop, Wish};
+use crate::tokens;
 
 /// How often a call is made again because a person was asked about it.
 const ASKED_TIMES_MAX: u32 = 3;
@@ -31,7 +32,7 @@ const HELD: &str = "budget.held";
 /// How often a call is made again because running calls hold the budget.
 const HELD_TIMES_MAX: u32 = 8;
 
-/// What is worth another try.
+/// Which failures are retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     /// Only refusals that say "not now", and only in a later run. For calls with effects.
@@ -74,7 +75,7 @@ pub struct Undone {
     pub why: String,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug)]
 pub enum Heard {
     /// It was done, or failed; this came of it.
@@ -85,7 +86,7 @@ pub enum Heard {
     Broke(String),
 }
 
-/// Whoever asks a person while a task waits. The default asks nobody: the task stops and can be resumed when there is an answer.
+/// Asks for an approval while a task waits. The default asks nobody: the task stops and can be resumed when there is an answer.
 pub trait Asker: Send + Sync + std::fmt::Debug {
     /// Puts the question, and comes back when it is answered (in the kernel, by `Op::Answer`) or nobody will.
     fn ask<'a>(&'a self, kernel: &'a Kernel, ticket: &'a Ticket) -> BoxFuture<'a, Asking>;
@@ -196,7 +197,7 @@ impl Run {
     }
 }
 
-/// What a task has used of everything that a budget counts.
+/// What a task has used, by kind of budget.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Used {
     /// As receipts state it.
@@ -271,7 +272,7 @@ impl Door {
         &self.run.kernel
     }
 
-    /// Who calls.
+    /// The calling agent.
     pub fn who(&self) -> &Principal {
         &self.who
     }
@@ -291,7 +292,7 @@ impl Door {
         format!("{}{step}", self.prefix)
     }
 
-    /// The model that a step asks: a fork keeps the old one for what it shares.
+    /// The model of a step: a fork keeps the old one for shared steps.
     pub fn model_at(&self, step: &str) -> &str {
         let step = self.name_of(step);
         let owner = self.run.ancestors.iter().find(|one| is_before(&step, &one.at));
@@ -315,7 +316,7 @@ impl Door {
         self.run.recorded.is_some()
     }
 
-    /// Makes the call of a step, or hears again what came of it.
+    /// Makes the call of a step, or replays its recorded result.
     pub async fn call(&self, step: &str, op: Op) -> Result<Heard, Stop> {
         self.call_and_tell(step, op, &[]).await.map(|(heard, _)| heard)
     }
@@ -364,7 +365,7 @@ impl Door {
         last.ok_or_else(|| Stop::Step(self.name_of(step)))
     }
 
-    /// A call that is no step: what belongs to this run of the program only, such as starting an agent.
+    /// A call that isn't a step: it belongs to this run of the program only, such as starting an agent.
     pub async fn aside(&self, op: Op) -> Result<Heard, Stop> {
         match self.run.kernel.syscall(&self.who, op).await {
             Ok(Reply::Done(outcome)) => Ok(Heard::Done(outcome)),
@@ -389,6 +390,15 @@ impl Door {
         Ok((heard, replayed))
     }
 
+    /// What a model says is told while it says it.
+    async fn reply_to(&self, name: &str, who: &Principal, op: Op) -> Result<Reply, Fault> {
+        if matches!(op, Op::Infer(_)) {
+            tokens::asked(&self.run.kernel, who, op, (&self.run.events, name)).await
+        } else {
+            self.run.kernel.syscall(who, op).await
+        }
+    }
+
     async fn make(&self, name: &str, op: Op, later: &[Later]) -> Result<(Heard, bool), Stop> {
         if let Some(recorded) = &self.run.recorded
             && !recorded.contains(name)
@@ -397,7 +407,7 @@ impl Door {
         }
         let who = self.at_step(name)?;
         for _ in 0..ASKED_TIMES_MAX {
-            let ticket = match self.run.kernel.syscall(&who, op.clone()).await {
+            let ticket = match self.reply_to(name, &who, op.clone()).await {
                 Ok(Reply::Done(outcome)) => {
                     let replayed = self.is_older(&outcome.intent.lane.to_string(), outcome.intent.seq);
                     return Ok((Heard::Done(outcome), replayed));
@@ -423,11 +433,11 @@ impl Door {
                 None => Asking::Later,
             };
             if asking == Asking::Later {
-                let calls = self.run.kernel.count_up_to(&last).map_err(Fault::from)?;
+                let calls = self.run.kernel.count_up_to(&last).await.map_err(Fault::from)?;
                 return Err(Stop::Waiting { ticket: ticket.id, last, calls, summary: ticket.summary });
             }
         }
-        Err(Stop::Passing(format!("step `{name}` was asked about {ASKED_TIMES_MAX} times")))
+        Err(Stop::Passing(format!("step `{name}` needed an approval {ASKED_TIMES_MAX} times")))
     }
 
     fn at_step(&self, name: &str) -> Result<Principal, Stop> {
@@ -514,7 +524,7 @@ pub(crate) async fn wished(mut wish: watch::Receiver<Wish>) -> Stop {
     {
         return stop;
     }
-    // Whoever could say so is gone, so nobody will.
+    // The sender is gone, so no answer will come.
     std::future::pending().await
 }
 
@@ -532,7 +542,7 @@ enum Passing {
     Held,
     /// The far side failed.
     Failed,
-    /// The far side failed, and whoever asked it has tried as often as is of use. A later run asks anew.
+    /// The provider failed, and the hub has retried as often as useful. A later run asks again.
     Settled,
 }
 
@@ -572,7 +582,7 @@ fn passing(heard: &Heard, patience: Patience) -> Option<Passing> {
     }
 }
 
-/// A no that time or money can change.
+/// A denial that time or money can change.
 pub(crate) fn is_not_now(reason: &Reason) -> bool {
     NOT_NOW.iter().any(|prefix| reason.code.starts_with(prefix))
 }
@@ -587,6 +597,7 @@ fn broke(fault: Fault) -> Result<String, Stop> {
         | Fault::Unrecorded { .. }
         | Fault::Record(_)
         | Fault::Read(_)
+        | Fault::Body(_)
         | Fault::State(_)
         | Fault::Diverged { .. }
         | Fault::Erased(_)

@@ -34,6 +34,16 @@ pub enum Event {
         /// The step's name in the journal.
         step: String,
     },
+    /// The model says something, and this is how it goes on.
+    Token {
+        /// At which step.
+        step: String,
+        /// The next piece of text.
+        text: String,
+        /// The answer begins again: what came before is void.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        anew: bool,
+    },
     /// The model said something.
     Said {
         /// At which step.
@@ -92,7 +102,7 @@ pub enum Event {
         /// After which step.
         step: String,
     },
-    /// A snapshot of the workspace could not be taken: the task goes on, and can't be rolled back to here.
+    /// A snapshot of the workspace could not be taken: the task continues, and can't be rolled back to here.
     NoSnapshot {
         /// After which step.
         step: String,
@@ -112,9 +122,19 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Tells whoever listens. Nobody listening is fine.
+    /// Notifies listeners, if any.
     pub fn tell(&self, event: Event) {
         let _nobody_listens = self.0.send(event).is_err();
+    }
+
+    /// Whether anybody listens.
+    pub(crate) fn has_listeners(&self) -> bool {
+        self.0.receiver_count() > 0
+    }
+
+    /// How many events the slowest listener hasn't taken.
+    pub(crate) fn waiting(&self) -> usize {
+        self.0.len()
     }
 
     /// Listens from now on.

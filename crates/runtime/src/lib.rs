@@ -1,5 +1,5 @@
-//! Who does the work? Agents that reason and act turn by turn, plans, sub-agents, and tasks that survive anything. It holds no power of its
-//! own: everything is done by [`Kernel::syscall`](regent_kernel::Kernel::syscall), as an agent, and judged like anyone's call.
+//! The agent runtime: the agent loop, plans, sub-agents, and tasks that survive crashes. It has no authority of its own:
+//! everything goes through [`Kernel::syscall`](regent_kernel::Kernel::syscall), as an agent, and is judged like any other call.
 //!
 //! # A task in a few lines
 //!
@@ -16,23 +16,23 @@
 //! # Ok(()) }
 //! ```
 //!
-//! When [`Runtime::run`] returns, the task is in the ledger. Kill the process at any moment; [`Runtime::resume`] goes on, and nothing with an
-//! effect is done twice: the program runs again from the start, and calls that have an end in the ledger are replayed, not made.
-//! [`Runtime::fork`] shares the steps before a turn and goes on with another model, [`Runtime::replay`] runs a task from the ledger
-//! alone, [`Runtime::diff`] shows where two runs part.
+//! When [`Runtime::run`] returns, the task is in the ledger. Kill the process at any moment: [`Runtime::resume`] continues, and no effect
+//! happens twice. The program runs again from the start, and calls with an outcome in the ledger are replayed, not made.
+//! [`Runtime::fork`] shares the steps before a turn and continues with another model, [`Runtime::replay`] runs a task from the ledger
+//! alone, [`Runtime::diff`] shows where two runs diverge.
 //!
-//! # What you can bring
+//! # Extension points
 //!
 //! - templates, by layer ([`context::Prompts`]), guardrails and hooks ([`agent::Craft`], [`agent::Hooks`]);
-//! - who asks a person while a task waits ([`door::Asker`]);
-//! - steps that a model proposes from a request alone ([`planner`]), for agents that others run;
-//! - a plan of your own ([`plan::Plan`]) instead of the model's, carried out by [`plan::carry_out`];
-//! - tools and models: those are the kernel's (an `Executor`, a `Models`), see `examples/`.
+//! - how to ask for approvals while a task waits ([`door::Asker`]);
+//! - steps that a model proposes from a request alone ([`planner`]), for agents that run elsewhere;
+//! - a plan of your own ([`plan::Plan`]) instead of the model's, executed by [`plan::carry_out`];
+//! - tools and models: implement the kernel's `Executor` or `Models`, see `examples/`.
 //!
 //! # The one rule
 //!
-//! A program over a [`door::Door`] must be deterministic: given the same answers it makes the same calls under the same step names. No clock,
-//! no chance, no environment; what depends on those is a call. The kernel finds a program that breaks the rule at the first step that differs.
+//! A program over a [`door::Door`] must be deterministic: given the same answers it makes the same calls under the same step names. It uses no clock,
+//! no randomness and no environment; what depends on those is a call. The kernel detects a violation at the first step that differs.
 #![forbid(unsafe_code)]
 
 pub mod agent;
@@ -46,6 +46,7 @@ pub mod snapshot;
 pub mod stop;
 pub mod task;
 pub mod team;
+mod tokens;
 
 pub use runtime::{
     Checkpoints, Options, Reins, Replayed, Runtime, TaskEnd, TaskError, TaskHandle, is_running,

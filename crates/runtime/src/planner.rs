@@ -43,13 +43,13 @@ const EXAMPLE_ANSWER: &str = r#"{"steps":[{"tool":"notes.share","word":"Share","
 #[derive(Debug, thiserror::Error)]
 pub enum PlannerError {
     /// Policy doesn't let the model be asked, or a reviewer would have to agree first.
-    #[error("the planner's model may not be asked: {0}")]
+    #[error("the planner's model may not be called: {0}")]
     Refused(String),
     /// The model gave no answer.
-    #[error("the planner's model gave no answer: {0}")]
+    #[error("the planner's model didn't answer: {0}")]
     NoAnswer(String),
     /// Its answer has another shape.
-    #[error("the planner's model gave no list of steps: {0}")]
+    #[error("the planner's model returned no list of steps: {0}")]
     Unreadable(String),
     /// The kernel broke.
     #[error(transparent)]
@@ -70,7 +70,7 @@ pub async fn propose_steps(
         Reply::Done(Outcome { status: Status::Failed(failure), .. }) => {
             return Err(PlannerError::NoAnswer(failure.message));
         }
-        Reply::Done(_) => return Err(PlannerError::NoAnswer("it was stopped".to_owned())),
+        Reply::Done(_) => return Err(PlannerError::NoAnswer("the call was stopped".to_owned())),
         Reply::Denied(denial) => return Err(PlannerError::Refused(denial.reason.message)),
         Reply::Pending(ticket) => return Err(PlannerError::Refused(ticket.reason)),
     };

@@ -39,7 +39,7 @@ pub struct Options {
     pub craft: Craft,
     /// Who asks a person while a task waits; without one, a task stops there and can be resumed.
     pub asker: Option<Arc<dyn Asker>>,
-    /// Nobody can be asked: calls that a person would be asked about are denied, and the task goes on without them.
+    /// Nobody can be asked: calls that a person would be asked about are denied, and the task continues without them.
     pub unattended: bool,
     /// How many tasks run at once; the others wait in the queue.
     pub running_max: usize,
@@ -88,31 +88,31 @@ pub struct Checkpoints {
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
     /// No such task in the ledger.
-    #[error("there is no task `{0}`")]
+    #[error("unknown task `{0}`")]
     Unknown(String),
     /// It is over.
     #[error("the task is {0} and won't run again")]
     Over(TaskState),
     /// It runs already, here or in another process.
-    #[error("the task `{0}` is running already")]
+    #[error("the task `{0}` is already running")]
     Busy(TaskId),
     /// The queue is full.
-    #[error("{0} tasks wait already")]
+    #[error("{0} tasks are already waiting")]
     Full(usize),
     /// The goal is empty or too large.
     #[error("a task needs a goal of at most {GOAL_BYTES_MAX} bytes")]
     Goal,
     /// A tool that the task names isn't there.
-    #[error("there is no tool `{0}`")]
+    #[error("unknown tool `{0}`")]
     NoTool(String),
     /// A tool is not what it was when the task began.
-    #[error("the tool `{0}` has changed since the task began, so the task can't go on as it was")]
+    #[error("the tool `{0}` has changed since the task started, so the task can't continue")]
     ToolChanged(String),
     /// Policy doesn't let the task be recorded, or its agent be started.
     #[error("denied: {0}")]
     Denied(Reason),
     /// The machine gives no randomness.
-    #[error("the machine gives no randomness: {0}")]
+    #[error("the system returned no random numbers: {0}")]
     Random(String),
     /// The lock can't be taken.
     #[error("the lock can't be used: {0}")]
@@ -173,7 +173,7 @@ impl Reins {
 }
 
 impl TaskHandle {
-    /// What stops it.
+    /// The handle that stops it.
     pub fn reins(&self) -> Reins {
         self.reins.clone()
     }
@@ -184,7 +184,7 @@ impl TaskHandle {
     }
 }
 
-/// What a replay came to.
+/// The result of a replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replayed {
     /// The answer that it led to.
@@ -235,7 +235,7 @@ impl Runtime {
         self.begin(record).await
     }
 
-    /// What a model would be asked first in a task like this: the whole prompt with the tools, and nothing else. No task is taken.
+    /// The first prompt of a task like this, with the tools. Starts no task.
     pub fn first_question(&self, spec: TaskSpec) -> Result<Inference, TaskError> {
         let (tools, model) = (self.tools_of(&spec)?, spec.model.clone());
         let record =
@@ -243,7 +243,7 @@ impl Runtime {
         Ok(first_question(&self.0.options.craft, &self.0.work(&record), &model)?)
     }
 
-    /// Goes on with a task: what was done is replayed, the rest is done.
+    /// Continues a task: recorded steps are replayed, the rest runs.
     pub async fn resume(&self, task: &TaskId) -> Result<TaskHandle, TaskError> {
         let view = self.task(task)?;
         if view.state.is_over() {
@@ -257,7 +257,7 @@ impl Runtime {
         self.enqueue(view.record, Start { state: view.state, run: view.runs, used: view.used }, hold)
     }
 
-    /// Goes on with every task that isn't over and waits for nobody any more, the most urgent first, then the oldest. One whose
+    /// Continues every task that isn't over and waits for nobody, the most urgent first, then the oldest. One whose
     /// question was answered, or whose time has come, is among them.
     pub async fn resume_all(&self) -> Result<Vec<TaskHandle>, TaskError> {
         let mut views: Vec<TaskView> = Vec::new();
@@ -275,7 +275,7 @@ impl Runtime {
             let start = Start { state: view.state, run: view.runs, used: view.used };
             match self.check_tools(&view.record).and_then(|()| self.enqueue(view.record, start, Some(hold))) {
                 Ok(handle) => handles.push(handle),
-                // One that runs elsewhere, or can't go on, doesn't keep the others.
+                // One that runs elsewhere, or can't continue, doesn't keep the others.
                 Err(TaskError::Busy(_) | TaskError::ToolChanged(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -283,7 +283,7 @@ impl Runtime {
         Ok(handles)
     }
 
-    /// Takes a new task that shares the steps of another before `at` (a turn such as `3`, or a step), and may go on with another model.
+    /// Takes a new task that shares the steps of another before `at` (a turn such as `3`, or a step), and may continue with another model.
     pub async fn fork(
         &self,
         task: &TaskId,
@@ -333,7 +333,7 @@ impl Runtime {
         self.0.put_away(task, view.runs).await
     }
 
-    /// Gives a task another budget: what all its runs together may use, from the next run on.
+    /// Sets a task's budget for all its runs together, from the next run on.
     pub async fn set_budget(&self, task: &TaskId, budget: Budget) -> Result<(), TaskError> {
         if self.0.live().contains_key(task) {
             return Err(TaskError::Busy(task.clone()));
@@ -361,14 +361,14 @@ impl Runtime {
         found.cloned().ok_or_else(|| SnapshotError::Unknown(to.to_owned()).into())
     }
 
-    /// What [`rollback`](Self::rollback) would do now.
+    /// Previews [`rollback`](Self::rollback).
     pub async fn foresee(&self, task: &TaskId, to: &str) -> Result<Restored, TaskError> {
         let (id, _) = self.snapshot(task, to)?;
         self.with_snapshots(move |store, workspace| store.foresee(workspace, &id)).await
     }
 
-    /// Puts the workspace back to a [`snapshot`](Self::snapshot), by a system call: the intent, with the snapshot of what was there, is
-    /// in the ledger before a file changes. The task must not be running. What a crash interrupts is made again by calling this again.
+    /// Restores a [`snapshot`](Self::snapshot) of the workspace by a system call: the intent, with a snapshot of the current state, is
+    /// in the ledger before a file changes. The task must not be running. After a crash, call this again.
     pub async fn rollback(&self, task: &TaskId, to: &str) -> Result<Restored, TaskError> {
         if self.0.live().contains_key(task) {
             return Err(TaskError::Busy(task.clone()));
@@ -393,7 +393,7 @@ impl Runtime {
         };
         let (store, workspace) = (Arc::clone(&checkpoints.store), checkpoints.workspace.clone());
         let done = tokio::task::spawn_blocking(move || work(&store, &workspace)).await;
-        Ok(done.map_err(|_torn_down| Stop::Passing("it was torn down".to_owned()))??)
+        Ok(done.map_err(|_torn_down| Stop::Passing("the session was closed".to_owned()))??)
     }
 
     /// All tasks of the ledger, the oldest first.
@@ -443,10 +443,8 @@ impl Runtime {
 
     /// Whether a question has an answer now. One that is gone is put again when the task gets there.
     async fn is_answered(&self, question: &str) -> bool {
-        let ticket = TicketId(question.to_owned());
-        // Polled once: an answer that isn't there is not waited for.
-        let standing = tokio::time::timeout(std::time::Duration::ZERO, self.0.kernel.answered(&ticket)).await;
-        matches!(standing, Ok(Ok(Answered::Approved | Answered::Denied { .. } | Answered::Gone)))
+        let standing = self.0.kernel.standing(&TicketId(question.to_owned())).await;
+        matches!(standing, Ok(Answered::Approved | Answered::Denied { .. } | Answered::Gone))
     }
 
     fn payloads(&self) -> impl Fn(EntryPlace, &Digest) -> Result<Option<Vec<u8>>, Fault> {
@@ -532,7 +530,7 @@ impl Runtime {
         names.iter().map(find).collect()
     }
 
-    /// A task goes on with the tools that it began with, or not at all.
+    /// A task continues with the tools that it began with, or not at all.
     fn check_tools(&self, record: &TaskRecord) -> Result<(), TaskError> {
         let kernel = &self.0.kernel;
         let same = |(name, digest): &(&String, &String)| {

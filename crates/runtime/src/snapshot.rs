@@ -35,7 +35,7 @@ pub use restore::{Missed, Restored};
 pub use retention::{Pruned, Retention};
 pub use tool::{RESTORE, RestoreArgs, restore_spec, run_restore};
 
-/// So many files may be read again by the next process before what is known of them is written down anew.
+/// So many files may be read again by the next process before what is known of them is written down again.
 const UNSAVED_MAX: usize = 256;
 /// A snapshot this young may not be in the ledger yet.
 pub const YOUNG_MS: i64 = 60 * 60 * 1_000;
@@ -44,7 +44,7 @@ pub const YOUNG_MS: i64 = 60 * 60 * 1_000;
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// There is no such snapshot.
-    #[error("there is no snapshot `{}`", .0.escape_debug())]
+    #[error("unknown snapshot `{}`", .0.escape_debug())]
     Unknown(String),
     /// What is in the store is not what was put there.
     #[error("the snapshot store is damaged: {0}")]
@@ -62,7 +62,7 @@ pub enum SnapshotError {
     Store(#[from] std::io::Error),
 }
 
-/// What is in a snapshot.
+/// What a snapshot contains.
 #[derive(Debug, Clone)]
 pub struct SnapshotOptions {
     /// Names that are left alone wherever they are.
@@ -101,7 +101,7 @@ pub struct Item {
     pub what: What,
 }
 
-/// What a thing in a snapshot is.
+/// The kind of an item in a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
@@ -121,7 +121,7 @@ pub enum What {
     Link(String),
 }
 
-/// A snapshot. Items are in the order of their paths, folders before what is in them.
+/// A snapshot. Items are sorted by path, folders before their contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The form that this is written in.
@@ -264,7 +264,7 @@ impl Snapshots {
         Ok(id)
     }
 
-    /// Puts the workspace back to what a snapshot shows. What it was before is kept as a snapshot too, named in the result. What can't
+    /// Restores the workspace to a snapshot. The previous state is kept as a snapshot too, named in the result. What can't
     /// be put back is listed there, and the rest is put back all the same.
     pub fn restore(&self, workspace: &Workspace, id: &str) -> Result<Restored, SnapshotError> {
         let wanted = self.get(id)?;
@@ -273,7 +273,7 @@ impl Snapshots {
         Ok(restore::apply(self, workspace, (&now, &wanted), before))
     }
 
-    /// The same where a snapshot of what was there has been taken already: that is what undoes it, also if a crash came between.
+    /// The same if a snapshot of the current state was already taken, which undoes the restore even after a crash.
     pub fn restore_from(
         &self,
         workspace: &Workspace,
@@ -285,7 +285,7 @@ impl Snapshots {
         Ok(Restored { before: before.to_owned(), ..restored })
     }
 
-    /// What [`restore`](Self::restore) would do now.
+    /// Previews [`restore`](Self::restore).
     pub fn foresee(&self, workspace: &Workspace, id: &str) -> Result<Restored, SnapshotError> {
         let wanted = self.get(id)?;
         let before = self.take(workspace)?;

@@ -1,4 +1,4 @@
-//! Why a task doesn't go on now: for good, or until someone does something about it.
+//! Why a task doesn't continue now: for good, or until someone does something about it.
 
 use regent_kernel::{Fault, Reason, Ticket, TicketId};
 
@@ -13,7 +13,7 @@ pub enum Stop {
     /// Someone wants it to stop for now.
     #[error("it was interrupted")]
     Paused,
-    /// A person has to agree first.
+    /// An approval is needed first.
     #[error("{}", waits(last, *calls, summary))]
     Waiting {
         /// The question about the call that comes next.
@@ -26,10 +26,10 @@ pub enum Stop {
         summary: String,
     },
     /// The budget or a rate is used up.
-    #[error("there is not enough left: {0}")]
+    #[error("budget exhausted: {0}")]
     Used(Reason),
     /// The model, or something else that may recover, failed for now.
-    #[error("it does not work now: {0}")]
+    #[error("temporary failure: {0}")]
     Passing(String),
     /// The model can't be used for now, however often it is asked. It may work later, or at a time that its provider named.
     #[error("the model can't be used now: {why}; {}", when(.at_ms))]
@@ -40,7 +40,7 @@ pub enum Stop {
         at_ms: Option<i64>,
     },
     /// The provider refuses the question, and would refuse it again.
-    #[error("the model can't be asked: {0}")]
+    #[error("the model can't be called: {0}")]
     Refused(String),
     /// Policy says no to what the work can't do without.
     #[error("denied: {0}")]
@@ -49,13 +49,13 @@ pub enum Stop {
     #[error("it took {0} turns without an answer")]
     Turns(u32),
     /// It goes round in circles.
-    #[error("it goes round in circles: {0}")]
+    #[error("it is in a loop: {0}")]
     Circles(String),
     /// The model answers with something that is no answer.
-    #[error("the model's answer can't be used: {0}")]
+    #[error("the model's answer is invalid: {0}")]
     Model(String),
     /// The plan is not one.
-    #[error("the plan can't be used: {0}")]
+    #[error("the plan is invalid: {0}")]
     Plan(String),
     /// A step of a plan failed; what had been done was undone as far as the plan says how.
     #[error("step `{step}` of the plan failed: {why}")]
@@ -74,7 +74,7 @@ pub enum Stop {
     )]
     NotRecorded(String),
     /// The name of a step is too long.
-    #[error("`{0}` can't be the name of a step")]
+    #[error("`{0}` is not a valid step name")]
     Step(String),
     /// A prompt can't be made.
     #[error(transparent)]
@@ -83,7 +83,7 @@ pub enum Stop {
     #[error(transparent)]
     Window(#[from] WindowError),
     /// The conversation must not be sent.
-    #[error("the conversation was held back: {0}")]
+    #[error("the conversation was not sent: {0}")]
     Guard(#[from] GuardError),
     /// The kernel could not do its part.
     #[error(transparent)]
@@ -97,7 +97,7 @@ impl From<Ticket> for Stop {
 }
 
 impl Stop {
-    /// How the task can go on from here.
+    /// How the task can continue from here.
     pub fn outlook(&self) -> Outlook {
         match self {
             Self::Waiting { .. } | Self::Used(_) | Self::Unavailable { .. } => Outlook::Later,
@@ -122,7 +122,7 @@ impl Stop {
 }
 
 impl Stop {
-    /// From when on the task can go on without anybody, if that is a matter of time.
+    /// From when on the task can continue without anybody, if that is a matter of time.
     pub(crate) fn until_ms(&self) -> Option<i64> {
         if let Self::Unavailable { at_ms, .. } = self { Some(at_ms.unwrap_or(0)) } else { None }
     }
@@ -165,7 +165,7 @@ fn utc(ms: i64) -> String {
 /// What is wanted of a running task. It looks between two steps, so that no step is torn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// To go on.
+    /// To continue.
     GoOn,
     /// To stop for now.
     Pause,
@@ -184,7 +184,7 @@ impl Wish {
     }
 }
 
-/// How a task that stopped can go on.
+/// How a task that stopped can continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outlook {
     /// By itself, after a pause.

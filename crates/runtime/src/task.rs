@@ -1,7 +1,7 @@
 //! Durable tasks: what one is, the states it goes through, and how the ledger tells of them.
 //!
 //! A task is a program over system calls. Everything about it is in the ledger: what it is (its *record*), each call it made with
-//! what came of it, and each state it was in. There is no other file: resuming a task reads the ledger and runs the program again,
+//! its outcome, and each state it was in. There is no other file: resuming a task reads the ledger and runs the program again,
 //! and calls that have an end are replayed instead of made.
 
 mod diff;

@@ -1,6 +1,6 @@
 //! Sub-agents: work that is given to a child, which has no more power than its parent and answers through a pipe.
 //!
-//! Starting the child, the pipe and its end belong to one run of the program and are no steps: a resumed task starts the child anew, and
+//! Starting the child, the pipe and its end belong to one run of the program and are no steps: a resumed task starts the child again, and
 //! the child's own steps, which lie below its prefix, are replayed.
 
 use regent_kernel::{AgentId, Budget, Op, Outcome, PipeId, PipeSpec, SpawnSpec, Status};
@@ -14,7 +14,7 @@ const ANSWER_BYTES_MAX: u32 = 1 << 20;
 /// The answer is in the pipe before it is asked for.
 const WAIT_MS_MAX: u64 = 1_000;
 
-/// What a child is to be.
+/// The specification of a child.
 #[derive(Debug, Clone)]
 pub struct Child {
     /// Its name below its parent's.
@@ -27,7 +27,7 @@ pub struct Child {
     pub budget: Option<Budget>,
 }
 
-/// Gives work to a child and waits for its answer, which comes labelled as another agent's and between markers.
+/// Delegates work to a child and waits for its answer, which is labelled as another agent's and put between markers.
 pub async fn delegate(door: &Door, craft: &Craft, work: &Work, child: &Child) -> Result<String, Stop> {
     let spec = SpawnSpec {
         name: child.name.clone(),
@@ -74,7 +74,7 @@ fn json_of(heard: Heard) -> Result<Value, Stop> {
     serde_json::from_slice(outcome.output.bytes()).map_err(|error| Stop::Passing(error.to_string()))
 }
 
-/// What came of a call that had to work.
+/// The result of a call that must succeed.
 fn outcome_of(heard: Heard) -> Result<Outcome, Stop> {
     match heard {
         Heard::Done(outcome) if outcome.status == Status::Ok => Ok(outcome),

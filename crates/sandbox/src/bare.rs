@@ -54,7 +54,7 @@ impl View {
         for bind in &spec.binds {
             if bind.at != bind.host {
                 let at = bind.at.display();
-                let why = format!("`{at}` can't be shown at another place without a mount namespace");
+                let why = format!("`{at}` can't be mounted elsewhere without a mount namespace");
                 return Err(SandboxError::Spec(why));
             }
             let hidden = spec.covers.iter().filter(|cover| cover.at == bind.at);

@@ -149,7 +149,7 @@ struct Bounds {
 
 impl From<&Limits> for Bounds {
     fn from(limits: &Limits) -> Self {
-        // The first process of the box counts too.
+        // The first process of the sandbox counts too.
         let processes_max = limits.pids_max.saturating_add(1);
         Self { memory_bytes_max: limits.memory_bytes_max, processes_max }
     }

@@ -1,4 +1,4 @@
-//! The other side of the fork: the first process of the box, and the process that becomes the program.
+//! The other side of the fork: the first process of the sandbox, and the process that becomes the program.
 //!
 //! Nothing here allocates or locks: the memory is a copy of a multi-threaded process. The first process builds the
 //! view, gives up every privilege, starts the program, reaps whatever is left to it, and ends when the program does
@@ -96,12 +96,18 @@ fn enter(plan: &Plan) -> Result<Start<'_>, Failure> {
     rustix::stdio::dup2_stdin(stdin).map_err(at(Step::Stdio))?;
     rustix::stdio::dup2_stdout(stdout).map_err(at(Step::Stdio))?;
     rustix::stdio::dup2_stderr(stderr).map_err(at(Step::Stdio))?;
+    if plan.terminal {
+        // The terminal's session is this process's. A program that led the session itself would be an orphaned process group, which
+        // the kernel doesn't let Ctrl-Z stop.
+        rustix::process::setsid().map_err(at(Step::Session))?;
+        sys::terminal::control_stdin().map_err(at(Step::Stdio))?;
+    }
     // Only now: these would have been given the numbers 0 to 2.
     let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(at(Step::Descriptors));
     Ok(Start { plan, go: pipe()?, begun: pipe()? })
 }
 
-/// Builds the view, lets the program's process go on, and waits until it is the program. Returns the descriptor that
+/// Builds the view, lets the program's process continue, and waits until it is the program. Returns the descriptor that
 /// tells of ended children.
 fn hand_over(start: &Start<'_>) -> Result<OwnedFd, Failure> {
     let plan = start.plan;
@@ -228,9 +234,11 @@ fn program(start: &Start<'_>) -> Result<i32, Failure> {
         }
     }
     give_up_privileges()?;
-    rustix::process::setsid().map_err(at(Step::Session))?;
     if plan.terminal {
-        sys::terminal::control_stdin().map_err(at(Step::Stdio))?;
+        rustix::process::setpgid(None, None).map_err(at(Step::Session))?;
+        sys::terminal::take_stdin().map_err(at(Step::Stdio))?;
+    } else {
+        rustix::process::setsid().map_err(at(Step::Session))?;
     }
     rustix::process::umask(Mode::from_raw_mode(0o022));
     sys::cloexec_from(3).map_err(at(Step::Descriptors))?;
@@ -293,7 +301,7 @@ fn supervise(plan: &Plan, program: i32, events: BorrowedFd<'_>) -> ! {
             break None;
         }
         drain(events);
-        if let Some(record) = reap(program) {
+        if let Some(record) = reap(plan, program) {
             break Some(record);
         }
     };
@@ -312,11 +320,16 @@ fn drain(events: BorrowedFd<'_>) {
     while rustix::io::read(events, &mut buffer).is_ok_and(|bytes| bytes > 0) {}
 }
 
-/// Reaps every child that has ended; tells if the program was among them.
-fn reap(program: i32) -> Option<Record> {
+/// Reaps every child that has ended; tells if the program was among them. Reports if the program was stopped from its terminal.
+fn reap(plan: &Plan, program: i32) -> Option<Record> {
     let mut found = None;
-    while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+    let stops = if plan.terminal { WaitOptions::UNTRACED } else { WaitOptions::empty() };
+    while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG | stops) {
         if pid.as_raw_nonzero().get() == program {
+            // SIGSTOP isn't a key: the kernel sends it when it suspends the agent, and SIGCONT when it resumes it.
+            if matches!(status.stopping_signal(), Some(libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)) {
+                send(plan, Record::Stopped);
+            }
             found = match (status.exit_status(), status.terminating_signal()) {
                 (Some(code), _) => Some(Record::Exited(code)),
                 (None, Some(signal)) => Some(Record::Signalled(signal)),
@@ -336,7 +349,7 @@ const SWEEP_NS: i64 = 10_000_000;
 /// run, so killing our children until there are none gets all of them, whatever sessions they started.
 ///
 /// Only the kernel's "no children" ends this, and no single wait is without a limit: a look that found nobody may have failed, and the
-/// child that it missed would never end by itself. Whoever waits for this process has a limit of its own.
+/// child that it missed would never end by itself. The parent that waits for this process has its own limit.
 fn kill_the_rest(plan: &Plan, program: i32, events: BorrowedFd<'_>) {
     let pause = Timespec { tv_sec: 0, tv_nsec: SWEEP_NS };
     loop {

@@ -49,7 +49,7 @@ pub enum Exit {
     Signal(i32),
 }
 
-/// Who ended a run.
+/// What ended a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndedBy {
@@ -77,7 +77,7 @@ pub struct Planted {
     pub left_because: Option<String>,
 }
 
-/// What was really obtained, as opposed to asked for. Goes into the receipt.
+/// The confinement obtained, as opposed to requested. Goes into the receipt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Obtained {
     /// The kind of confinement.
@@ -142,7 +142,7 @@ pub enum UnixSockets {
     Workspace,
 }
 
-/// What holds a limit.
+/// What enforces a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LimitedBy {

@@ -9,7 +9,7 @@ use crate::spec::Floor;
 #[non_exhaustive]
 pub enum SandboxError {
     /// The host gives less than the floor. Nothing was run.
-    #[error("this host cannot give the confinement that is required ({needed}): {reason}")]
+    #[error("this host can't provide the required confinement ({needed}): {reason}")]
     Unavailable {
         /// What was asked for.
         needed: Floor,
@@ -19,7 +19,7 @@ pub enum SandboxError {
         fix: Option<String>,
     },
     /// The memory limit would be held by less than is required. Nothing was run.
-    #[error("the memory limit of a program needs {needed} here, and there is less: {got}")]
+    #[error("the memory limit requires {needed}, but this host provides only {got}")]
     Memory {
         /// What was asked for.
         needed: &'static str,
@@ -37,11 +37,11 @@ pub enum SandboxError {
         fix: Option<String>,
     },
     /// The specification contradicts itself or the host. Nothing was run.
-    #[error("the sandbox specification is not usable: {0}")]
+    #[error("invalid sandbox specification: {0}")]
     Spec(String),
-    /// A part of the workspace can't be looked at, so that nobody knows what would have to be guarded there. Nothing was run.
+    /// A part of the workspace can't be scanned, so that nobody knows what would have to be guarded there. Nothing was run.
     #[error(
-        "the sandbox can't tell what to guard in `{}`: {cause}. Make it readable: chmod u+rwx '{}'",
+        "the sandbox can't find the files to guard in `{}`: {cause}. Make it readable: chmod u+rwx '{}'",
         .path.display(), .path.display()
     )]
     Unreadable {

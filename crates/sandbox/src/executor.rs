@@ -4,20 +4,21 @@
 //! receipt (`obtained.ended`), with `stdout_bytes` to tell the two apart, and in the failure if it did not end well.
 
 mod looking;
+mod passing;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use regent_kernel::{
-    BoxFuture, Class, Confidentiality, ExecuteError, Executor, Integrity, Label, Limits as Permitted, Op,
-    Permit, Principal, RawOutput, Spent, Suspension, tier,
+    BoxFuture, Class, Confidentiality, ExecuteError, Executor, Integrity, Label, Limits as Permitted, Permit,
+    Principal, RawOutput, Spent, Suspension, tier,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use crate::ended::{Ended, EndedBy, Exit};
 use crate::error::{SandboxError, Step};
@@ -40,7 +41,7 @@ const FROM_THE_WEB: Label = Label { integrity: Integrity::Web, confidentiality: 
 /// Larger than any machine, small enough not to wrap in the kernel's arithmetic.
 const BYTES_MAX: u64 = 1 << 40;
 
-/// Runs programs (`process.exec`, `shell.exec`) in boxes.
+/// Runs programs in sandboxes. It is the driver of every tool whose arguments are a list (`argv`) or a line for the shell (`command`).
 #[derive(Debug, Clone)]
 pub struct ProcessTier {
     floor: Floor,
@@ -55,7 +56,7 @@ impl ProcessTier {
         Self { floor, memory: MemoryFloor::Any, outlet: None, listings: Arc::default() }
     }
 
-    /// The same; a program is refused where less than this holds its memory limit.
+    /// The same; refuses a program if its memory limit is enforced by less than this.
     #[must_use]
     pub fn with_memory(self, memory: MemoryFloor) -> Self {
         Self { memory, ..self }
@@ -67,7 +68,7 @@ impl ProcessTier {
         Self { outlet: Some(outlet), ..self }
     }
 
-    /// What any program would be given in this workspace, before the call's own arguments and limits.
+    /// The specification of any program in this workspace, before the call's own arguments and limits.
     pub fn spec(&self, workspace: &Path) -> Spec {
         let listings = Arc::clone(&self.listings);
         let mount = WorkspaceMount { listings, ..WorkspaceMount::new(workspace, true) };
@@ -87,7 +88,7 @@ impl ProcessTier {
     }
 }
 
-/// The arguments of both tools.
+/// The arguments of such a tool.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Arguments {
@@ -102,6 +103,9 @@ pub(crate) struct Arguments {
     pub(crate) terminal: bool,
     #[serde(default)]
     pub(crate) network: bool,
+    /// A guest of a virtual machine has one stream for each: there this changes nothing.
+    #[serde(default)]
+    pub(crate) merge_stderr: bool,
 }
 
 impl Executor<tier::Process> for ProcessTier {
@@ -110,20 +114,20 @@ impl Executor<tier::Process> for ProcessTier {
         permit: Permit<'s, tier::Process>,
     ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
         Box::pin(async move {
-            let Op::RunTool(call) = permit.call().op() else {
-                return Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()));
-            };
             let arguments = match Arguments::deserialize(permit.args()) {
                 Ok(arguments) => arguments,
                 Err(error) => return Ok(RawOutput::failed("args.invalid", error.to_string())),
             };
-            let argv = match (call.tool.as_str(), arguments.argv.as_ref(), arguments.command.as_ref()) {
-                ("process.exec", Some(argv), None) => argv.clone(),
-                ("shell.exec", None, Some(line)) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()],
-                (tool, ..) => return Err(ExecuteError::NoDriver(tool.to_owned())),
+            // The manifest says which of the two a tool takes.
+            let argv = match (arguments.argv.as_ref(), arguments.command.as_ref()) {
+                (Some(argv), None) => argv.clone(),
+                (None, Some(line)) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()],
+                (Some(_), Some(_)) | (None, None) => {
+                    return Ok(RawOutput::failed("args.invalid", "give either `argv` or `command`"));
+                }
             };
             if arguments.terminal && !(is_lent_by_a_person(permit.call().principal()) && at_terminal()) {
-                let why = "only a person at a terminal can lend it to a program";
+                let why = "only a person at a terminal can give it to a program";
                 return Ok(RawOutput::failed("process.terminal", why));
             }
             let mut spec = self.spec(permit.workspace().root());
@@ -150,7 +154,7 @@ impl Executor<tier::Process> for ProcessTier {
 }
 
 impl ProcessTier {
-    /// Runs a program for a call that another executor was given: what any program is given here, changed by `prepare`, within the
+    /// Runs a program for a call of another executor: with the usual specification, changed by `prepare`, within the
     /// limits of the permit, and with an egress proxy if `network`.
     pub async fn run(
         &self,
@@ -170,20 +174,56 @@ impl ProcessTier {
         network: bool,
         permit: &Permit<'_, tier::Process>,
     ) -> Result<RawOutput, ExecuteError> {
+        if network {
+            // What a program with network access says may be what the network told it.
+            permit.raise_label(FROM_THE_WEB);
+        }
+        let (ended, sizes) = match permit.is_read() && spec.terminal.is_none() {
+            true => passing::launched(self, &mut spec, network, permit).await,
+            false => {
+                let ended = self.launched(&mut spec, network, permit, &Notify::new()).await;
+                ended.map_or_else(|unrun| (Err(unrun), None), |ended| (Ok(ended), None))
+            }
+        };
+        let mut ended = match ended {
+            Ok(ended) => ended,
+            Err(Unrun::Sandbox(error)) => return refusal(&error),
+            Err(Unrun::NoNetwork(why)) => return Ok(RawOutput::failed("process.no_network", why)),
+        };
+        let masked = scrub(permit, &mut ended);
+        let output = reply(ended, sizes);
+        let label = [(masked, MASKED), (network, FROM_THE_WEB)]
+            .into_iter()
+            .filter_map(|(holds, label)| holds.then_some(label))
+            .reduce(Label::join);
+        Ok(match label {
+            Some(label) => output.with_label(label),
+            None => output,
+        })
+    }
+
+    /// Starts the program and waits for its end. `stop` ends it early, as the permit does.
+    async fn launched(
+        &self,
+        spec: &mut Spec,
+        network: bool,
+        permit: &Permit<'_, tier::Process>,
+        stop: &Notify,
+    ) -> Result<Ended, Unrun> {
         // STOP and CONT reach the program too.
         let (hold, held) = watch::channel(false);
         spec.held = Some(held);
         let mut launches = 0;
-        let mut ended = loop {
+        loop {
             launches += 1;
-            let _rule = match looking::survey(&mut spec, permit).await {
-                Ok(rule) => rule,
-                Err(error) => return refusal(&error),
+            let _rule = looking::survey(spec, permit).await.map_err(Unrun::Sandbox)?;
+            let stopped = async {
+                tokio::select! { () = permit.cancelled() => {}, () = stop.notified() => {} }
             };
             let running = async {
                 match network {
-                    true => self.run_with_proxy(&mut spec, permit).await,
-                    false => Ok(run_payload(&spec, permit.cancelled(), None).await),
+                    true => self.run_with_proxy(spec, permit, stopped).await,
+                    false => run_payload(spec, stopped, None).await.map_err(Unrun::Sandbox),
                 }
             };
             let follow = follow(permit.suspension(), &hold);
@@ -195,22 +235,10 @@ impl ProcessTier {
             };
             match ended {
                 // A file was moved between the look and the mount. It is looked for again: skipping it could show it.
-                Ok(Err(error)) if has_moved(&error) && launches < LAUNCHES_MAX => {}
-                Ok(ended) => break ended,
-                Err(why) => return Ok(RawOutput::failed("process.no_network", why)),
+                Err(Unrun::Sandbox(error)) if has_moved(&error) && launches < LAUNCHES_MAX => {}
+                ended => return ended,
             }
-        };
-        let masked = ended.as_mut().is_ok_and(|ended| scrub(permit, ended));
-        let output = reply(ended)?;
-        // What a program with network access says may be what the network told it.
-        let label = [(masked, MASKED), (network, FROM_THE_WEB)]
-            .into_iter()
-            .filter_map(|(holds, label)| holds.then_some(label))
-            .reduce(Label::join);
-        Ok(match label {
-            Some(label) => output.with_label(label),
-            None => output,
-        })
+        }
     }
 
     /// Runs a program that may ask for connections. They are served as long as it runs, with its own permit.
@@ -218,29 +246,39 @@ impl ProcessTier {
         &self,
         spec: &mut Spec,
         permit: &Permit<'_, tier::Process>,
-    ) -> Result<Result<Ended, SandboxError>, String> {
-        let outlet = self.outlet.as_ref().ok_or("there is no broker here that could be reached")?;
-        let outfit = outlet.outfit()?;
+        stopped: impl Future<Output = ()>,
+    ) -> Result<Ended, Unrun> {
+        let nobody = || Unrun::NoNetwork("no egress proxy is available here".to_owned());
+        let outlet = self.outlet.as_ref().ok_or_else(nobody)?;
+        let outfit = outlet.outfit().map_err(Unrun::NoNetwork)?;
         spec.env.retain(|(name, _)| outfit.env.iter().all(|(other, _)| other != name));
         spec.env.extend(outfit.env);
         spec.binds.retain(|bind| !outfit.binds.contains(bind));
         spec.binds.extend(outfit.binds);
         let (sender, mut listeners) = mpsc::channel(1);
         spec.listener = Some(sender);
-        let running = run_payload(spec, permit.cancelled(), None);
+        let running = run_payload(spec, stopped, None);
         let serving = async {
             if let Some(listener) = listeners.recv().await {
                 outlet.serve(listener, permit).await;
             }
         };
         tokio::pin!(running, serving);
-        Ok(tokio::select! {
+        let ended = tokio::select! {
             biased;
             ended = &mut running => ended,
-            // Without a broker the program goes on, and nothing leaves any more.
+            // Without a broker the program continues, and nothing leaves any more.
             () = &mut serving => running.await,
-        })
+        };
+        ended.map_err(Unrun::Sandbox)
     }
+}
+
+/// Why nothing was run.
+#[derive(Debug)]
+enum Unrun {
+    Sandbox(SandboxError),
+    NoNetwork(String),
 }
 
 /// Whether a file that was to be covered was gone when its turn came.
@@ -249,7 +287,7 @@ fn has_moved(error: &SandboxError) -> bool {
         if cause.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// Passes on to a running program that its agent is suspended, or goes on.
+/// Passes on to a running program that its agent is suspended or resumed.
 async fn follow(mut suspension: Suspension, hold: &watch::Sender<bool>) {
     while hold.send(suspension.changed().await).is_ok() {}
 }
@@ -257,6 +295,7 @@ async fn follow(mut suspension: Suspension, hold: &watch::Sender<bool>) {
 impl Arguments {
     fn apply(self, spec: &mut Spec, permitted: &Permitted) {
         spec.limits = limits(permitted, self.timeout_ms);
+        spec.merges_stderr = self.merge_stderr;
         if let Some(cwd) = self.cwd {
             // Resolved before policy judged it: relative is inside the workspace.
             spec.cwd.push(cwd);
@@ -285,7 +324,7 @@ fn is_lent_by_a_person(who: &Principal) -> bool {
     match who.class() {
         Class::Operator => true,
         Class::Agent => who.lineage().len() == 1,
-        Class::Kernel => false,
+        Class::Kernel | Class::Peer | Class::Service => false,
     }
 }
 
@@ -307,12 +346,12 @@ fn limits(permitted: &Permitted, timeout_ms: Option<u64>) -> Limits {
     }
 }
 
-fn reply(result: Result<Ended, SandboxError>) -> Result<RawOutput, ExecuteError> {
-    let ended = match result {
-        Ok(ended) => ended,
-        Err(error) => return refusal(&error),
-    };
-    let (receipt, failure, breach) = (receipt(&ended), failure(&ended), breach(&ended));
+/// How much of standard output and of standard error is in the outcome.
+type Sizes = (u64, u64);
+
+fn reply(ended: Ended, passed_on: Option<Sizes>) -> RawOutput {
+    let sizes = passed_on.unwrap_or((ended.stdout.len() as u64, ended.stderr.len() as u64));
+    let (receipt, failure, breach) = (receipt(&ended, sizes), failure(&ended), breach(&ended));
     let spent = Spent { wall_ms: ended.wall_ms, ..Spent::default() };
     let mut bytes = ended.stdout;
     bytes.extend_from_slice(&ended.stderr);
@@ -320,10 +359,10 @@ fn reply(result: Result<Ended, SandboxError>) -> Result<RawOutput, ExecuteError>
     if let Some((code, message)) = failure {
         output = output.with_failure(code, message);
     }
-    Ok(match breach {
+    match breach {
         Some(what) => output.with_breach(what),
         None => output,
-    })
+    }
 }
 
 /// Nothing was run: because of what was asked for, because of this host, or because of us.
@@ -338,31 +377,34 @@ fn refusal(error: &SandboxError) -> Result<RawOutput, ExecuteError> {
             Err(ExecuteError::Unavailable(format!("{message}; to change it: {fix}")))
         }
         SandboxError::NoOutlet { fix } => {
-            let fix = fix.as_ref().map(|fix| format!("; to open one: {fix}")).unwrap_or_default();
+            let fix = fix.as_ref().map(|fix| format!("; to enable it: {fix}")).unwrap_or_default();
             Ok(RawOutput::failed("process.no_network", format!("{message}{fix}")))
         }
         SandboxError::Program { .. } => Ok(RawOutput::failed("process.not_started", message)),
         SandboxError::Spec(_) => Ok(RawOutput::failed("process.refused", message)),
         // An outer sandbox, or an old kernel, has no `openat2`: then nothing can be guarded here, whatever the modes are.
         SandboxError::Unreadable { cause, .. } if cause.raw_os_error() == Some(libc::ENOSYS) => {
-            Err(ExecuteError::Unavailable("the sandbox can't guard the workspace: openat2 is refused here, by an outer sandbox or an old kernel".to_owned()))
+            Err(ExecuteError::Unavailable(
+                "the sandbox can't guard the workspace: an outer sandbox or an old kernel refuses openat2"
+                    .to_owned(),
+            ))
         }
         SandboxError::Unreadable { .. } => Ok(RawOutput::failed("process.unreadable", message)),
         SandboxError::Setup { step: Step::WorkingDirectory, .. } => {
-            Ok(RawOutput::failed("process.cwd", "the working folder is not there inside the sandbox"))
+            Ok(RawOutput::failed("process.cwd", "the working folder doesn't exist inside the sandbox"))
         }
         SandboxError::Setup { .. } | SandboxError::Host { .. } => Err(ExecuteError::Broken(message)),
     }
 }
 
-fn receipt(ended: &Ended) -> Value {
+fn receipt(ended: &Ended, (stdout_bytes, stderr_bytes): Sizes) -> Value {
     let mut receipt = json!(ended.obtained);
     if let Value::Object(fields) = &mut receipt {
         let how = json!({
             "status": ended.status,
             "why": ended.why,
-            "stdout_bytes": ended.stdout.len(),
-            "stderr_bytes": ended.stderr.len(),
+            "stdout_bytes": stdout_bytes,
+            "stderr_bytes": stderr_bytes,
             "truncated": ended.truncated,
             "planted": ended.planted,
             "refused": ended.refused,
@@ -383,11 +425,11 @@ fn receipt(ended: &Ended) -> Value {
 fn failure(ended: &Ended) -> Option<(&'static str, String)> {
     match (ended.why, ended.status) {
         (EndedBy::WallClock, _) => {
-            Some(("process.timeout", format!("it was killed: its time was over{}", waited(ended))))
+            Some(("process.timeout", format!("it was killed: time limit reached{}", waited(ended))))
         }
-        (EndedBy::OutputCap, _) => Some(("process.output", "it was killed: it wrote too much".to_owned())),
+        (EndedBy::OutputCap, _) => Some(("process.output", "it was killed: output limit reached".to_owned())),
         (EndedBy::Killed, _) => Some(("process.killed", "it was killed: the call was cancelled".to_owned())),
-        (EndedBy::Memory, _) => Some(("process.memory", "it ran out of memory".to_owned())),
+        (EndedBy::Memory, _) => Some(("process.memory", "it was killed: memory limit reached".to_owned())),
         (EndedBy::Itself, Exit::Code(0)) => planted(ended),
         (EndedBy::Itself, Exit::Code(code)) => {
             Some(("process.exit", format!("it exited with code {code}{}", refused(ended))))
@@ -403,7 +445,7 @@ fn refused(ended: &Ended) -> String {
     let list = |paths: &[PathBuf]| names(paths.iter().map(PathBuf::as_path));
     let mut text = String::new();
     if !ended.refused.is_empty() {
-        text += &format!("; the sandbox refused it guarded files: {}", list(&ended.refused));
+        text += &format!("; the sandbox refused access to guarded files: {}", list(&ended.refused));
     }
     if !ended.refused_by_policy.is_empty() {
         let files = list(&ended.refused_by_policy);
@@ -428,7 +470,7 @@ fn waited(ended: &Ended) -> String {
     match ended.waited_ms / 1000 {
         0 => String::new(),
         waited_s => format!(
-            "; it waited {waited_s} s for another Regent process of yours that looks at a large workspace or is stopped"
+            "; it waited {waited_s} s for another Regent process that scans a large workspace or is stopped"
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! What a program would see and could use, in words: from the same parts that the box is built of.
+//! What a program would see and could use, in words: from the same parts that the sandbox is built of.
 
 use core::fmt;
 
@@ -20,7 +20,7 @@ pub struct Explained {
     /// The confinement that it would get on this host.
     pub confinement: Confinement,
     /// Every place that is there, outer ones first.
-    pub places: Vec<Place>,
+    pub places: Vec<ViewEntry>,
     /// What it may use.
     pub limits: Limits,
     /// System calls that are allowed, some only with certain arguments.
@@ -31,7 +31,7 @@ pub struct Explained {
 
 /// One place of the view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct ViewEntry {
     /// Where it is inside.
     pub path: String,
     /// What it is.
@@ -54,13 +54,13 @@ pub enum Shown {
     Private,
     /// A device.
     Device,
-    /// Made for the box.
+    /// Made for the sandbox.
     Made,
     /// Names can be listed, no more.
     Listed,
 }
 
-/// Lays out what a program with this specification would see here.
+/// Describes what a program with this specification would see here.
 ///
 /// # Errors
 /// As [`run`](crate::run), without running anything.
@@ -74,7 +74,10 @@ pub fn explain(spec: &Spec) -> Result<Explained, SandboxError> {
         Confinement::Full => View::of(spec, &survey, None)?.parts.iter().filter_map(place_of).collect(),
         Confinement::LandlockSeccomp => {
             let rules = View::bare(spec, &survey, None)?.rules;
-            rules.iter().map(|rule| Place { path: text(&rule.path), shown: granted(rule.access) }).collect()
+            rules
+                .iter()
+                .map(|rule| ViewEntry { path: text(&rule.path), shown: granted(rule.access) })
+                .collect()
         }
     };
     Ok(Explained {
@@ -89,10 +92,10 @@ pub fn explain(spec: &Spec) -> Result<Explained, SandboxError> {
     })
 }
 
-fn place_of(part: &Part) -> Option<Place> {
-    let at = |at: &std::ffi::CStr, shown| Some(Place { path: format!("/{}", text(at)), shown });
+fn place_of(part: &Part) -> Option<ViewEntry> {
+    let at = |at: &std::ffi::CStr, shown| Some(ViewEntry { path: format!("/{}", text(at)), shown });
     let below = |tree: &std::ffi::CStr, below: &std::ffi::CStr, shown| {
-        Some(Place { path: format!("/{}/{}", text(tree), text(below)), shown })
+        Some(ViewEntry { path: format!("/{}/{}", text(tree), text(below)), shown })
     };
     match part {
         Part::Bind { at: path, kind: BindKind::ReadOnly, .. } => at(path, Shown::ReadOnly),
@@ -133,7 +136,7 @@ impl Shown {
             Self::Hidden => "hidden",
             Self::Private => "private, gone afterwards",
             Self::Device => "device",
-            Self::Made => "made for the box",
+            Self::Made => "created for the sandbox",
             Self::Listed => "names only",
         }
     }
@@ -142,18 +145,17 @@ impl Shown {
 impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.confinement {
-            Confinement::Full => writeln!(
-                f,
-                "a box of its own: namespaces, own root, Landlock, seccomp, no network of its own"
-            )?,
+            Confinement::Full => {
+                writeln!(f, "full sandbox: namespaces, own root, Landlock, seccomp, no direct network")?
+            }
             Confinement::LandlockSeccomp => {
                 writeln!(
                     f,
-                    "user namespaces are closed here: Landlock and seccomp on the host's files, no sockets"
+                    "user namespaces are disabled here: Landlock and seccomp on the host's files, no sockets"
                 )?;
             }
         }
-        for Place { path, shown } in &self.places {
+        for ViewEntry { path, shown } in &self.places {
             writeln!(f, "  {path:<40} {}", shown.words())?;
         }
         let limits = &self.limits;
@@ -162,7 +164,7 @@ impl fmt::Display for Explained {
         writeln!(f, "system calls: {} allowed, all others refused", self.calls_allowed)?;
         writeln!(
             f,
-            "limits: {} s, {} s of processor time a process, {} MiB of memory, {} processes, {} open files, {} MiB a file, \
+            "limits: {} s, {} s of CPU time per process, {} MiB of memory, {} processes, {} open files, {} MiB per file, \
              {} MiB of temporary files, {} MiB of output",
             limits.wall_ms_max / 1000,
             limits.cpu_s_max,

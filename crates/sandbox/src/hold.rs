@@ -1,4 +1,4 @@
-//! Stopping everything in a sandbox for a while, and letting it go on: what the signals STOP and CONT do to a running program.
+//! Stopping everything in a sandbox for a while, and letting it continue: what the signals STOP and CONT do to a running program.
 //!
 //! Each process below the first gets SIGSTOP, again until a look finds none that still runs: a process that is stopped can't fork, so that
 //! comes to an end. This needs no cgroup. The first process is ours and stays awake: it ends the sandbox when we die, which a frozen cgroup
@@ -15,7 +15,7 @@ use crate::memory;
 /// Looks, a millisecond apart, until everything has stopped.
 const LOOKS_MAX: u32 = 200;
 
-/// Stops everything below the first process, or lets it go on.
+/// Stops everything below the first process, or lets it continue.
 pub(crate) async fn hold(first: i32, held: bool) {
     for _ in 0..LOOKS_MAX {
         // Every process of the host may have to be looked at: not on a thread that drives other calls.
@@ -35,8 +35,8 @@ fn stop_below(first: i32) -> bool {
     signal_below(first, Signal::STOP, |process| !process.is_stopped()) == Some(0)
 }
 
-/// Whether everything was told to go on. Told are also those that have not stopped: a process that waits in `vfork` for a child that we
-/// stopped will stop as soon as the child goes on, unless a CONT takes the waiting STOP away.
+/// Whether everything was told to continue. Told are also those that have not stopped: a process that waits in `vfork` for a child that we
+/// stopped will stop as soon as the child continues, unless a CONT takes the waiting STOP away.
 fn continue_below(first: i32) -> bool {
     signal_below(first, Signal::CONT, |_| true).is_some()
 }
@@ -100,7 +100,7 @@ impl Process {
 mod tests {
     use super::*;
 
-    /// Says on disk that it was told to go on.
+    /// Says on disk that it was told to continue.
     const TOLD: &str =
         r#"sh -c 'trap "echo told > told" CONT; echo up > up; while :; do sleep 0.01; done' & wait"#;
 

@@ -1,4 +1,4 @@
-//! Starting a box and holding on to it: pipes, the fork, and a kill that is real.
+//! Starting a sandbox and controlling it: pipes, the fork, and a reliable kill.
 #![expect(unsafe_code, reason = "the fork")]
 
 use std::ffi::OsStr;
@@ -35,7 +35,7 @@ pub(crate) const SWEEP_S_MAX: i64 = 10;
 /// Looks for what is below a first process that has to be killed itself.
 const LOOKS_MAX: u32 = 1_000;
 
-/// A box that has been started. Dropping it kills it.
+/// A started sandbox. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub confinement: Confinement,
@@ -120,12 +120,12 @@ impl Running {
         Ok(running)
     }
 
-    /// Readable when the first process, and with it the box, has ended.
+    /// Readable when the first process, and with it the sandbox, has ended.
     pub(crate) fn pidfd(&self) -> &OwnedFd {
         &self.pidfd
     }
 
-    /// Ends everything in the box. With a pid namespace this is immediate; without one the first process does it.
+    /// Ends everything in the sandbox. With a pid namespace this is immediate; without one the first process does it.
     pub(crate) fn kill(&mut self) {
         self.lifeline = None;
         match self.confinement {
@@ -231,17 +231,17 @@ fn too_little(needed: MemoryFloor, memory: LimitedBy) -> SandboxError {
     SandboxError::Memory {
         needed: match needed {
             MemoryFloor::Cgroup => "a cgroup",
-            MemoryFloor::Watch | MemoryFloor::Any => "a watch on the whole run",
+            MemoryFloor::Watch | MemoryFloor::Any => "monitoring of the whole run",
         },
         got: match memory {
-            LimitedBy::Watch => "a watch on the whole run",
+            LimitedBy::Watch => "monitoring of the whole run",
             LimitedBy::CgroupV2
             | LimitedBy::CgroupV1
             | LimitedBy::Scope
             | LimitedBy::Rlimit
-            | LimitedBy::Nothing => "a limit for each process",
+            | LimitedBy::Nothing => "a limit per process",
         },
-        fix: format!("{DELEGATE}, or set `sandbox.memory` to less"),
+        fix: format!("{DELEGATE}, or lower `sandbox.memory`"),
     }
 }
 
@@ -266,9 +266,12 @@ fn connect(spec: &Spec) -> Result<Connected, SandboxError> {
         return Ok(Connected { stdio, stdout: None, stderr: None, terminal: Some(ours) });
     }
     let (stdout, stdout_in) = pipe()?;
-    let (stderr, stderr_in) = pipe()?;
+    let (stderr, stderr_in) = match spec.merges_stderr {
+        true => (None, duplicate(stdout_in.as_fd())?),
+        false => pipe().map(|(ours, theirs)| (Some(ours), theirs))?,
+    };
     let stdio = [stdin(&spec.stdin)?, stdout_in, stderr_in];
-    Ok(Connected { stdio, stdout: Some(stdout), stderr: Some(stderr), terminal: None })
+    Ok(Connected { stdio, stdout: Some(stdout), stderr, terminal: None })
 }
 
 fn stdin(stdin: &Stdin) -> Result<OwnedFd, SandboxError> {

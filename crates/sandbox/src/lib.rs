@@ -1,23 +1,23 @@
-//! Where untrusted code runs: the process tier, the WASM tier (feature `wasm`) and the microVM tier (feature `microvm`).
+//! Sandboxes for untrusted code: the process tier, the WASM tier (feature `wasm`) and the microVM tier (feature `microvm`).
 //!
-//! [`run`] starts a program in a box of its own: namespaces, a minimal root file system, Landlock, seccomp, limits,
-//! no network of its own, nothing inherited. [`probe()`] tells what this host really gives, [`Obtained`] what a run really got;
-//! less than the floor of the [`Spec`] is refused.
+//! [`run`] starts a program in its own sandbox: namespaces, a minimal root file system, Landlock, seccomp, limits,
+//! no direct network access, nothing inherited. [`probe()`] finds out what this host provides, [`Obtained`] says what a run got;
+//! a run with less than the minimum of its [`Spec`] is refused.
 //!
-//! What it does not promise:
-//! - The host's kernel is shared. Code that is expected to attack the kernel belongs in a stronger tier.
-//! - The workspace has no quota: each file is limited, not their sum. Temporary files are limited as a whole.
-//! - Without a cgroup, the memory of a run is watched, not held: a run that is over its limit is killed within milliseconds, and
-//!   buffers of the kernel are not counted. Without a cgroup the kernel holds root to no limit on processes at all; [`Obtained`]
+//! Limits of the process tier:
+//! - The host's kernel is shared. Code that may attack the kernel belongs in a stronger tier.
+//! - The workspace has no quota: each file is limited, not their sum. Temporary files are limited in total.
+//! - Without a cgroup, Regent monitors the memory of a run instead of enforcing it: it kills a run over its limit within milliseconds, and
+//!   doesn't count kernel buffers. Without a cgroup the kernel applies no limit on processes to root; [`Obtained`]
 //!   says so.
-//! - Seen from the host, files that the program makes are its caller's, and so is the program, without any privilege. An
-//!   ordinary user's supplementary groups can't be dropped; they matter only for what the view shows.
-//! - A socket can be bound to a guarded name, since nothing acts on a socket there; it is moved aside afterwards.
-//! - The first process of a box is a copy of the caller, kept out of the program's reach in four ways; secrets that must not
-//!   be copied have to be kept in memory marked `MADV_DONTFORK`.
-//! - The fallback has no private temporary folder, no `/proc`, no sockets, and so no egress proxy: a run that asks for the network is refused.
+//! - On the host, the program and the files that it creates belong to the caller's user, without privileges. An
+//!   ordinary user's supplementary groups can't be dropped; they matter only for files in the view.
+//! - A program can bind a socket to a guarded name, because nothing acts on a socket there; Regent moves it aside afterwards.
+//! - The first process of a sandbox is a copy of the caller, protected from the program in four ways. Secrets that must not
+//!   be copied belong in memory marked `MADV_DONTFORK`.
+//! - The fallback has no private temporary folder, no `/proc`, no sockets, and so no egress proxy: it refuses a run that asks for network access.
 //!
-//! Read `child.rs` for what happens inside, `view.rs` for what is visible, `seccomp/lists.rs` for what can be called.
+//! Read `child.rs` for what happens inside, `view.rs` for what is visible, `seccomp/lists.rs` for the allowed system calls.
 
 mod bare;
 mod cgroup;
@@ -43,7 +43,9 @@ mod probe;
 pub mod probes;
 mod run;
 mod seccomp;
+mod sink;
 mod spec;
+mod streams;
 mod supervise;
 mod survey;
 mod sys;
@@ -58,11 +60,12 @@ pub use cgroup::Hierarchy;
 pub use ended::{Confinement, Ended, EndedBy, Exit, LimitedBy, Obtained, Planted, UnixSockets};
 pub use error::{SandboxError, Step};
 pub use executor::ProcessTier;
-pub use explain::{Explained, Place, Shown, explain};
+pub use explain::{Explained, Shown, ViewEntry, explain};
 pub use outlet::{OUTLET, Outfit, Outlet};
 pub use plain::{PlainEnd, run_plain};
 pub use probe::{Closed, Finding, Probe, probe};
 pub use run::run;
+pub use sink::Sink;
 pub use spec::{
     Bind, Cover, DEFAULT_PATH, Floor, HOME, Limits, MemoryFloor, Spec, Stdin, TMP_FILES_MAX, WorkspaceMount,
     git_environment,

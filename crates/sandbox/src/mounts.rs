@@ -210,7 +210,7 @@ fn in_parent<T>(
     act(inside(root, parent)?.as_fd(), name)
 }
 
-/// A path below a bind, reached without following a link: whoever else writes there can't lead us elsewhere. A file that isn't the one
+/// A path below a bind, reached without following a link, so that another writer can't redirect it. A file that isn't the one
 /// that was looked at counts as gone: that one is somewhere else by now, uncovered.
 fn beneath(root: &OwnedFd, tree: &CStr, below: &CStr, identity: Option<Identity>) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;

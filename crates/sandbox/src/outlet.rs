@@ -1,7 +1,7 @@
 //! The egress proxy of a sandbox that gets one: a listening socket on the sandbox's loopback, whose other side is ours.
 //!
-//! The socket is opened inside, in the box's own network namespace, before the program starts, and handed to us over a
-//! socket pair. We accept on it from outside. So there is nothing in the box to attack or to replace: no forwarder, no
+//! The socket is opened inside, in the sandbox's own network namespace, before the program starts, and handed to us over a
+//! socket pair. We accept on it from outside. So there is nothing in the sandbox to attack or to replace: no forwarder, no
 //! socket file, no second interface; and when nobody accepts any more, nothing leaves.
 
 use std::ffi::OsString;
@@ -36,7 +36,7 @@ pub trait Outlet: std::fmt::Debug + Send + Sync {
     -> BoxFuture<'s, ()>;
 }
 
-/// What a program is given besides the listener.
+/// What a program gets besides the listener.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outfit {
     /// Further variables.
@@ -45,7 +45,7 @@ pub struct Outfit {
     pub binds: Vec<Bind>,
 }
 
-/// In the box, before it is closed: listens on loopback, and hands the listener out. Neither allocates nor locks.
+/// In the sandbox, before it is closed: listens on loopback, and hands the listener out. Neither allocates nor locks.
 pub(crate) fn open(channel: BorrowedFd<'_>) -> Result<(), Errno> {
     sys::loopback_up()?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -55,7 +55,7 @@ pub(crate) fn open(channel: BorrowedFd<'_>) -> Result<(), Errno> {
     handover::send(channel, listener.as_fd())
 }
 
-/// Waits for the listener and passes it on. Ends without one when the box does.
+/// Waits for the listener and passes it on. Ends without one when the sandbox does.
 pub(crate) async fn hand_over(channel: UnixStream, to: mpsc::Sender<TcpListener>) {
     let Ok(channel) = channel.set_nonblocking(true).and_then(|()| tokio::net::UnixStream::from_std(channel))
     else {

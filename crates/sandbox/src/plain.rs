@@ -1,4 +1,4 @@
-//! A program of the operator's own, run as the operator and without a box: for what `regent` does at a person's command and with that person's
+//! A program of the operator's own, run as the operator and without a sandbox: for what `regent` does at a person's command and with that person's
 //! tools, such as fetching a package. No call of an agent leads here; what an agent runs goes through [`run`](crate::run()).
 
 use std::ffi::OsString;
@@ -30,7 +30,7 @@ pub struct PlainEnd {
 }
 
 /// Runs a program of the operator's own with these arguments, no input, and its output thrown away. It is killed when its time is over or
-/// nobody waits for it any more. What it started is killed with it, and also when it ends by itself, unless it is a daemon: a process that
+/// its caller is gone. Its children are killed with it, also when it ends by itself, except for a daemon: a process that
 /// has left the program's group and outlived its parents.
 pub async fn run_plain(program: &str, args: &[OsString], wall_ms_max: u64) -> io::Result<PlainEnd> {
     let child = start(program, args)?;
@@ -51,7 +51,10 @@ impl Drop for Unwanted {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the one place that starts a program without a box")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one place that starts a program without a sandbox"
+)]
 fn start(program: &str, args: &[OsString]) -> io::Result<Child> {
     let mut command = Command::new(program);
     // A group of its own, so that what it starts can be killed with it.
@@ -109,7 +112,7 @@ fn follow(mut child: Child, unwanted: &AtomicBool, wall_max: Duration) -> io::Re
             kill_tree(&mut child)?;
             return Ok(PlainEnd {
                 is_good: false,
-                said: "it took too long, or nobody waits for it".to_owned(),
+                said: "it took too long, or its caller is gone".to_owned(),
             });
         }
         std::thread::sleep(Duration::from_millis(LOOK_MS));

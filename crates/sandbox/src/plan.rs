@@ -242,7 +242,7 @@ fn rlimits(limits: &Limits, memory: LimitedBy) -> Vec<(Resource, Rlimit)> {
         (Resource::Nofile, u64::from(limits.open_files_max)),
         (Resource::Fsize, limits.file_bytes_max),
         (Resource::Cpu, limits.cpu_s_max),
-        // The first process of the box counts too.
+        // The first process of the sandbox counts too.
         (Resource::Nproc, u64::from(limits.pids_max).saturating_add(1)),
     ];
     if matches!(memory, LimitedBy::Rlimit | LimitedBy::Watch) {

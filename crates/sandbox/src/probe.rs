@@ -21,7 +21,7 @@ use crate::spec::{Floor, Spec};
 use crate::sys::{self, Side};
 use crate::wire::got;
 
-/// What was found.
+/// The findings.
 #[derive(Debug, Clone, Serialize)]
 pub struct Probe {
     /// The full confinement: `None` if it works, else why not.
@@ -36,7 +36,7 @@ pub struct Probe {
     pub findings: Vec<Finding>,
 }
 
-/// Why something does not work, and what a person can do.
+/// Why something doesn't work, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Closed {
     /// What the kernel refused.
@@ -174,18 +174,16 @@ fn closed(error: &SandboxError) -> Closed {
 
 fn no_children() -> Closed {
     Closed {
-        reason: "`/proc` doesn't show this process's children, so what a program leaves behind could not be killed"
+        reason: "`/proc` doesn't list this process's children, so leftover processes of a program couldn't be killed"
             .to_owned(),
-        fix: Some("mount `/proc`, or open user namespaces".to_owned()),
+        fix: Some("mount `/proc`, or enable user namespaces".to_owned()),
     }
 }
 
 fn no_landlock() -> Closed {
     Closed {
         reason: "the kernel has no Landlock, or it is not enabled".to_owned(),
-        fix: Some(
-            "use a kernel of version 5.13 or later with `landlock` in the `lsm=` boot parameter".to_owned(),
-        ),
+        fix: Some("use Linux 5.13 or later with `landlock` in the `lsm=` boot parameter".to_owned()),
     }
 }
 
@@ -222,9 +220,9 @@ fn namespaces() -> Vec<Finding> {
         .map(|(name, flag)| {
             let flags = (libc::CLONE_NEWUSER | flag).cast_unsigned();
             match born_in(u64::from(flags)) {
-                Ok(()) => Finding { name, ok: true, says: format!("{name}: can be made"), fix: None },
+                Ok(()) => Finding { name, ok: true, says: format!("{name}: available"), fix: None },
                 Err(errno) => {
-                    let says = format!("{name}: can't be made: {errno}");
+                    let says = format!("{name}: not available: {errno}");
                     Finding { name, ok: false, says, fix: Some(open_namespaces()) }
                 }
             }
@@ -255,7 +253,7 @@ fn landlock(abi: u32) -> Finding {
             name,
             ok: true,
             says: format!("Landlock ABI {abi}: files, but signals are not scoped before ABI 6"),
-            fix: Some("a kernel of version 6.12 or later scopes signals and abstract sockets".to_owned()),
+            fix: Some("Linux 6.12 or later scopes signals and abstract sockets".to_owned()),
         },
         _ => Finding { name, ok: true, says: format!("Landlock ABI {abi}"), fix: None },
     }
@@ -263,7 +261,7 @@ fn landlock(abi: u32) -> Finding {
 
 fn confinement(name: &'static str, closed: Option<&Closed>) -> Finding {
     match closed {
-        None => Finding { name, ok: true, says: format!("{name} works (tried)"), fix: None },
+        None => Finding { name, ok: true, says: format!("{name} works (tested)"), fix: None },
         Some(closed) => Finding {
             name,
             ok: false,
@@ -277,11 +275,11 @@ fn process_file_system(full: bool, bits: u32) -> Finding {
     let name = "process file system";
     let ok = full && bits & got::FRESH_PROC != 0;
     let says = match (full, ok) {
-        (true, true) => "a box gets a `/proc` of its own",
+        (true, true) => "a sandbox gets its own `/proc`",
         (true, false) => {
-            "a box gets no `/proc`: the host's own is partly covered, so the kernel refuses a fresh one"
+            "a sandbox gets no `/proc`: the host's is partly masked, so the kernel refuses a new one"
         }
-        (false, _) => "a box gets a few files of the host's `/proc`",
+        (false, _) => "a sandbox gets a few files of the host's `/proc`",
     };
     Finding { name, ok, says: says.to_owned(), fix: None }
 }
@@ -291,9 +289,7 @@ fn descendants() -> Finding {
     let name = "descendants";
     let (ok, says) = match Sweep::available() {
         Some(Sweep::List) => (true, "the kernel lists the children of a process"),
-        Some(Sweep::Scan) => {
-            (true, "the kernel has no list of children: the fallback looks at every process")
-        }
+        Some(Sweep::Scan) => (true, "the kernel has no list of children: the fallback checks every process"),
         None => (false, "children of a process can't be found: the fallback is refused"),
     };
     Finding { name, ok, says: says.to_owned(), fix: (!ok).then(|| "mount `/proc`".to_owned()) }
@@ -304,15 +300,16 @@ fn supervision(full: bool, landlock_abi: u32) -> Finding {
     let name = "supervisor";
     let confinement = if full { Confinement::Full } else { Confinement::LandlockSeccomp };
     let (ok, says) = match probes::supervised(Means::new(confinement, landlock_abi)) {
-        Ok(Supervised::Holds) => {
-            (true, "a program makes ordinary files in its workspace and no guarded ones (tried)".to_owned())
-        }
+        Ok(Supervised::Holds) => (
+            true,
+            "a program can create ordinary files in its workspace, but no guarded ones (tested)".to_owned(),
+        ),
         Ok(Supervised::RefusesAll) => (
             false,
-            "programs can't make or write files: the kernel doesn't let Regent read their system calls"
+            "programs can't create or write files: the kernel doesn't let Regent read their system calls"
                 .to_owned(),
         ),
-        Ok(Supervised::AllowsGuarded) => (false, "a program can make a guarded file".to_owned()),
+        Ok(Supervised::AllowsGuarded) => (false, "a program can create a guarded file".to_owned()),
         Err(error) => (false, format!("programs can't be supervised: {error}")),
     };
     Finding { name, ok, says, fix: (!ok).then(open_supervision) }
@@ -337,19 +334,18 @@ fn socket_files(full: bool, landlock_abi: u32) -> Finding {
     let confinement = if full { Confinement::Full } else { Confinement::LandlockSeccomp };
     let (ok, says) = match probes::reaches_socket_file(Means::new(confinement, landlock_abi)) {
         Ok(false) => {
-            (true, "a program can't connect to socket files of others in its workspace (tried)".to_owned())
+            (true, "a program can't connect to other processes' sockets in its workspace (tested)".to_owned())
         }
         Ok(true) => (
             false,
-            "a program can connect to socket files of others in its workspace, such as a database's (tried)"
+            "a program can connect to other processes' sockets in its workspace, such as a database's (tested)"
                 .to_owned(),
         ),
         Err(error) => {
-            (false, format!("whether socket files in a workspace can be reached is not known: {error}"))
+            (false, format!("can't determine whether sockets in a workspace are reachable: {error}"))
         }
     };
-    let fix =
-        "keep sockets of servers out of the workspace; a kernel with Landlock ABI 9 refuses the connection";
+    let fix = "keep server sockets out of the workspace; a kernel with Landlock ABI 9 refuses the connection";
     Finding { name, ok, says, fix: (!ok).then(|| fix.to_owned()) }
 }
 
@@ -365,10 +361,12 @@ fn limits(cgroups: &Hierarchy) -> Finding {
                 if pids.is_some() { "yes" } else { "no" }
             ),
         ),
-        Hierarchy::Scope(parent) => (true, format!("cgroup v2 in a scope of ours, `{}`", parent.display())),
+        Hierarchy::Scope(parent) => {
+            (true, format!("cgroup v2 in Regent's own scope, `{}`", parent.display()))
+        }
         Hierarchy::None => (
             false,
-            "no cgroup can be made: a run is watched, and resource limits hold for each process".to_owned(),
+            "no cgroup available: a run is monitored, and resource limits apply per process".to_owned(),
         ),
     };
     Finding { name, ok, says, fix: (!ok).then(|| DELEGATE.to_owned()) }
@@ -384,14 +382,14 @@ fn memory(cgroups: &Hierarchy) -> Finding {
     let holds = match cgroups {
         Hierarchy::V2(_) | Hierarchy::Scope(_) | Hierarchy::V1 { memory: Some(_), .. } => "a cgroup",
         Hierarchy::V1 { memory: None, .. } | Hierarchy::None if memory::can_watch() => "a watch",
-        Hierarchy::V1 { memory: None, .. } | Hierarchy::None => "a limit for each process",
+        Hierarchy::V1 { memory: None, .. } | Hierarchy::None => "a limit per process",
     };
     let says = match holds {
-        "a cgroup" => "a cgroup holds the memory of a run as a whole",
+        "a cgroup" => "a cgroup limits the memory of a whole run",
         "a watch" => {
-            "no cgroup: the memory of a run's processes is added up, and a run over its limit is killed within milliseconds"
+            "no cgroup: Regent monitors the memory of a run's processes and kills a run over its limit within milliseconds"
         }
-        _each => "no cgroup and no readable `/proc`: memory is limited for each process only",
+        _each => "no cgroup and no readable `/proc`: memory is limited per process only",
     };
     Finding {
         name,

@@ -1,4 +1,4 @@
-//! Live escape attempts: each asks, from inside a real box, for something that must not be had.
+//! Live escape attempts: each asks, from inside a real sandbox, for something that must not be had.
 //!
 //! They need no program inside: the process that would become the program calls one of these functions instead, after
 //! every step of the confinement. `regent doctor` runs them, and the tests do.
@@ -51,7 +51,7 @@ enum Ends {
     OutOfMemory,
 }
 
-/// What became of an attempt.
+/// The result of an attempt.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tried {
     /// As in [`Attempt`].
@@ -60,16 +60,16 @@ pub struct Tried {
     pub case: u16,
     /// As in [`Attempt`].
     pub must: &'static str,
-    /// Whether the box held.
+    /// Whether the sandbox held.
     pub held: bool,
     /// What was seen.
     pub says: String,
 }
 
-/// Tries every attempt, each in a box of its own.
+/// Tries every attempt, each in its own sandbox.
 ///
 /// # Errors
-/// When a box can't be made at all.
+/// When a sandbox can't be made at all.
 pub async fn try_all(floor: Floor) -> Result<Vec<Tried>, SandboxError> {
     try_with(floor, None).await
 }
@@ -119,11 +119,13 @@ fn judge(attempt: &Attempt, ended: &Ended, daemon: &CStr) -> Tried {
         _ if left > 0 => (false, format!("{left} of its processes outlived it")),
         (Ends::Refused | Ends::OutOfMemory, Exit::Code(0)) => (true, "refused".to_owned()),
         (Ends::OutOfMemory, Exit::Signal(_)) if ended.why == EndedBy::Memory => {
-            (true, "killed for its memory".to_owned())
+            (true, "killed at its memory limit".to_owned())
         }
         // Without 32-bit support the entry does not exist, which is a fault.
-        (Ends::Killed, Exit::Signal(libc::SIGSYS | libc::SIGSEGV)) => (true, "killed for trying".to_owned()),
-        (_, Exit::Code(code)) => (false, format!("it got through (code {code})")),
+        (Ends::Killed, Exit::Signal(libc::SIGSYS | libc::SIGSEGV)) => {
+            (true, "killed for the attempt".to_owned())
+        }
+        (_, Exit::Code(code)) => (false, format!("the attempt succeeded (code {code})")),
         (_, Exit::Signal(signal)) => (false, format!("it ended by signal {signal}")),
     };
     Tried { name: attempt.name, case: attempt.case, must: attempt.must, held, says }
@@ -160,7 +162,7 @@ pub(crate) struct Host {
     datagrams: CString,
     /// The file of a stream socket of ours, which is shown inside by one probe.
     stream: CString,
-    /// The home folder of whoever runs this.
+    /// The home folder of the current user.
     home: CString,
     /// Its mode, so that setting it again changes nothing.
     home_mode: u32,

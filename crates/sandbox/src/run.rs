@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::unix::AsyncFd;
-use tokio::net::unix::pipe::Receiver;
 use tokio::sync::watch;
 
 use crate::ended::{Confinement, Ended, EndedBy, Exit, LimitedBy, Obtained, UnixSockets};
@@ -21,6 +20,7 @@ use crate::planted;
 use crate::probe;
 use crate::probes::Builtin;
 use crate::spec::{Spec, WorkspaceMount};
+use crate::streams::Streams;
 use crate::supervise::Supervisor;
 use crate::survey::Survey;
 use crate::sys;
@@ -29,13 +29,12 @@ use crate::wire::{RECORD_BYTES, Record, got};
 
 /// Tries, a millisecond apart, to remove a cgroup whose last member is still leaving.
 const REMOVE_TRIES_MAX: u32 = 50;
-const CHUNK_BYTES: usize = 64 * 1024;
 /// Folders that are looked at again without a thread for it.
 const FEW_FOLDERS: usize = 8;
 
-/// Runs a program in a box and waits for the end of everything it started.
+/// Runs a program in a sandbox and waits for the end of everything it started.
 ///
-/// `cancel` ends the run early. If the returned future is dropped, the box is killed.
+/// `cancel` ends the run early. If the returned future is dropped, the sandbox is killed.
 ///
 /// # Errors
 /// When nothing was run: the host gives less than `spec.floor`, the specification is not usable, or a step of the
@@ -82,7 +81,7 @@ pub(crate) async fn run_with(
     if let (Some(channel), Some(listener)) = (running.outlet.take(), &spec.listener) {
         tokio::spawn(outlet::hand_over(channel, listener.clone()));
     }
-    let mut streams = Streams::new(&mut running, spec.limits.output_bytes_max)?;
+    let mut streams = Streams::new(&mut running, spec)?;
     let relay = match (&spec.terminal, running.terminal.take()) {
         (Some(terminal), Some(ours)) => Some(Relay::start(terminal.clone(), ours)?),
         _none => None,
@@ -93,7 +92,7 @@ pub(crate) async fn run_with(
             None => cancel.await,
         }
     };
-    let why = until_ended(&mut running, &gone, &mut streams, cancel, spec).await?;
+    let why = until_ended(&mut running, &gone, &mut streams, cancel, (spec, relay.as_ref())).await?;
     // Everyone who could write is dead: what they wrote is shown, and the terminal put back.
     drop(relay);
     streams.drain();
@@ -156,21 +155,21 @@ pub(crate) async fn blocking<T: Send + 'static>(
     look: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, SandboxError> {
     let torn =
-        |cause| SandboxError::Host { doing: "looking at the workspace", cause: std::io::Error::other(cause) };
+        |cause| SandboxError::Host { doing: "scanning the workspace", cause: std::io::Error::other(cause) };
     tokio::task::spawn_blocking(look).await.map_err(torn)
 }
 
-fn watching(cause: std::io::Error) -> SandboxError {
-    SandboxError::Host { doing: "watching the box", cause }
+pub(crate) fn watching(cause: std::io::Error) -> SandboxError {
+    SandboxError::Host { doing: "monitoring the sandbox", cause }
 }
 
-/// Collects output until nothing is left in the box; kills it when time, output or patience is over.
+/// Collects output until nothing is left in the sandbox; kills it at its time or output limit.
 async fn until_ended(
     running: &mut Running,
     gone: &AsyncFd<OwnedFd>,
     streams: &mut Streams,
     cancel: impl Future<Output = ()>,
-    spec: &Spec,
+    (spec, relay): (&Spec, Option<&Relay>),
 ) -> Result<EndedBy, SandboxError> {
     let limits = &spec.limits;
     let deadline = tokio::time::sleep(Duration::from_millis(limits.wall_ms_max));
@@ -178,7 +177,7 @@ async fn until_ended(
     let watched = running.group.memory == LimitedBy::Watch;
     let mut held = spec.held.clone();
     tokio::pin!(cancel, deadline, over);
-    let (mut why, mut forced) = (EndedBy::Itself, false);
+    let (mut why, mut forced, mut stops) = (EndedBy::Itself, false, 0);
     loop {
         let cause = tokio::select! {
             biased;
@@ -192,8 +191,18 @@ async fn until_ended(
                 hold(running.pid, is_held).await;
                 continue;
             }
+            () = resumed(relay) => {
+                // Unless its agent is suspended meanwhile.
+                if !held.as_ref().is_some_and(|held| *held.borrow()) {
+                    hold(running.pid, false).await;
+                }
+                continue;
+            }
             () = streams.readable() => {
                 streams.pull();
+                if std::mem::replace(&mut stops, streams.stops) != streams.stops {
+                    relay.into_iter().for_each(Relay::suspend);
+                }
                 // A killed box is waited for to the end, a finished one need not be.
                 if streams.finished && why == EndedBy::Itself { return Ok(why) }
                 if !streams.truncated || why != EndedBy::Itself { continue }
@@ -214,7 +223,15 @@ async fn until_ended(
     }
 }
 
-/// Waits until a program is to be stopped, or to go on; for ever, if nobody will say so.
+/// Waits until a person who suspended the program from the terminal lets it continue.
+async fn resumed(relay: Option<&Relay>) {
+    match relay {
+        Some(relay) => relay.resumed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until a program is to be stopped or continued; forever, if the sender is gone.
 async fn changed(held: &mut Option<watch::Receiver<bool>>) -> bool {
     if let Some(receiver) = held {
         if receiver.changed().await.is_ok() {
@@ -265,13 +282,13 @@ impl Report {
                 Some(Record::PeakKib(kib)) => peak_kib = kib,
                 Some(Record::Exited(code)) => status = Some(Exit::Code(code)),
                 Some(Record::Signalled(signal)) => status = Some(Exit::Signal(signal)),
-                None => {}
+                Some(Record::Stopped) | None => {}
             }
         }
-        // We may kill the box before it says that it is ready. What it has got by then isn't known, so nothing is claimed.
+        // We may kill the sandbox before it reports that it is ready. What it obtained by then is unknown, so nothing is claimed.
         let got = got.or((why != EndedBy::Itself).then_some(0));
         // Killed by others, or out of memory, before it was confined: the program never started.
-        let early = || std::io::Error::other("the box ended before it was ready");
+        let early = || std::io::Error::other("the sandbox ended before it was ready");
         let got = got.ok_or_else(|| SandboxError::Setup { step: Step::Spawn, at: None, cause: early() })?;
         Ok(Self { got, status: status.unwrap_or(Exit::Signal(libc::SIGKILL)), cpu_ms, peak_kib })
     }
@@ -313,134 +330,5 @@ fn obtained(spec: &Spec, means: Means, running: &Running, bits: u32) -> Obtained
         memory: running.group.memory,
         pids: running.group.pids,
         tmp_bytes_max: full.then_some(spec.limits.tmp_bytes_max),
-    }
-}
-
-/// What comes out of a box: captured output, and the child's records.
-#[derive(Debug)]
-struct Streams {
-    stdout: Stream,
-    stderr: Stream,
-    status: Stream,
-    /// Where reads go first. On the heap, whose pages are only there once they are written to: most programs say little.
-    chunk: Vec<u8>,
-    output_bytes_left: u64,
-    truncated: bool,
-    /// The child said that the program has begun.
-    begun: bool,
-    /// The child said how the program ended.
-    finished: bool,
-}
-
-#[derive(Debug)]
-struct Stream {
-    pipe: Option<Receiver>,
-    bytes: Vec<u8>,
-}
-
-/// Records of one run, with room to spare.
-const STATUS_BYTES_MAX: u64 = 1024;
-
-impl Streams {
-    fn new(running: &mut Running, bytes_max: u64) -> Result<Self, SandboxError> {
-        Ok(Self {
-            stdout: Stream::new(running.stdout.take())?,
-            stderr: Stream::new(running.stderr.take())?,
-            status: Stream::new(running.status.take())?,
-            chunk: vec![0; CHUNK_BYTES],
-            output_bytes_left: bytes_max,
-            truncated: false,
-            begun: false,
-            finished: false,
-        })
-    }
-
-    /// Waits for any of them.
-    async fn readable(&self) {
-        tokio::select! {
-            () = self.stdout.readable() => {}
-            () = self.stderr.readable() => {}
-            () = self.status.readable() => {}
-        }
-    }
-
-    /// Takes what is there now.
-    fn pull(&mut self) {
-        for stream in [&mut self.stdout, &mut self.stderr] {
-            let pulled = stream.pull(&mut self.chunk, &mut self.output_bytes_left, Receiver::try_read);
-            self.truncated |= pulled == Pulled::Cut;
-        }
-        self.status.pull(&mut self.chunk, &mut STATUS_BYTES_MAX.clone(), Receiver::try_read);
-        for record in self.status.bytes.as_chunks::<RECORD_BYTES>().0 {
-            match Record::decode(*record) {
-                Some(Record::Ready(_)) => self.begun = true,
-                Some(Record::Exited(_) | Record::Signalled(_)) => self.finished = true,
-                Some(Record::Failed { .. } | Record::CpuMs(_) | Record::PeakKib(_)) | None => {}
-            }
-        }
-    }
-
-    /// Takes what is left, when everyone who could write is dead: straight from the pipes, since the runtime may not
-    /// have heard yet that there is something.
-    fn drain(&mut self) {
-        let read = |pipe: &Receiver, buffer: &mut [u8]| Ok(rustix::io::read(pipe, buffer)?);
-        for stream in [&mut self.stdout, &mut self.stderr] {
-            loop {
-                match stream.pull(&mut self.chunk, &mut self.output_bytes_left, read) {
-                    Pulled::All => {}
-                    Pulled::Nothing => break,
-                    Pulled::Cut => {
-                        self.truncated = true;
-                        break;
-                    }
-                }
-            }
-        }
-        while self.status.pull(&mut self.chunk, &mut STATUS_BYTES_MAX.clone(), read) == Pulled::All {}
-    }
-}
-
-/// What one read gave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pulled {
-    Nothing,
-    All,
-    /// More than may be kept.
-    Cut,
-}
-
-impl Stream {
-    fn new(fd: Option<OwnedFd>) -> Result<Self, SandboxError> {
-        let pipe = fd.map(Receiver::from_owned_fd).transpose().map_err(watching)?;
-        Ok(Self { pipe, bytes: Vec::new() })
-    }
-
-    async fn readable(&self) {
-        match &self.pipe {
-            // An error shows again when reading.
-            Some(pipe) => drop(pipe.readable().await),
-            None => std::future::pending().await,
-        }
-    }
-
-    fn pull(
-        &mut self,
-        chunk: &mut [u8],
-        bytes_left: &mut u64,
-        read: impl FnOnce(&Receiver, &mut [u8]) -> std::io::Result<usize>,
-    ) -> Pulled {
-        let Some(pipe) = &self.pipe else { return Pulled::Nothing };
-        match read(pipe, chunk) {
-            Ok(0) => self.pipe = None,
-            Ok(count) => {
-                let keep = usize::try_from(*bytes_left).unwrap_or(usize::MAX).min(count);
-                self.bytes.extend_from_slice(chunk.get(..keep).unwrap_or_default());
-                *bytes_left = bytes_left.saturating_sub(keep as u64);
-                return if keep < count { Pulled::Cut } else { Pulled::All };
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(_) => self.pipe = None,
-        }
-        Pulled::Nothing
     }
 }

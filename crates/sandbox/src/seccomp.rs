@@ -31,7 +31,7 @@ const X32_BIT: u32 = 0x4000_0000;
 /// What differs between the two kinds of confinement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// The box has namespaces and a root of its own: what can be reached is harmless.
+    /// The sandbox has namespaces and a root of its own: what can be reached is harmless.
     Full,
     /// The same without a cgroup: memory that no process has mapped would be counted by nobody, so there is little of it.
     Watched,
@@ -188,7 +188,7 @@ const SEGMENT_BYTES_MAX: u32 = 64 << 10;
 /// `F_SETOWN_EX`, `F_SETLEASE`, `F_NOTIFY`.
 const REACHES_OTHERS: &[u32] = &[8, 10, 15, 1024, 1026];
 /// Of these, the ones that work across namespaces: `F_SETLEASE` and `F_NOTIFY`. With a lease on a file of the workspace a program delays
-/// whoever opens it, the user's editor and Regent included, by up to 45 s each time.
+/// every process that opens it, the user's editor and Regent included, by up to 45 s each time.
 const DELAYS_OTHERS: &[u32] = &[1024, 1026];
 /// As [`TERMINAL_INJECTION`]; `FIOSETOWN` and `SIOCSPGRP`, which do what `F_SETOWN` does; and `FS_IOC_SETFLAGS` (64-bit and 32-bit),
 /// `FS_IOC_FSSETXATTR` and `FS_IOC_SETVERSION`, which change a file's attributes by a descriptor that is open for reading.

@@ -9,6 +9,7 @@ use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 
 use crate::ended::LimitedBy;
+use crate::sink::Sink;
 use crate::survey::{Listings, Survey};
 use crate::terminal::Terminal;
 use crate::writes::WriteRule;
@@ -41,6 +42,10 @@ pub struct Spec {
     /// The terminal that the program is lent: its standard input, output and error are then a pseudo-terminal of ours, and nothing
     /// is collected. `None`: `stdin` holds, and output is collected into [`crate::Ended`], up to `output_bytes_max`.
     pub terminal: Option<Terminal>,
+    /// Output is passed on here as it comes. `None`: it is collected.
+    pub sink: Option<Sink>,
+    /// Standard error is the same pipe as standard output: what was written first comes first.
+    pub merges_stderr: bool,
     /// The egress proxy gets the listener of [`crate::OUTLET`] here. `None`: there is no network.
     pub listener: Option<mpsc::Sender<TcpListener>>,
     /// Everything in the sandbox is stopped while this says so. Its wall clock runs on.
@@ -71,6 +76,8 @@ impl Spec {
             floor: Floor::Full,
             memory: MemoryFloor::Any,
             terminal: None,
+            sink: None,
+            merges_stderr: false,
             listener: None,
             held: None,
         }
@@ -111,7 +118,7 @@ pub struct WorkspaceMount {
     pub host: PathBuf,
     /// Whether the program may change it.
     pub writable: bool,
-    /// What was found in it by whoever knows what the program may read. `None`: it is looked at when the program starts, and what
+    /// What a survey found in it. `None`: it is looked at when the program starts, and what
     /// the list of guarded places calls secret is hidden.
     pub survey: Option<Arc<Survey>>,
     /// What is remembered of its folders from one launch to the next.
@@ -153,7 +160,7 @@ pub struct Cover {
     pub folder: bool,
 }
 
-/// What a run may use. Every limit is enforced; [`crate::Obtained`] says by what.
+/// The limits of a run. Every limit is enforced; [`crate::Obtained`] says by what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Limits {
     /// Real time before everything is killed.

@@ -235,7 +235,7 @@ impl Desk {
         notify::answer(listener, notice.id, result).ok();
     }
 
-    /// Performs a call when it is its turn. `None`: whoever called has died meanwhile.
+    /// Performs a call when it is its turn. `None`: the caller has died meanwhile.
     fn in_order(&mut self, notice: &Notice) -> Option<Result<Done, Errno>> {
         // The lock has no queue: a program that has folders searched all the time would leave nothing to others.
         std::thread::sleep(self.rests_until.saturating_duration_since(Instant::now()));

@@ -39,7 +39,7 @@ const ROUNDS_MAX: u32 = 5;
 /// As long as another process may take to list a very large workspace.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// What was found in a workspace.
+/// The files to guard and to hide in a workspace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Survey {
     /// Guarded files and folders, made mount points of their own: outer ones first.
@@ -114,7 +114,7 @@ pub(crate) struct Folder {
 }
 
 impl Survey {
-    /// Looks at a workspace. `judge` says of a file, by its path in the workspace, what the program may do with it.
+    /// Scans a workspace. `judge` decides for each file, by its path in the workspace, what the program may do with it.
     ///
     /// # Errors
     /// When a folder can't be looked at, or more has to be mounted than can be.
@@ -127,7 +127,7 @@ impl Survey {
         for round in 1.. {
             // No program moves a folder meanwhile from where we look later to where we have looked already.
             let order = supervise::order(LOCK_WAIT_MAX).map_err(SandboxError::host(
-                "waiting 2 min for another Regent process that looks at a workspace",
+                "waiting 2 min for another Regent process that scans a workspace",
             ))?;
             let began = Instant::now();
             let mut unknown = Vec::new();
@@ -153,7 +153,7 @@ impl Survey {
                 known.insert(path, said);
             }
         }
-        Err(SandboxError::Spec("the workspace can't be looked at".to_owned()))
+        Err(SandboxError::Spec("the workspace can't be scanned".to_owned()))
     }
 
     fn take_once(

@@ -3,7 +3,7 @@
 //!
 //! Everything here may run between `clone` and `execve` in a copy of a multi-threaded process, so nothing
 //! allocates, locks or touches thread-local state other than `errno`.
-#![expect(unsafe_code, reason = "the one place where this crate speaks to the kernel directly")]
+#![expect(unsafe_code, reason = "the one place where this crate makes raw system calls")]
 
 pub(crate) mod attempted;
 pub(crate) mod notify;
@@ -19,7 +19,7 @@ use tokio::io::unix::AsyncFd;
 /// Result of a raw call.
 pub(crate) type SysResult<T> = Result<T, Errno>;
 
-/// The namespaces that a full box is born into. The network namespace, which costs as much as all the others together, is
+/// The namespaces that a full sandbox is born into. The network namespace, which costs as much as all the others together, is
 /// made by the program's own process while the view is being built.
 pub(crate) const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWCGROUP
@@ -132,7 +132,7 @@ extern "C" fn trampoline<T>(entry: *mut c_void) -> c_int {
     (entry.run)(entry.argument)
 }
 
-/// Starts a second process, which runs `run` on `stack`, and goes on as `then` with that process's pid. `share_memory` lends it our
+/// Starts a second process, which runs `run` on `stack`, and continues as `then` with that process's pid. `share_memory` lends it our
 /// memory until it execs (no page tables to copy).
 ///
 /// Both run at the same time. They share `errno` as well, so that the number of an error may be the other's; which call

@@ -2,7 +2,8 @@
 //!
 //! One thread does all of it. It puts the person's terminal into raw mode, so that every key reaches the program (Ctrl-C is a signal to
 //! the program's own foreground job), copies input and size one way and filtered output the other, and puts the terminal back however
-//! it ends: when the program does, when the run is killed or dropped, or by a panic.
+//! it ends: when the program does, when the run is killed or dropped, or by a panic. When Ctrl-Z stops the program, it puts the
+//! terminal back, suspends this process as the shell's job that it is, and lets the program go on when the job does.
 
 mod filter;
 #[cfg(test)]
@@ -30,8 +31,10 @@ const CTRL_D: u8 = 4;
 /// A program that Ctrl-C doesn't end is killed at the third of them within this time.
 const STOPS_MAX: usize = 3;
 const STOPS_WITHIN: Duration = Duration::from_secs(1);
+/// A signal to a whole process reaches a thread of it within this time. A process that is stopped doesn't notice how long it took.
+const SUSPENDED_WITHIN: Duration = Duration::from_millis(50);
 
-/// Somebody's terminal: where input comes from, and where output goes.
+/// A terminal: the source of input and the destination of output.
 #[derive(Debug, Clone)]
 pub struct Terminal {
     input: Arc<OwnedFd>,
@@ -73,7 +76,7 @@ struct Restore {
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        // What was typed for the program, and what the terminal answered to it, is not for whoever reads next.
+        // What was typed for the program, and what the terminal answered to it, must not reach the next reader.
         self.modes.set(self.terminal.as_fd(), true).ok();
     }
 }
@@ -81,27 +84,47 @@ impl Drop for Restore {
 /// Passes on between a terminal and a program's pseudo-terminal. Dropping it stops that and puts the terminal back.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    /// Closed to stop.
+    /// Closed to stop; a byte suspends.
     stop: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
-    stopped: Arc<Notify>,
+    notices: Arc<Notices>,
+}
+
+/// What the person does that concerns the program as a whole.
+#[derive(Debug, Default)]
+struct Notices {
+    stopped: Notify,
+    resumed: Notify,
 }
 
 impl Relay {
     pub(crate) fn start(terminal: Terminal, ours: OwnedFd) -> Result<Self, SandboxError> {
         let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
         let (stop_read, stop) = pipe.map_err(SandboxError::host("making a pipe"))?;
-        let stopped = Arc::new(Notify::new());
-        let notify = Arc::clone(&stopped);
-        let work = move || Passing::new(terminal, ours, stop_read, notify).run();
+        let notices = Arc::new(Notices::default());
+        let noticed = Arc::clone(&notices);
+        let work = move || Passing::new(terminal, ours, stop_read, noticed).run();
         let thread = std::thread::Builder::new().name("terminal".to_owned()).spawn(work);
         let thread = thread.map_err(|cause| SandboxError::Host { doing: "starting a thread", cause })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread), stopped })
+        Ok(Self { stop: Some(stop), thread: Some(thread), notices })
     }
 
     /// Waits until the person insists on stopping the program.
     pub(crate) async fn stopped(&self) {
-        self.stopped.notified().await;
+        self.notices.stopped.notified().await;
+    }
+
+    /// The program was stopped from its terminal: so is this process.
+    pub(crate) fn suspend(&self) {
+        if let Some(stop) = &self.stop {
+            // A full pipe has said so often enough.
+            rustix::io::write(stop, b"z").ok();
+        }
+    }
+
+    /// Waits until this process goes on after it was suspended.
+    pub(crate) async fn resumed(&self) {
+        self.notices.resumed.notified().await;
     }
 }
 
@@ -119,41 +142,64 @@ struct Passing {
     terminal: Terminal,
     ours: OwnedFd,
     stop: OwnedFd,
-    stopped: Arc<Notify>,
+    notices: Arc<Notices>,
     filter: Filter,
     window: Option<Window>,
+    /// Set while the person's terminal is raw.
+    restore: Option<Restore>,
     /// Typed, and not yet taken by the program.
     pending: Vec<u8>,
     /// Whether more can be typed.
     reads: bool,
+    /// Nobody is at the terminal any more.
+    is_gone: bool,
     /// When Ctrl-C was pressed last.
     stops: Vec<Instant>,
 }
 
 impl Passing {
-    fn new(terminal: Terminal, ours: OwnedFd, stop: OwnedFd, stopped: Arc<Notify>) -> Self {
-        // A job in the background may not read.
-        let reads = !is_anothers(terminal.input.as_fd());
+    fn new(terminal: Terminal, ours: OwnedFd, stop: OwnedFd, notices: Arc<Notices>) -> Self {
         let window = Window::of(terminal.output.as_fd()).ok();
         let (filter, pending, stops) = (Filter::new(), Vec::new(), Vec::new());
-        Self { terminal, ours, stop, stopped, filter, window, pending, reads, stops }
+        let (restore, reads, is_gone) = (None, false, false);
+        Self { terminal, ours, stop, notices, filter, window, restore, pending, reads, is_gone, stops }
     }
 
     fn run(mut self) {
-        let modes = Modes::of(self.terminal.input.as_fd()).ok().filter(|_| self.reads);
-        // Before the modes are changed, so that they are put back whatever happens after.
-        let restore = modes.map(|modes| Restore { terminal: Arc::clone(&self.terminal.input), modes });
-        if let Some(modes) = modes {
-            modes.raw().set(self.terminal.input.as_fd(), false).ok();
-        }
         while self.pass() {}
         let reset = self.filter.finish();
         self.write(&reset);
-        drop(restore);
+        self.restore = None;
+    }
+
+    /// A job in the background may not read, and leaves the terminal as it is; the one in the foreground has it raw.
+    fn follow_job(&mut self) {
+        let is_ours = !is_anothers(self.terminal.input.as_fd());
+        self.reads = is_ours && !self.is_gone;
+        if !is_ours || self.restore.is_some() {
+            return;
+        }
+        if let Ok(modes) = Modes::of(self.terminal.input.as_fd()) {
+            // Before the modes are changed, so that they are put back whatever happens after.
+            self.restore = Some(Restore { terminal: Arc::clone(&self.terminal.input), modes });
+            modes.raw().set(self.terminal.input.as_fd(), false).ok();
+        }
+    }
+
+    /// Puts the terminal back and stops this process, with the job of the shell's that it is in. Returns when the job goes on, or at once if
+    /// nobody could let it go on: then the kernel doesn't stop it.
+    fn suspend(&mut self) {
+        while self.show_some() == Some(true) {}
+        self.restore = None;
+        rustix::process::kill_current_process_group(rustix::process::Signal::TSTP).ok();
+        std::thread::sleep(SUSPENDED_WITHIN);
+        self.follow_job();
+        self.notices.resumed.notify_one();
     }
 
     /// One round; false when it is over.
     fn pass(&mut self) -> bool {
+        self.follow_job();
         self.follow_window();
         let ours = if self.pending.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
         let input = if self.reads && self.pending.is_empty() { PollFlags::IN } else { PollFlags::empty() };
@@ -177,7 +223,9 @@ impl Passing {
         if program.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) && !self.show() {
             return false;
         }
-        if !stop.is_empty() {
+        if stop.contains(PollFlags::IN) && rustix::io::read(&self.stop, &mut [0; 1]) == Ok(1) {
+            self.suspend();
+        } else if !stop.is_empty() {
             // What is written already is shown; more is not waited for.
             while self.show_some() == Some(true) {}
             return false;
@@ -202,7 +250,7 @@ impl Passing {
         match rustix::io::read(&*self.terminal.input, &mut buffer) {
             Ok(0) | Err(Errno::IO) => {
                 // The terminal is gone: so the program hears.
-                self.reads = false;
+                self.is_gone = true;
                 self.pending.push(CTRL_D);
             }
             Ok(count) => {
@@ -219,7 +267,7 @@ impl Passing {
         self.stops.retain(|at| now.duration_since(*at) < STOPS_WITHIN);
         self.stops.extend(typed.iter().filter(|byte| **byte == CTRL_C).map(|_| now));
         if self.stops.len() >= STOPS_MAX {
-            self.stopped.notify_one();
+            self.notices.stopped.notify_one();
         }
     }
 

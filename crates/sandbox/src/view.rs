@@ -12,7 +12,7 @@ use crate::grants::Access;
 use crate::spec::{Cover, HOME, Spec, WorkspaceMount};
 use crate::survey::Survey;
 
-/// The only user inside; stands for whoever runs Regent.
+/// The only user inside; stands for the user who runs Regent.
 pub(crate) const BOX_UID: u32 = 1000;
 /// The host name inside.
 pub(crate) const HOSTNAME: &[u8] = b"regent";
@@ -100,7 +100,7 @@ const SYNTHETIC: &[(&str, &[u8])] = &[
 
 pub(crate) const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/urandom"];
 
-/// Whoever opens this gets its own controlling terminal.
+/// A process that opens this gets its own controlling terminal.
 pub(crate) const OWN_TERMINAL: &str = "/dev/tty";
 
 /// `random` has been the same as `urandom` since Linux 5.6.
@@ -386,7 +386,7 @@ fn usable(at: &Path) -> Result<(), SandboxError> {
         return refuse("would replace a part of the system's own view");
     }
     if RESERVED.iter().any(|path| at.starts_with(path)) {
-        return refuse("lies in a part of the view that can't be replaced");
+        return refuse("is in a part of the view that can't be replaced");
     }
     Ok(())
 }

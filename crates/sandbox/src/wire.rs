@@ -22,6 +22,8 @@ pub(crate) enum Record {
     Exited(i32),
     /// This signal ended the program, and nothing that it started is left.
     Signalled(i32),
+    /// The program was stopped from its terminal (Ctrl-Z).
+    Stopped,
 }
 
 /// Parts of the confinement that not every host gives.
@@ -46,6 +48,7 @@ impl Record {
             Self::Signalled(signal) => (4, 0, 0, signal),
             Self::CpuMs(ms) => (5, 0, 0, ms.cast_signed()),
             Self::PeakKib(kib) => (6, 0, 0, kib.cast_signed()),
+            Self::Stopped => (7, 0, 0, 0),
         };
         let ([p0, p1], [v0, v1, v2, v3]) = (part.to_le_bytes(), value.to_le_bytes());
         [kind, step, p0, p1, v0, v1, v2, v3]
@@ -65,6 +68,7 @@ impl Record {
             4 => Some(Self::Signalled(value)),
             5 => Some(Self::CpuMs(value.cast_unsigned())),
             6 => Some(Self::PeakKib(value.cast_unsigned())),
+            7 => Some(Self::Stopped),
             _ => None,
         }
     }

@@ -22,7 +22,7 @@ pub struct WriteRule(Arc<Mutex<Option<Rule>>>);
 
 struct Rule {
     judge: FileJudge,
-    /// The way from the root that policy speaks of to the folder that the program works in.
+    /// The path from the root that policy uses to the folder that the program works in.
     prefix: String,
 }
 

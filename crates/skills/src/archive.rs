@@ -41,7 +41,7 @@ fn most(bytes: usize) -> u64 {
 }
 
 fn refused(why: impl std::fmt::Display) -> SkillError {
-    SkillError::Package(format!("the archive is refused: {why}"))
+    SkillError::Package(format!("the archive was rejected: {why}"))
 }
 
 fn read_tar(stream: impl Read) -> Result<Package, SkillError> {
@@ -86,7 +86,7 @@ fn named(kind: EntryType) -> &'static str {
     } else if kind.is_fifo() {
         "a FIFO"
     } else {
-        "of a kind that is not taken"
+        "of an unsupported type"
     }
 }
 
@@ -104,7 +104,7 @@ fn read_zip(bytes: &[u8], most: u64) -> Result<Package, SkillError> {
         // The kind of file that Unix tools note beside the mode; others note nothing.
         let kind = file.unix_mode().map_or(0, |mode| mode & 0o170_000);
         if !matches!(kind, 0 | 0o100_000 | 0o040_000) || file.is_symlink() {
-            return Err(refused(format!("`{}` is a link, a device or the like", shown())));
+            return Err(refused(format!("`{}` is a link, a device or another special file", shown())));
         }
         if file.is_dir() || kind == 0o040_000 {
             folder(&path)?;
@@ -130,7 +130,7 @@ fn content(stream: impl Read, claimed: u64, room: u64, path: &[u8]) -> Result<Ve
     let most = room.min(FILE_BYTES_MAX);
     let too_much = || {
         let shown = String::from_utf8_lossy(path).escape_debug().to_string();
-        refused(format!("`{shown}` unpacks to more than fits, or to much more than it was"))
+        refused(format!("`{shown}` unpacks to more than the limit, or is an archive bomb"))
     };
     if claimed > most {
         return Err(too_much());
@@ -156,7 +156,7 @@ impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let count = self.inner.read(buffer)?;
         self.left = self.left.checked_sub(count as u64).ok_or_else(|| {
-            std::io::Error::other("it unpacks to more than fits, or to much more than it was")
+            std::io::Error::other("it unpacks to more than the limit, or is an archive bomb")
         })?;
         Ok(count)
     }

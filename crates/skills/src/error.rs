@@ -1,5 +1,7 @@
 //! Why a skill can't be read, installed or used.
 
+use regent_tools::{PinError, PinFile};
+
 use crate::manifest::Difference;
 
 /// Why a skill can't be read, installed or used.
@@ -14,16 +16,16 @@ pub enum SkillError {
         cause: std::io::Error,
     },
     /// Not a package that is taken: a path that leads out, a link, a device, more than fits.
-    #[error("the package is refused: {0}")]
+    #[error("the package was rejected: {0}")]
     Package(String),
     /// `SKILL.md` doesn't say what it has to.
-    #[error("`SKILL.md` can't be used: {0}")]
+    #[error("`SKILL.md` is invalid: {0}")]
     Skill(String),
     /// The lock can't be read.
     #[error("`skills.lock` is damaged: {0}")]
     Lock(String),
     /// The record of what the user has agreed to can't be read.
-    #[error("`{place}`, the record of the skills that you agreed to, is damaged: {why}")]
+    #[error("`{place}`, the list of your approved skills, is damaged: {why}")]
     Pins {
         /// Where it is.
         place: String,
@@ -31,10 +33,10 @@ pub enum SkillError {
         why: String,
     },
     /// The project has it, and nobody has agreed to it on this machine.
-    #[error("nobody has agreed to the skill `{0}` on this machine: it came with the project")]
+    #[error("the skill `{0}` came with the project and isn't approved on this machine")]
     Unagreed(String),
     /// What the project has under this name isn't what was agreed to.
-    #[error("the skill `{name}` is not the one that you agreed to: its digest is {found}, not {agreed}")]
+    #[error("the skill `{name}` is not the one that you approved: its digest is {found}, not {agreed}")]
     NotAgreed {
         /// Which skill.
         name: String,
@@ -44,10 +46,10 @@ pub enum SkillError {
         found: String,
     },
     /// There is no such skill.
-    #[error("there is no skill `{0}` here")]
+    #[error("unknown skill `{0}`")]
     Unknown(String),
     /// What is there is not what was installed.
-    #[error("the skill `{name}` is not what was installed: {}", told(differences))]
+    #[error("the skill `{name}` differs from what was installed: {}", told(differences))]
     Changed {
         /// Which skill.
         name: String,
@@ -55,10 +57,10 @@ pub enum SkillError {
         differences: Vec<Difference>,
     },
     /// A signature that doesn't hold is worse than none.
-    #[error("the signature is refused: {0}")]
+    #[error("the signature is invalid: {0}")]
     Signature(String),
     /// It isn't what was looked at before.
-    #[error("the package has changed since it was looked at: its digest is {found}, not {expected}")]
+    #[error("the package has changed since it was reviewed: its digest is {found}, not {expected}")]
     Swapped {
         /// What was agreed to.
         expected: String,
@@ -66,7 +68,7 @@ pub enum SkillError {
         found: String,
     },
     /// It wants something that nobody has granted.
-    #[error("`{name}` wants what was not granted: {wanted}")]
+    #[error("`{name}` requests permissions that were not granted: {wanted}")]
     NotGranted {
         /// Which skill.
         name: String,
@@ -74,12 +76,12 @@ pub enum SkillError {
         wanted: String,
     },
     /// The scanner found something that nobody has accepted.
-    #[error("the scan found {0} that is not to be installed unseen")]
+    #[error("the scan found {0}; review before installing")]
     Blocked(String),
 }
 
 impl SkillError {
-    /// The stable word that callers and people hear.
+    /// The stable error code.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Io { .. } => "skill.unreadable",
@@ -95,6 +97,13 @@ impl SkillError {
             Self::Swapped { .. } => "skill.swapped",
             Self::NotGranted { .. } => "skill.not_granted",
             Self::Blocked(_) => "skill.blocked",
+        }
+    }
+
+    pub(crate) fn pins(file: &PinFile, error: PinError) -> Self {
+        match error {
+            PinError::Io { path, error } => Self::io(&path, error),
+            PinError::Damaged { why, .. } => Self::Pins { place: file.path().display().to_string(), why },
         }
     }
 

@@ -10,6 +10,7 @@ use regent_tools::{Context, HostTool, ToolError, tool};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::drivers::{SkillTools, source_of};
 use crate::error::SkillError;
 use crate::package::Package;
 use crate::permission::{PermissionError, Permissions};
@@ -23,13 +24,15 @@ const LISTED: Label = Label { integrity: Integrity::Web, confidentiality: Confid
 /// Of one file that is shown.
 const SHOWN_BYTES_MAX: usize = 1 << 20;
 
-/// The tools `skill.list`, `skill.read`, `skill.install` and `skill.remove`.
-pub fn host_tools(skills: &Arc<Skills>) -> Vec<Arc<dyn HostTool>> {
+/// The tools `skill.list`, `skill.read`, `skill.install` and `skill.remove`. What is installed can be called at once, and what is removed can't
+/// be called any more.
+pub fn host_tools(tools: &Arc<SkillTools>) -> Vec<Arc<dyn HostTool>> {
+    let skills = tools.skills();
     vec![
         Arc::new(list(Arc::clone(skills))),
         Arc::new(read(Arc::clone(skills))),
-        Arc::new(install(Arc::clone(skills))),
-        Arc::new(remove(Arc::clone(skills))),
+        Arc::new(install(Arc::clone(tools))),
+        Arc::new(remove(Arc::clone(tools))),
     ]
 }
 
@@ -85,7 +88,7 @@ async fn read(
     if text.len() > SHOWN_BYTES_MAX || std::str::from_utf8(text).is_err() {
         return Err(ToolError::failed(
             "skill.no_text",
-            format!("`{}` is not a text of at most 1 MiB", path.escape_debug()),
+            format!("`{}` is not text of at most 1 MiB", path.escape_debug()),
         ));
     }
     Ok(RawOutput::new(text.to_vec()).with_label(checked.trust.label()))
@@ -120,7 +123,7 @@ struct LookedAt {
     cost = "cheap"
 )]
 async fn install(
-    #[state] skills: &Arc<Skills>,
+    #[state] tools: &Arc<SkillTools>,
     #[arg(path = "read")] path: String,
     looked_at: LookedAt,
     #[schemars(length(max = 128))] grant: Vec<String>,
@@ -135,8 +138,8 @@ async fn install(
     // Resolved and judged already: relative is inside the workspace.
     let place = context.workspace().root().join(Path::new(&path));
     let by_agent = context.call().principal().class() == Class::Agent;
-    let skills = Arc::clone(skills);
-    blocking(move || {
+    let skills = Arc::clone(tools.skills());
+    let told = blocking(move || {
         let agreed = Agreed {
             digest,
             source: &source,
@@ -150,7 +153,11 @@ async fn install(
             "digest": plan.digest, "granted": plan.skill.permissions,
         }))
     })
-    .await
+    .await?;
+    if let Some(name) = told.get("name").and_then(Value::as_str) {
+        tools.admit(context.catalogue(), name)?;
+    }
+    Ok(told)
 }
 
 /// Remove a skill.
@@ -158,10 +165,12 @@ async fn install(
 /// - name: which skill
 #[tool(name = "skill.remove", effect = "delete", capabilities = ["skill.manage"], idempotent, cost = "cheap")]
 async fn remove(
-    #[state] skills: &Arc<Skills>,
+    #[state] tools: &Arc<SkillTools>,
     #[schemars(length(max = 64))] name: String,
+    context: &Context<'_>,
 ) -> Result<Value, ToolError> {
-    let skills = Arc::clone(skills);
+    let skills = Arc::clone(tools.skills());
+    context.catalogue().withdraw(&source_of(&name));
     blocking(move || skills.remove(&name).map(|()| json!({"removed": name}))).await
 }
 

@@ -1,22 +1,22 @@
-//! Whose instructions and programs may an agent use? Skills: packages with a `SKILL.md`.
+//! Skills: packages with a `SKILL.md`, with instructions and perhaps a program.
 //!
 //! ```text
-//! folder · archive · git → Package (read whole, limits, no links) → Skill (what SKILL.md says) → scan → Plan → install → lock
+//! folder · archive · git → Package (in memory, limits, no links) → Skill (SKILL.md) → scan → Plan → install → lock
 //! ```
 //!
-//! A [`Package`] is read into memory and judged there; nothing of it is written before everything about it was found fit. What was
-//! installed is in the lock with the digest of every file. What the user agreed to (digest and grants) is pinned outside of the project.
-//! **Every use reads all files again and compares them with both**: a changed, added or missing file is refused by name, and what runs
-//! are the bytes that were compared, from a copy that is made for the one call. Who vouches for a skill is computed from its signature
+//! A [`Package`] is read into memory and checked there; nothing is written before all checks pass. The lock has the digest of every
+//! installed file. The digest and permissions that the user approved are pinned outside the project.
+//! **Every use reads all files again and compares them with both**: a changed, added or missing file is an error that names it, and the
+//! program runs from a copy of the compared bytes that is made for that call. The origin of a skill is computed from its signature
 //! and the trusted keys at each use.
 //!
-//! A skill has no power of its own: its text is content with a label, its program runs in a sandbox with what was granted, and what it
-//! asks for besides is a call like any other.
+//! A skill has no authority of its own: its text is labelled content, its program runs in a sandbox with the granted permissions, and
+//! everything else is a call like any other.
 #![forbid(unsafe_code)]
 
 mod archive;
+mod drivers;
 mod error;
-mod guarded;
 mod host;
 mod lock;
 mod manifest;
@@ -29,8 +29,8 @@ mod signature;
 mod skill;
 mod skills;
 
+pub use drivers::{SkillTiers, SkillTools};
 pub use error::SkillError;
-pub use guarded::Guarded;
 pub use host::host_tools;
 pub use lock::{Lock, Locked};
 pub use manifest::{Difference, FileMark, Manifest};

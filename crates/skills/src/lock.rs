@@ -65,7 +65,7 @@ impl Lock {
     pub fn read(path: &Path) -> Result<Self, SkillError> {
         let length = match std::fs::symlink_metadata(path) {
             Ok(meta) if meta.is_file() => meta.len(),
-            Ok(_) => return Err(SkillError::Lock("it is not a plain file".to_owned())),
+            Ok(_) => return Err(SkillError::Lock("it is not a regular file".to_owned())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(SkillError::io(path, error)),
         };
@@ -82,7 +82,10 @@ impl Lock {
             lock.schema = SCHEMA.to_owned();
         }
         if lock.schema != SCHEMA {
-            return Err(SkillError::Lock(format!("it is of the kind `{}`", lock.schema.escape_debug())));
+            return Err(SkillError::Lock(format!(
+                "it has the unknown kind `{}`",
+                lock.schema.escape_debug()
+            )));
         }
         Ok(lock)
     }

@@ -9,12 +9,12 @@ use crate::error::SkillError;
 use crate::package::Package;
 use crate::signature::SIGNATURE_FILE;
 
-/// What every file of a package was.
+/// The files of a package with their digests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Manifest(BTreeMap<String, FileMark>);
 
-/// What one file was.
+/// The digest and mode of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileMark {
@@ -74,7 +74,7 @@ impl Manifest {
         self.0.iter().map(|(path, mark)| (path.as_str(), mark))
     }
 
-    /// What is different now.
+    /// The differences.
     pub fn differences(&self, now: &Self) -> Vec<Difference> {
         let mut found = Vec::new();
         for (path, mark) in &self.0 {

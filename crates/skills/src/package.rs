@@ -90,10 +90,10 @@ impl Package {
         }
         let length = bytes.len() as u64;
         if length > FILE_BYTES_MAX || length > self.bytes_left() {
-            return refused("is more than fits");
+            return refused("exceeds the limit");
         }
         if self.files.contains_key(&path) {
-            return refused("is there twice");
+            return refused("occurs twice");
         }
         // The path itself and every folder on the way to it.
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
@@ -106,7 +106,7 @@ impl Package {
             }
             let is_file = end == path.len();
             if !is_file && self.files.contains_key(spelling) {
-                return refused(&format!("lies below `{spelling}`, which is a file"));
+                return refused(&format!("is below `{spelling}`, which is a file"));
             }
         }
         let below = format!("{path}/");
@@ -161,7 +161,7 @@ impl Package {
                     continue;
                 }
                 if path.split('/').count() > DEPTH_MAX {
-                    return Err(SkillError::Package(format!("`{path}` is nested too deep")));
+                    return Err(SkillError::Package(format!("`{path}` is nested too deeply")));
                 }
                 self.folder(&place, &path)?;
             } else if kind.is_file() {
@@ -199,7 +199,7 @@ fn read_file(path: &Path, bytes_max: u64) -> Result<Vec<u8>, SkillError> {
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
     let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(fail)?;
     if !file.metadata().map_err(fail)?.is_file() {
-        return Err(SkillError::Package(format!("`{}` is not a plain file", path.display())));
+        return Err(SkillError::Package(format!("`{}` is not a regular file", path.display())));
     }
     let mut bytes = Vec::new();
     file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(fail)?;
@@ -222,23 +222,23 @@ pub(crate) fn checked_path(path: &[u8]) -> Result<String, SkillError> {
         return Err(refused("is not relative"));
     }
     if text.chars().any(|c| c.is_control() || regent_guard::invisible::is_invisible(c)) {
-        return Err(refused("has characters that don't show"));
+        return Err(refused("has hidden characters"));
     }
     let mut names = 0;
     for name in text.split('/') {
         names += 1;
         if matches!(name, "" | "." | "..") {
-            return Err(refused("doesn't stay inside"));
+            return Err(refused("leads outside"));
         }
         if name.len() > NAME_BYTES_MAX || name.ends_with([' ', '.']) {
-            return Err(refused("has a name that not every file system takes"));
+            return Err(refused("has a name that not every file system supports"));
         }
         if name.eq_ignore_ascii_case(".git") {
             return Err(refused("reaches into a repository"));
         }
     }
     if names > DEPTH_MAX {
-        return Err(refused("is nested too deep"));
+        return Err(refused("is nested too deeply"));
     }
     Ok(text.to_owned())
 }

@@ -31,7 +31,7 @@ const NETWORK: &[&str] = &["network.request", "network.connect"];
 /// A set of them.
 pub type Permissions = BTreeSet<Permission>;
 
-/// A host, a tool: what stands behind the colon.
+/// A host or a tool: the part after the colon.
 const WORD_BYTES_MAX: usize = 255;
 
 impl Permission {
@@ -118,7 +118,7 @@ impl FromStr for Permission {
             Some(("pii", "remote-models")) => Ok(Self::PiiToModels),
             Some(("secrets", "remote-models")) => Ok(Self::SecretsToModels),
             Some(_) | None => Err(fail(
-                "there are read:FOLDER, write:FOLDER, network:HOST, shell, tool:NAME, pii:remote-models and secrets:remote-models",
+                "use read:FOLDER, write:FOLDER, network:HOST, shell, tool:NAME, pii:remote-models or secrets:remote-models",
             )),
         }
     }
@@ -151,7 +151,7 @@ fn folder(text: &str) -> Result<String, &'static str> {
         };
     }
     if bare.starts_with(['/', '~', '$']) || bare.len() > 1024 {
-        return Err("a folder is named from the workspace");
+        return Err("name a folder relative to the workspace");
     }
     if bare.contains(['*', '?', '[', ']', '{', '}', '\\', ':']) || bare.chars().any(char::is_control) {
         return Err("only whole folders and files can be granted");
@@ -162,7 +162,7 @@ fn folder(text: &str) -> Result<String, &'static str> {
     }
     let steers = regent_guard::kinds_of(bare).intersects(regent_guard::Kinds::UNWRITABLE);
     if steers || names.next().is_some_and(|first| *regent_guard::fold_name(first) == *".agents") {
-        return Err("this folder steers Regent, git, editors or shells, and is not for skills");
+        return Err("this folder controls Regent, git, editors or shells, which skills may not access");
     }
     Ok(bare.to_owned())
 }
@@ -174,7 +174,7 @@ fn writable(place: String) -> Result<String, &'static str> {
     match regent_guard::creation(parent, name, regent_guard::Kinds::UNWRITABLE) {
         regent_guard::Creation::Free => Ok(place),
         regent_guard::Creation::Guarded(_) | regent_guard::Creation::OnTheWay(_) => {
-            Err("it holds files that steer Regent, git, editors or shells, and is not for skills to write")
+            Err("it has files that control Regent, git, editors or shells, which skills may not write")
         }
     }
 }
@@ -182,10 +182,10 @@ fn writable(place: String) -> Result<String, &'static str> {
 fn word(text: &str) -> Result<String, &'static str> {
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-*".contains(c);
     if text.is_empty() || text.len() > WORD_BYTES_MAX || !text.chars().all(fine) {
-        return Err("it has letters that no host or tool has");
+        return Err("it has characters that no host or tool name has");
     }
     if text != "*" && text.contains('*') {
-        return Err("a single `*` stands for all; other patterns are not taken");
+        return Err("only a single `*` for all is allowed; other patterns aren't");
     }
     Ok(text.to_owned())
 }

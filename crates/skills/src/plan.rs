@@ -13,7 +13,7 @@ use crate::scan::{Finding, Severity, scan};
 use crate::signature::{TrustedKey, signer};
 use crate::skill::Skill;
 
-/// Who vouches for a skill.
+/// The origin of a skill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trust {
@@ -26,7 +26,7 @@ pub enum Trust {
 }
 
 impl Trust {
-    /// The label of its text: what an unknown author wrote is worth what any page of the web is.
+    /// The label of its text: text of an unknown author is like any web page.
     pub fn label(self) -> Label {
         let integrity = match self {
             Self::Verified => Integrity::SignedSkill,
@@ -36,7 +36,7 @@ impl Trust {
         Label { integrity, confidentiality: Confidentiality::Internal }
     }
 
-    /// As the catalogue says it.
+    /// As the catalogue's origin.
     pub fn origin(self) -> Origin {
         match self {
             Self::Verified => Origin::Verified,
@@ -55,7 +55,7 @@ impl Trust {
     }
 }
 
-/// What installing a package would mean.
+/// The effect of installing a package.
 #[derive(Debug, Clone, Serialize)]
 pub struct Plan {
     /// What it says of itself.
@@ -83,7 +83,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Looks at a package, beside what is installed under its name and what the user has granted that.
+    /// Compares a package with what is installed under its name and with its granted permissions.
     pub fn of(
         package: &Package,
         trusted: &[TrustedKey],
@@ -122,7 +122,7 @@ impl Plan {
         Ok(self.skill.permissions.clone())
     }
 
-    /// What is offered and covers nothing that the skill asks for. It isn't granted.
+    /// Offered permissions that the skill doesn't request. They aren't granted.
     pub fn unwanted(&self, offered: &Permissions) -> Permissions {
         let is_for_nothing =
             |one: &&Permission| !self.skill.permissions.iter().any(|wanted| one.covers(wanted));

@@ -66,7 +66,7 @@ pub struct Finding {
     pub excerpt: String,
 }
 
-/// Looks at every file of a package. The worst comes first.
+/// Scans every file of a package. Findings are sorted by severity.
 pub fn scan(package: &Package, skill: &Skill) -> Vec<Finding> {
     let mut found = Vec::new();
     capabilities(skill, &mut found);
@@ -82,7 +82,7 @@ pub fn scan(package: &Package, skill: &Skill) -> Vec<Finding> {
     found
 }
 
-/// Looks at a text that comes with a tool and that a model will read, such as its description.
+/// Scans a text of a tool that a model will read, such as its description.
 pub fn scan_text(name: &str, bytes: &[u8]) -> Vec<Finding> {
     let mut found = Vec::new();
     text(&format!("{name}.md"), bytes.get(..TEXT_BYTES_MAX).unwrap_or(bytes), false, &mut found);
@@ -112,19 +112,19 @@ fn capabilities(skill: &Skill, found: &mut Vec<Finding>) {
     };
     for permission in &skill.permissions {
         let (severity, what) = match permission {
-            Permission::Tool(name) if name == "*" => (Severity::High, "every tool there is"),
+            Permission::Tool(name) if name == "*" => (Severity::High, "every tool"),
             Permission::Network(host) if host == "*" => (Severity::Medium, "the whole network"),
             Permission::Write(path) if path == "." => {
-                (Severity::Medium, "to write everywhere in the workspace")
+                (Severity::Medium, "write access to the whole workspace")
             }
-            Permission::SecretsToModels => (Severity::High, "secrets to go to remote models"),
-            Permission::PiiToModels => (Severity::Medium, "personal details to go to remote models"),
-            Permission::Shell => (Severity::Medium, "to start programs"),
+            Permission::SecretsToModels => (Severity::High, "secrets in prompts to remote models"),
+            Permission::PiiToModels => (Severity::Medium, "personal details in prompts to remote models"),
+            Permission::Shell => (Severity::Medium, "permission to start programs"),
             Permission::Read(_) | Permission::Write(_) | Permission::Network(_) | Permission::Tool(_) => {
                 continue;
             }
         };
-        find(severity, format!("it wants {what} (`{permission}`)"));
+        find(severity, format!("it requests {what} (`{permission}`)"));
     }
     if !skill.unknown.is_empty() {
         let names: Vec<String> = skill.unknown.keys().map(|key| key.escape_debug().to_string()).collect();
@@ -144,23 +144,23 @@ fn file(path: &str, bytes: &[u8], executable: bool, skill: &Skill, found: &mut V
         });
     };
     if is_mixed(path) {
-        whole(Severity::High, "hidden", "its name mixes letters that look alike");
+        whole(Severity::High, "hidden", "its name contains look-alike letters");
     }
     let is_entry = skill.entrypoint.as_deref() == Some(path);
     let is_script = executable || bytes.starts_with(b"#!") || rules::is_script(path);
     let name = path.rsplit('/').next().unwrap_or(path);
     if path.split('/').any(|part| part.starts_with('.')) && (is_script || bytes.starts_with(b"\x7fELF")) {
-        whole(Severity::High, "script", "a program that hides behind a dot");
+        whole(Severity::High, "script", "a program in a hidden file");
     } else if name.starts_with('.') {
-        whole(Severity::Low, "file", "a file that listings don't show");
+        whole(Severity::Low, "file", "a hidden file");
     }
     if bytes.starts_with(b"\x7fELF") || bytes.starts_with(b"MZ") || bytes.starts_with(b"\0asm") {
         let severity = if is_entry { Severity::Low } else { Severity::Medium };
-        whole(severity, "file", "compiled code, which nobody can read");
+        whole(severity, "file", "compiled code, which can't be reviewed");
     } else if is_script && skill.runtime == Runtime::Instruction {
-        whole(Severity::Medium, "script", "a script in a skill that says it has nothing to run");
+        whole(Severity::Medium, "script", "a script in a skill that declares no program");
     } else if bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(&[0x1f, 0x8b]) {
-        whole(Severity::Medium, "file", "an archive, which was not looked into");
+        whole(Severity::Medium, "file", "an archive, which was not scanned");
     }
     if !bytes.iter().take(8192).any(|byte| *byte == 0) {
         text(path, bytes.get(..TEXT_BYTES_MAX).unwrap_or(bytes), is_script, found);
@@ -190,7 +190,7 @@ fn text(path: &str, bytes: &[u8], is_script: bool, found: &mut Vec<Finding>) {
                 && !matches!(c, '\u{FE0E}' | '\u{FE0F}' | '\u{200D}')
         };
         if let Some((_, c)) = line.char_indices().find(|&it| hides(it)) {
-            let message = format!("a character that doesn't show (U+{:04X})", u32::from(c));
+            let message = format!("a hidden character (U+{:04X})", u32::from(c));
             find(Severity::High, "hidden", &message, excerpt(line));
         }
         for Rule { severity, kind, message, pattern, .. } in

@@ -1,6 +1,6 @@
 //! Who vouches for a package: a signed note over its digest.
 //!
-//! `SKILL.sig` lies beside `SKILL.md` and is a note as C2SP describes them: the statement, a blank line, and the signature of whoever made
+//! `SKILL.sig` lies beside `SKILL.md` and is a note as C2SP describes them: the statement, a blank line, and the signature of the author
 //! it. It counts only if the key is one that the user trusts; a signature of such a key that doesn't hold refuses the package.
 
 use regent_ledger::note::{Note, NoteError};
@@ -59,9 +59,9 @@ pub(crate) fn signer(
     let refused = |why: &str| SkillError::Signature(why.to_owned());
     let text = std::str::from_utf8(bytes).map_err(|_| refused("it is not UTF-8"))?;
     let note = Note::parse(text).map_err(|error| SkillError::Signature(error.to_string()))?;
-    // Whoever signed it: a statement about another package, or about this one before it was changed, is a lie.
+    // Whatever key signed it: a statement about another package, or about this one before a change, is invalid.
     if note.unverified_text() != statement(skill, Manifest::of(package).digest()?) {
-        return Err(refused("it is about other content than this package has"));
+        return Err(refused("it signs other content than this package has"));
     }
     for TrustedKey { name, key } in trusted {
         match note.verify(name, std::slice::from_ref(key)) {

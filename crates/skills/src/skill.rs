@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use regent_kernel::Tier;
+use regent_kernel::{DriverKind, Tier};
 use regent_policy::read_yaml;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -34,6 +34,16 @@ pub enum Runtime {
 }
 
 impl Runtime {
+    /// What performs it.
+    pub fn driver(self) -> DriverKind {
+        match self {
+            Self::Instruction => DriverKind::Host,
+            Self::Process => DriverKind::Process,
+            Self::Wasm => DriverKind::Wasm,
+            Self::Microvm => DriverKind::Microvm,
+        }
+    }
+
     /// The tier that it needs at least.
     pub fn tier(self) -> Tier {
         match self {
@@ -45,7 +55,7 @@ impl Runtime {
     }
 }
 
-/// What a `SKILL.md` says.
+/// The content of a `SKILL.md`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Skill {
     /// Lower case letters, digits and hyphens; also the name of its folder and of its tool.
@@ -76,11 +86,11 @@ pub struct Skill {
 }
 
 impl Skill {
-    /// Reads the `SKILL.md` of a package, and checks that what it names is there.
+    /// Reads the `SKILL.md` of a package, and checks that the files that it names exist.
     pub fn of(package: &Package) -> Result<Self, SkillError> {
         let bytes = package
             .file(SKILL_FILE)
-            .ok_or_else(|| SkillError::Skill("there is none at the top".to_owned()))?;
+            .ok_or_else(|| SkillError::Skill("it is missing at the top of the package".to_owned()))?;
         let text = std::str::from_utf8(bytes).map_err(|_| SkillError::Skill("it is not UTF-8".to_owned()))?;
         let skill = Self::parse(text)?;
         if let Some(entrypoint) = &skill.entrypoint
@@ -109,10 +119,10 @@ impl Skill {
             ))
         })?;
         let Value::Object(fields) = value else {
-            return Err(SkillError::Skill("its head is not a list of fields".to_owned()));
+            return Err(SkillError::Skill("its header is not a list of fields".to_owned()));
         };
         if fields.len() > FIELDS_MAX {
-            return Err(SkillError::Skill(format!("its head has more than {FIELDS_MAX} fields")));
+            return Err(SkillError::Skill(format!("its header has more than {FIELDS_MAX} fields")));
         }
         let mut head = Head(fields);
         let skill = Self {
@@ -161,7 +171,7 @@ fn parts(text: &str) -> Result<(&str, &str), SkillError> {
         }
         at += line.len();
     }
-    fail("its head has no second line `---`")
+    fail("its header has no second line `---`")
 }
 
 /// The fields of the head; each is taken out when it is read, so that what is left is what we don't know.
@@ -174,7 +184,7 @@ impl Head {
             Some(Value::String(text)) => text,
             Some(Value::Number(number)) => number.to_string(),
             Some(Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
-                return Err(SkillError::Skill(format!("`{key}` has to be a text")));
+                return Err(SkillError::Skill(format!("`{key}` must be text")));
             }
         };
         if text.chars().count() > chars_max {
@@ -190,7 +200,7 @@ impl Head {
         if odd || !name.chars().all(fine) {
             let shown = name.escape_debug();
             return Err(SkillError::Skill(format!(
-                "`name` is lower case letters, digits and single hyphens, not `{shown}`"
+                "`name` must be lower case letters, digits and single hyphens, not `{shown}`"
             )));
         }
         Ok(name)
@@ -212,7 +222,7 @@ impl Head {
         let version = own.or_else(|| told.map(str::to_owned)).unwrap_or_else(|| "0.0.0".to_owned());
         let fine = |c: char| c.is_ascii_alphanumeric() || ".-+".contains(c);
         if version.is_empty() || version.len() > 48 || !version.chars().all(fine) {
-            return Err(SkillError::Skill(format!("`version` can't be `{}`", version.escape_debug())));
+            return Err(SkillError::Skill(format!("invalid `version` `{}`", version.escape_debug())));
         }
         Ok(version)
     }
@@ -225,7 +235,7 @@ impl Head {
             Some("wasm") => Ok(Runtime::Wasm),
             Some("mvm" | "microvm") => Ok(Runtime::Microvm),
             Some(other) => Err(SkillError::Skill(format!(
-                "`runtime` is instruction, process, wasm or microvm, not `{}`",
+                "`runtime` must be instruction, process, wasm or microvm, not `{}`",
                 other.escape_debug()
             ))),
         }
@@ -246,7 +256,7 @@ impl Head {
                     (key, value)
                 })
                 .collect()),
-            Some(_) => Err(SkillError::Skill("`metadata` has to be a short list of fields".to_owned())),
+            Some(_) => Err(SkillError::Skill("`metadata` must be a short list of fields".to_owned())),
         }
     }
 
@@ -265,7 +275,7 @@ impl Head {
         let permissions = match self.0.remove("permissions") {
             None | Some(Value::Null) => return Ok(wanted),
             Some(Value::Object(fields)) => fields,
-            Some(_) => return Err(SkillError::Skill("`permissions` has to be a list of fields".to_owned())),
+            Some(_) => return Err(SkillError::Skill("`permissions` must be a list of fields".to_owned())),
         };
         for (key, value) in permissions {
             match key.as_str() {
@@ -298,7 +308,7 @@ impl Head {
                     items.iter().filter_map(Value::as_str).flat_map(split_tools).collect()
                 }
                 Some(_) => {
-                    return Err(SkillError::Skill("`allowed-tools` has to be a list of names".to_owned()));
+                    return Err(SkillError::Skill("`allowed-tools` must be a list of names".to_owned()));
                 }
             };
         if words.len() > FIELDS_MAX {
@@ -346,12 +356,12 @@ fn is_allowed(value: Option<&Value>) -> bool {
 
 fn filesystem(value: &Value, wanted: &mut Permissions) -> Result<(), SkillError> {
     let Value::Object(fields) = value else {
-        return Err(SkillError::Skill("`permissions.filesystem` has to have `read` and `write`".to_owned()));
+        return Err(SkillError::Skill("`permissions.filesystem` must have `read` and `write`".to_owned()));
     };
     for (key, paths) in fields {
         if !matches!(key.as_str(), "read" | "write") {
             return Err(SkillError::Skill(format!(
-                "`permissions.filesystem.{}` is not known",
+                "unknown key `permissions.filesystem.{}`",
                 key.escape_debug()
             )));
         }
@@ -361,15 +371,14 @@ fn filesystem(value: &Value, wanted: &mut Permissions) -> Result<(), SkillError>
             Value::String(path) => drop(wanted.insert(one(path)?)),
             Value::Array(paths) if paths.len() <= FIELDS_MAX => {
                 for path in paths {
-                    let path = path
-                        .as_str()
-                        .ok_or_else(|| SkillError::Skill("a path has to be a text".to_owned()))?;
+                    let path =
+                        path.as_str().ok_or_else(|| SkillError::Skill("a path must be text".to_owned()))?;
                     wanted.insert(one(path)?);
                 }
             }
             Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
                 return Err(SkillError::Skill(format!(
-                    "`permissions.filesystem.{key}` has to be a short list of paths"
+                    "`permissions.filesystem.{key}` must be a short list of paths"
                 )));
             }
         }
@@ -388,8 +397,7 @@ fn network(value: &Value, wanted: &mut Permissions) -> Result<(), SkillError> {
     };
     if let Some(hosts) = hosts {
         for host in hosts.iter().take(FIELDS_MAX) {
-            let host =
-                host.as_str().ok_or_else(|| SkillError::Skill("a host has to be a text".to_owned()))?;
+            let host = host.as_str().ok_or_else(|| SkillError::Skill("a host must be text".to_owned()))?;
             wanted.insert(permission(&format!("network:{}", host.to_ascii_lowercase()))?);
         }
     } else if is_allowed(Some(value.get("default").unwrap_or(value))) {

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use regent_kernel::{SideEffect, Tier, ToolSpec};
 use regent_ledger::Digest;
+use regent_tools::PinFile;
 use serde_json::json;
 
 use crate::error::SkillError;
@@ -26,7 +27,7 @@ pub struct Skills {
     /// Where copies are made for the time of one call; not in the project, and only the user's.
     staging: PathBuf,
     /// What the user has agreed to; not in the project.
-    pins: PathBuf,
+    pins: PinFile,
     trusted: Vec<TrustedKey>,
     /// As it was when this process looked: what was agreed to then is what is compared with.
     known: Mutex<Known>,
@@ -39,7 +40,7 @@ struct Known {
     pins: Pins,
 }
 
-/// A skill whose every file was just compared with the lock and with what the user agreed to.
+/// A skill whose files were just compared with the lock and with the approved digest.
 #[derive(Debug, Clone)]
 pub struct Checked {
     /// What it says of itself.
@@ -54,6 +55,10 @@ pub struct Checked {
     pub signer: Option<String>,
     /// What the user lets it do.
     pub granted: Permissions,
+    /// The digest of the files that were compared.
+    pub digest: Digest,
+    /// The digest that the user agreed to.
+    pub(crate) agreed: Digest,
 }
 
 /// A skill that a project brings, for the user to agree to.
@@ -95,27 +100,28 @@ impl Skills {
         pins: &Path,
         trusted: Vec<TrustedKey>,
     ) -> Result<Self, SkillError> {
-        let known = Known { lock: Lock::read(&lock_file(folder))?, pins: Pins::read(pins)? };
+        let pins = PinFile::new(pins.to_owned());
+        let known = Known { lock: Lock::read(&lock_file(folder))?, pins: Pins::read(&pins)? };
         Ok(Self {
             folder: folder.to_owned(),
             staging: staging.to_owned(),
-            pins: pins.to_owned(),
+            pins,
             trusted,
             known: Mutex::new(known),
         })
     }
 
-    /// What the lock says, by name.
+    /// The lock's entries by name.
     pub fn all(&self) -> Vec<(String, Locked)> {
         self.known().lock.skills.iter().map(|(name, locked)| (name.clone(), locked.clone())).collect()
     }
 
-    /// What the lock says of one.
+    /// The lock's entry of one skill.
     pub fn locked(&self, name: &str) -> Option<Locked> {
         self.known().lock.skills.get(name).cloned()
     }
 
-    /// What installing a package would mean here.
+    /// The effect of installing a package here.
     pub fn plan(&self, package: &Package) -> Result<Plan, SkillError> {
         Plan::of(package, &self.trusted, |name| {
             let known = self.known();
@@ -124,7 +130,7 @@ impl Skills {
         })
     }
 
-    /// Reads every file of a skill and compares it with the lock and with what the user agreed to. There is no short cut by time or
+    /// Reads every file of a skill and compares it with the lock and with the approved digest. There is no shortcut by time or
     /// size: a program that can change a file can set its time.
     pub fn check(&self, name: &str) -> Result<Checked, SkillError> {
         let (locked, skill, package) = self.compared(name)?;
@@ -142,7 +148,16 @@ impl Skills {
             (None, true) => Trust::Generated,
             (None, false) => Trust::Community,
         };
-        Ok(Checked { skill, locked, package, trust, signer, granted: pin.granted })
+        Ok(Checked {
+            skill,
+            locked,
+            package,
+            trust,
+            signer,
+            granted: pin.granted,
+            digest: found,
+            agreed: pin.digest,
+        })
     }
 
     /// What the project brings, for the user to look at. A skill that can't be read, or whose files aren't those of the lock, comes with
@@ -169,7 +184,7 @@ impl Skills {
         self.names().into_iter().map(|name| (name.clone(), one(&name))).collect()
     }
 
-    /// Pins what the user has agreed to: exactly what was offered, not what is there by now.
+    /// Pins what the user approved: exactly what was shown, not the current state.
     pub fn agree(&self, offered: &[Offered]) -> Result<(), SkillError> {
         if offered.iter().all(|one| one.is_agreed) {
             return Ok(());
@@ -253,7 +268,7 @@ impl Skills {
         self.known().lock.skills.keys().cloned().collect()
     }
 
-    /// What the catalogue is told: a tool for each skill that has something to run and is what was installed.
+    /// The manifests for the catalogue: a tool for each intact skill with a program.
     pub fn specs(&self) -> Vec<ToolSpec> {
         self.check_all().into_iter().filter_map(|(_, checked)| checked.ok()?.spec()).collect()
     }
@@ -325,20 +340,20 @@ impl Checked {
 }
 
 fn spec_of(checked: &Checked) -> Option<ToolSpec> {
-    let Checked { skill, locked, trust, granted, .. } = checked;
+    let Checked { skill, digest, trust, granted, .. } = checked;
     let input = match skill.runtime {
         Runtime::Instruction => return None,
         Runtime::Process | Runtime::Microvm => json!({
             "type": "object", "additionalProperties": false, "required": [],
             "properties": {
-                "input": {"description": "what it reads from its standard input, as JSON"},
+                "input": {"description": "input for its standard input, as JSON"},
                 "args": {
                     "type": "array", "maxItems": 64, "items": {"type": "string", "maxLength": 8192},
-                    "description": "arguments of its program",
+                    "description": "arguments for its program",
                 },
             },
         }),
-        Runtime::Wasm => json!({"type": "object", "description": "what it is given, as JSON"}),
+        Runtime::Wasm => json!({"type": "object", "description": "its input, as JSON"}),
     };
     let mut capabilities: Vec<String> = vec!["skill.run".to_owned(), trust.capability().to_owned()];
     capabilities.extend(granted.iter().filter_map(Permission::capability).map(str::to_owned));
@@ -359,13 +374,10 @@ fn spec_of(checked: &Checked) -> Option<ToolSpec> {
         input,
         capabilities,
         effect,
+        driver: skill.runtime.driver(),
         tiers: vec![skill.runtime.tier()].into_iter().filter(|tier| *tier > Tier::Host).collect(),
         // With the digest: what was agreed to for one content isn't agreed to for another of the same version.
-        version: format!(
-            "{}+{}",
-            skill.version,
-            locked.digest.to_string().chars().take(12).collect::<String>()
-        ),
+        version: format!("{}+{}", skill.version, digest.to_string().chars().take(12).collect::<String>()),
         origin: trust.origin(),
         may: Some(granted.iter().flat_map(Permission::may).collect()),
         ..ToolSpec::default()

@@ -1,110 +1,162 @@
-//! State for one process alone: tests, and kernels that share nothing.
+//! State for one process alone: tests, and kernels that share nothing. No step waits, so the order of commits is the order of calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{Record, Records, State, StateError, Step, check_size};
+use tokio::sync::watch;
+
+use crate::StateError;
+use crate::state::{
+    BoxFuture, Change, Check, Committed, Partition, Record, State, Version, Versioned, Write,
+};
 
 /// State in memory. It ends with the process.
 #[derive(Debug, Default)]
-pub struct MemoryState(Mutex<Whole>);
+pub struct MemoryState {
+    whole: Mutex<Whole>,
+    changed: watch::Sender<u64>,
+}
 
 #[derive(Debug, Default)]
 struct Whole {
-    map: Map,
+    partitions: BTreeMap<String, Map>,
     /// The same records, by when each may go.
-    by_age: BTreeSet<(i64, String)>,
+    by_age: BTreeSet<(i64, String, String)>,
+    version: u64,
 }
 
-type Map = BTreeMap<String, Kept>;
-
-#[derive(Debug, Clone)]
-struct Kept {
-    value: Vec<u8>,
-    keep_until_ms: i64,
-}
+type Map = BTreeMap<String, Versioned>;
 
 impl MemoryState {
     fn whole(&self) -> MutexGuard<'_, Whole> {
-        // A step that panicked never got as far as the map (see `Draft`), so a poisoned lock guards a whole map.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        // Nothing that is called under the lock panics halfway through a commit.
+        self.whole.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn announce(&self, version: u64) {
+        self.changed.send_replace(version);
     }
 }
 
 impl State for MemoryState {
-    fn change(&self, step: Step<'_>) -> Result<(), StateError> {
-        let mut whole = self.whole();
-        let mut draft = Draft { under: &whole.map, over: BTreeMap::new() };
-        step(&mut draft)?;
-        let Draft { over, .. } = draft;
-        let Whole { map, by_age } = &mut *whole;
-        for (key, kept) in over {
-            let before = match kept {
-                Some(kept) => {
-                    by_age.insert((kept.keep_until_ms, key.clone()));
-                    map.insert(key.clone(), kept)
+    fn read<'s>(
+        &'s self,
+        partition: &'s Partition,
+        keys: &'s [String],
+    ) -> BoxFuture<'s, Result<Vec<Option<Versioned>>, StateError>> {
+        Box::pin(async move {
+            let whole = self.whole();
+            let map = whole.partitions.get(partition.as_str());
+            Ok(keys.iter().map(|key| map.and_then(|map| map.get(key)).cloned()).collect())
+        })
+    }
+
+    fn scan<'s>(
+        &'s self,
+        partition: &'s Partition,
+        prefix: &'s str,
+    ) -> BoxFuture<'s, Result<Vec<Record>, StateError>> {
+        Box::pin(async move {
+            let whole = self.whole();
+            let Some(map) = whole.partitions.get(partition.as_str()) else { return Ok(Vec::new()) };
+            Ok(starting_with(map, prefix).map(|(key, held)| record(key, held)).collect())
+        })
+    }
+
+    fn commit<'s>(
+        &'s self,
+        partition: &'s Partition,
+        change: Change,
+    ) -> BoxFuture<'s, Result<Committed, StateError>> {
+        Box::pin(async move {
+            change.check_size()?;
+            let mut whole = self.whole();
+            if !change.checks.iter().all(|check| whole.holds(partition.as_str(), check)) {
+                return Ok(Committed::Conflict);
+            }
+            if change.writes.is_empty() {
+                return Ok(Committed::Done);
+            }
+            let version = whole.advance();
+            for write in change.writes {
+                whole.write(partition.as_str(), write, version);
+            }
+            drop(whole);
+            self.announce(version.0);
+            Ok(Committed::Done)
+        })
+    }
+
+    fn sweep(&self, now_ms: i64, max: usize) -> BoxFuture<'_, Result<usize, StateError>> {
+        Box::pin(async move {
+            let mut whole = self.whole();
+            let due = whole.by_age.iter().take_while(|(until, ..)| *until < now_ms).take(max);
+            let due: Vec<_> = due.map(|(_, partition, key)| (partition.clone(), key.clone())).collect();
+            if due.is_empty() {
+                return Ok(0);
+            }
+            let version = whole.advance();
+            let count = due.len();
+            for (partition, key) in due {
+                whole.write(&partition, Write::Remove { key }, version);
+            }
+            drop(whole);
+            self.announce(version.0);
+            Ok(count)
+        })
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+}
+
+impl Whole {
+    fn advance(&mut self) -> Version {
+        self.version = self.version.saturating_add(1);
+        Version(self.version)
+    }
+
+    fn holds(&self, partition: &str, check: &Check) -> bool {
+        let map = self.partitions.get(partition);
+        match check {
+            Check::Key { key, version } => {
+                map.and_then(|map| map.get(key)).map(|held| held.version) == *version
+            }
+            Check::Prefix { prefix, count, newest } => {
+                let (mut found, mut largest) = (0_u64, None);
+                for (_, held) in map.into_iter().flat_map(|map| starting_with(map, prefix)) {
+                    found = found.saturating_add(1);
+                    largest = largest.max(Some(held.version));
                 }
-                None => map.remove(&key),
-            };
-            let now = map.get(&key).map(|kept| kept.keep_until_ms);
-            if let Some(before) = before.filter(|before| Some(before.keep_until_ms) != now) {
-                by_age.remove(&(before.keep_until_ms, key));
+                (found, largest) == (*count, *newest)
             }
         }
-        Ok(())
     }
 
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StateError> {
-        Ok(self.whole().map.get(key).map(|kept| kept.value.clone()))
-    }
-
-    fn stale(&self, now_ms: i64) -> Result<Vec<String>, StateError> {
-        let whole = self.whole();
-        Ok(whole.by_age.iter().take_while(|(until, _)| *until < now_ms).map(|(_, key)| key.clone()).collect())
-    }
-
-    fn scan(&self, prefix: &str) -> Result<Vec<Record>, StateError> {
-        Ok(starting_with(&self.whole().map, prefix).map(|(key, kept)| record(key, kept)).collect())
-    }
-}
-
-/// The map with the changes of an unfinished step laid over it.
-struct Draft<'a> {
-    under: &'a Map,
-    over: BTreeMap<String, Option<Kept>>,
-}
-
-impl Records for Draft<'_> {
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StateError> {
-        let kept = match self.over.get(key) {
-            Some(changed) => changed.as_ref(),
-            None => self.under.get(key),
+    fn write(&mut self, partition: &str, write: Write, version: Version) {
+        let (key, before) = match write {
+            Write::Put { key, value, keep_until_ms } => {
+                let held = Versioned { value, version, keep_until_ms };
+                let before =
+                    self.partitions.entry(partition.to_owned()).or_default().insert(key.clone(), held);
+                self.by_age.insert((keep_until_ms, partition.to_owned(), key.clone()));
+                let before = before.filter(|before| before.keep_until_ms != keep_until_ms);
+                (key, before)
+            }
+            Write::Remove { key } => {
+                let Some(map) = self.partitions.get_mut(partition) else { return };
+                let before = map.remove(&key);
+                if map.is_empty() {
+                    self.partitions.remove(partition);
+                }
+                (key, before)
+            }
         };
-        Ok(kept.map(|kept| kept.value.clone()))
-    }
-
-    fn scan(&self, prefix: &str) -> Result<Vec<Record>, StateError> {
-        let mut found: BTreeMap<&str, &Kept> =
-            starting_with(self.under, prefix).map(|(key, kept)| (key.as_str(), kept)).collect();
-        for (key, changed) in starting_with(&self.over, prefix) {
-            match changed {
-                Some(kept) => found.insert(key, kept),
-                None => found.remove(key.as_str()),
-            };
+        if let Some(before) = before {
+            self.by_age.remove(&(before.keep_until_ms, partition.to_owned(), key));
         }
-        Ok(found.into_iter().map(|(key, kept)| record(key, kept)).collect())
-    }
-
-    fn put(&mut self, key: &str, value: &[u8], keep_until_ms: i64) -> Result<(), StateError> {
-        check_size(key, value)?;
-        self.over.insert(key.to_owned(), Some(Kept { value: value.to_vec(), keep_until_ms }));
-        Ok(())
-    }
-
-    fn remove(&mut self, key: &str) -> Result<(), StateError> {
-        self.over.insert(key.to_owned(), None);
-        Ok(())
     }
 }
 
@@ -116,6 +168,7 @@ fn starting_with<'a, T>(
         .take_while(move |(key, _)| key.starts_with(prefix))
 }
 
-fn record(key: &str, kept: &Kept) -> Record {
-    Record { key: key.to_owned(), value: kept.value.clone(), keep_until_ms: kept.keep_until_ms }
+fn record(key: &str, held: &Versioned) -> Record {
+    let Versioned { value, version, keep_until_ms } = held.clone();
+    Record { key: key.to_owned(), value, version, keep_until_ms }
 }

@@ -97,7 +97,7 @@ struct Room<'e> {
 }
 
 impl Room<'_> {
-    /// What came of a task; `None` if a guest of this tier can't even be told to do it.
+    /// The result of a task; `None` if a guest of this tier can't do it at all.
     async fn outcome(&self, task: Task<'_>) -> Result<Option<Outcome>, SetupError> {
         let Some(op) = self.exam.call(&task) else { return Ok(None) };
         done(self.kernel.call(op).await?).map(Some)

@@ -31,7 +31,7 @@ pub enum Behaviour {
     Deaf,
     /// Says this many bytes.
     Floods(usize),
-    /// Makes another call from inside, as guest code would, and gives back what came of it.
+    /// Makes another call from inside, as guest code would, and gives back its outcome.
     Calls(Box<Op>),
 }
 

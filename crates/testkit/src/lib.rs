@@ -1,4 +1,4 @@
-//! Does it hold? A kernel for tests, the exam that every executor takes, the simulator and the crash harness.
+//! Test support: a kernel for tests, the contract suite for executors, the simulator and the crash harness.
 #![forbid(unsafe_code)]
 
 pub mod contract;
@@ -12,4 +12,4 @@ pub mod torture;
 pub use contract::{Exam, Programs, Task, executor_contract};
 pub use drivers::{Behaviour, Deed, Drivers, Marks, Spans, World, run, spec};
 pub use puppet::{Puppet, Says};
-pub use test_kernel::{ALLOW_ALL, TestKernel};
+pub use test_kernel::{ALLOW_ALL, TestKernel, spawn};

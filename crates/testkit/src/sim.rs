@@ -2,7 +2,7 @@
 //!
 //! Clock, disk and effects come in through traits, and each of their uses is a *moment*. The seed names the moment at which
 //! something happens: the process is killed, the power goes (and unsynced bytes are lost or torn), the disk fails once, or is
-//! full for a while. Then another kernel comes up over what is left and goes on, for a few lives. The same seed, the same run.
+//! full for a while. Then another kernel comes up over what is left and continues, for a few lives. The same seed, the same run.
 //!
 //! The moments lie between all of the seven steps: the clock is read for facts, verdict, intent and outcome; the disk is used
 //! by intent and outcome; effects happen between permit and label; the last moment is the reply on its way to the caller.
@@ -64,7 +64,7 @@ struct World {
     marks: u64,
     acks: BTreeSet<u64>,
     seen: Seen,
-    /// What befell each life, for whoever has to find out why something did not hold.
+    /// What happened in each run, to debug a failure.
     history: Vec<String>,
 }
 

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use regent_kernel::{
-    AgentId, Catalogue, Clock, Executor, Executors, Fault, Host, Models, Op, Parts, Principal, Reply,
-    SystemClock, ToolSpec, Workspace, tier,
+    AgentId, Catalogue, Clock, Driver, DriverKind, Executor, Executors, Fault, Host, Models, Op, Parts,
+    Principal, Reply, SystemClock, ToolSet, ToolSpec, Workspace, tier,
 };
 use regent_ledger::{Ledger, LedgerKey, Options};
 use regent_policy::{Layer, Source};
@@ -52,6 +52,7 @@ pub struct Builder {
     policy: String,
     drivers: Drivers,
     specs: Vec<ToolSpec>,
+    given: Vec<(ToolSpec, Driver)>,
     journal: Journal,
     tiers: Tiers,
     clock: Arc<dyn Clock>,
@@ -69,9 +70,7 @@ enum Journal {
 /// Executors that a test brings along.
 #[derive(Default)]
 struct Tiers {
-    host: Option<Arc<dyn Executor<tier::Host>>>,
     process: Option<Arc<dyn Executor<tier::Process>>>,
-    wasm: Option<Arc<dyn Executor<tier::Wasm>>>,
     microvm: Option<Arc<dyn Executor<tier::Microvm>>>,
     models: Option<Arc<dyn Models>>,
 }
@@ -89,6 +88,7 @@ impl TestKernel {
             policy: ALLOW_ALL.to_owned(),
             drivers: Drivers::default(),
             specs: Vec::new(),
+            given: Vec::new(),
             journal: Journal::Memory,
             tiers: Tiers::default(),
             clock: Arc::new(SystemClock::default()),
@@ -140,10 +140,17 @@ impl Builder {
         self
     }
 
-    /// A tool that an executor given here runs.
+    /// A tool that the drivers given here run, by the kind that its manifest names.
     #[must_use]
     pub fn declared(mut self, spec: ToolSpec) -> Self {
         self.specs.push(spec);
+        self
+    }
+
+    /// A tool with a driver of its own.
+    #[must_use]
+    pub fn driven(mut self, spec: ToolSpec, driver: Driver) -> Self {
+        self.given.push((spec, driver));
         self
     }
 
@@ -151,13 +158,6 @@ impl Builder {
     #[must_use]
     pub fn process(mut self, executor: Arc<dyn Executor<tier::Process>>) -> Self {
         self.tiers.process = Some(executor);
-        self
-    }
-
-    /// An executor for the WASM tier.
-    #[must_use]
-    pub fn wasm(mut self, executor: Arc<dyn Executor<tier::Wasm>>) -> Self {
-        self.tiers.wasm = Some(executor);
         self
     }
 
@@ -172,13 +172,6 @@ impl Builder {
     #[must_use]
     pub fn models(mut self, models: Arc<dyn Models>) -> Self {
         self.tiers.models = Some(models);
-        self
-    }
-
-    /// Another executor for the host tier, instead of the tools that behave as told. Declare its tools as well.
-    #[must_use]
-    pub fn host(mut self, executor: Arc<dyn Executor<tier::Host>>) -> Self {
-        self.tiers.host = Some(executor);
         self
     }
 
@@ -241,19 +234,11 @@ impl Builder {
             }
         };
         let catalogue = Catalogue::default();
-        for spec in self.specs {
-            catalogue.admit(spec)?;
-        }
+        catalogue.admit_own(tool_set(self.specs, self.given, self.drivers, &self.tiers))?;
         let kernel = Host::boot(Parts {
             policy: regent_policy::load(&self.policy, &Source::new("test policy", Layer::User))?,
             ledger,
-            executors: Executors {
-                process: self.tiers.process,
-                wasm: self.tiers.wasm,
-                microvm: self.tiers.microvm,
-                models: self.tiers.models,
-                ..Executors::new(self.tiers.host.unwrap_or_else(|| Arc::new(self.drivers)))
-            },
+            executors: Executors { models: self.tiers.models, ..Executors::default() },
             catalogue,
             workspace: Workspace::open(&workspace)?,
             state: self.state,
@@ -266,6 +251,24 @@ impl Builder {
         let agent = spawn(&kernel, "worker").await?;
         Ok(TestKernel { kernel, agent, folder })
     }
+}
+
+/// The tools of a test, each with its driver.
+fn tool_set(
+    specs: Vec<ToolSpec>,
+    given: Vec<(ToolSpec, Driver)>,
+    drivers: Drivers,
+    tiers: &Tiers,
+) -> ToolSet {
+    let host = Driver::host(Arc::new(drivers));
+    let driver = |spec: &ToolSpec| match spec.driver {
+        DriverKind::Host => host.clone(),
+        DriverKind::Process => Driver::process(tiers.process.clone(), tiers.microvm.clone()),
+        kind @ (DriverKind::Wasm | DriverKind::Microvm | DriverKind::Remote) => Driver::missing(kind),
+    };
+    let declared = specs.into_iter().map(|spec| (driver(&spec), spec));
+    let all = given.into_iter().chain(declared.map(|(driver, spec)| (spec, driver)));
+    all.fold(ToolSet::new("built-in"), |set, (spec, driver)| set.with(spec, driver))
 }
 
 /// Starts an agent the way anyone does: by a system call of the operator.

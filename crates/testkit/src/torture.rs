@@ -24,7 +24,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 /// A child takes a fraction of a second; on a busy machine a few.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
 
-/// Anything that went wrong; the harness prints it and goes on to the next case.
+/// Anything that went wrong; the harness prints it and continues to the next case.
 pub type Broken = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a part of the torture did.

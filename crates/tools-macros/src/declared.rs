@@ -64,7 +64,7 @@ impl Found {
     fn key(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
         let key = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
         if self.seen.contains(&key) {
-            return Err(meta.error(format!("`{key}` is there twice")));
+            return Err(meta.error(format!("duplicate `{key}`")));
         }
         match key.as_str() {
             "name" => self.name = Some(dotted(meta.value()?.parse()?, "a tool's name")?),

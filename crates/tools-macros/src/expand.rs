@@ -149,6 +149,7 @@ impl Tool {
                 effect: ::regent_tools::macros::SideEffect::#effect,
                 idempotent: #idempotent,
                 reversible: #reversible,
+                driver: ::regent_tools::macros::DriverKind::Host,
                 tiers: ::std::vec![::regent_tools::macros::Tier::Host],
                 output: #output,
                 version: #version.into(),

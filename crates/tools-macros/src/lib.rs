@@ -1,7 +1,7 @@
-//! `#[tool]`: a Rust function becomes a tool. Use it as `regent_tools::tool`; the whole story is in that crate's documentation.
+//! `#[tool]` turns a Rust function into a tool. Use it as `regent_tools::tool`; that crate documents it.
 //!
-//! Three steps, a file each: `declared` reads what the attribute says, `arguments` what the function takes, `expand` writes the
-//! tool. Whatever can be found wrong here is, at the place where it is written, all of it at once.
+//! It works in three steps, one file each: `declared` reads the attribute, `arguments` the function's parameters, `expand` writes the
+//! tool. All mistakes are reported at once, at their source positions.
 #![forbid(unsafe_code)]
 
 mod arguments;

@@ -1,6 +1,6 @@
 //! What `#[tool]` refuses, and how it says so. What it takes is used by the built-in tools and the tests of `regent-tools`.
 //!
-//! `TRYBUILD=overwrite cargo test -p regent-tools-macros --test ui` writes the messages anew.
+//! `TRYBUILD=overwrite cargo test -p regent-tools-macros --test ui` writes the messages again.
 
 #[test]
 fn mistakes_are_named_where_they_are() {

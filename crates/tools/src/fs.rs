@@ -133,7 +133,7 @@ fn read_whole(workspace: &Workspace, path: &str, bytes_max: u64) -> Result<Vec<u
     Ok(content)
 }
 
-/// What a file holds after the call, for the receipt. Whoever replaces the file later can say what it should hold by then.
+/// What a file holds after the call, for the receipt. A later write can require this content.
 fn content_is(sha256: &Digest) -> serde_json::Value {
     serde_json::json!({"sha256": sha256})
 }

@@ -1,7 +1,7 @@
 //! Tools that agents write: source in a strict subset of JavaScript, run by one interpreter component in the WASM tier.
 //!
-//! [`Generated`] stands before the tier. It makes a tool (`tool.generate`: read, checked, tried on its examples, written as a new
-//! version), lets it run (every file compared with what was agreed to, before each call), rolls it back and removes it. What a tool may
+//! [`Generated`] makes a tool (`tool.generate`: read, checked, tried on its examples, written as a new
+//! version), lets it run (every file compared with what was agreed to, before each call), rolls it back and removes it. Each is a tool set of its own. What a tool may
 //! reach for is what it was granted: the kernel refuses the rest of its calls, see [`ToolSpec::may`](regent_kernel::ToolSpec).
 
 mod error;
@@ -9,14 +9,12 @@ mod make;
 mod manifest;
 mod registry;
 
-use std::collections::HashMap;
 use std::fmt::Debug;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use regent_kernel::{
-    BoxFuture, Catalogue, Digest, ExecuteError, Executor, Op, Permit, RawOutput, ToolSpec, tier,
+    BoxFuture, Catalogue, Digest, Driver, ExecuteError, Executor, Permit, RawOutput, ToolSet, ToolSpec, tier,
 };
 
 pub use error::GeneratedError;
@@ -24,47 +22,27 @@ pub use make::host_tools;
 pub use manifest::{Example, Manifest};
 pub use registry::{Kept, Registry};
 
-/// The interpreter, as a component. Empty where it could not be built.
-static INTERPRETER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/script.wasm"));
-
-/// Whether this build has the interpreter.
-pub fn is_built_in() -> bool {
-    !INTERPRETER.is_empty()
-}
+/// The interpreter, as a component that was built ahead (ADR 0076). CI builds it again and compares every byte.
+static INTERPRETER: &[u8] = include_bytes!("../../../guests/script/script.wasm");
 
 /// A tier that can run scripts with an interpreter.
-pub trait ScriptTier: Executor<tier::Wasm> + Debug {
-    /// Makes a script callable under a tool's name; one of that name that was there is replaced. May block.
-    fn install_script(
+pub trait ScriptTier: Debug + Send + Sync {
+    /// What runs a script. May block: the interpreter may have to be compiled.
+    fn script(
         &self,
-        tool: &str,
         interpreter: &[u8],
         digest: Digest,
         source: String,
-    ) -> Result<(), String>;
-
-    /// Takes it away.
-    fn remove_script(&self, tool: &str);
+    ) -> Result<Arc<dyn Executor<tier::Wasm>>, String>;
 }
 
-/// The generated tools of a project, before the tier that runs them.
+/// The generated tools of a project.
 #[derive(Debug)]
 pub struct Generated {
     registry: Registry,
     tier: Arc<dyn ScriptTier>,
     interpreter: &'static [u8],
     digest: Digest,
-    /// The tools that this process knows, each at the version that is in its catalogue.
-    live: RwLock<HashMap<String, Arc<Live>>>,
-}
-
-/// A tool that can be called in this process.
-#[derive(Debug)]
-struct Live {
-    source: String,
-    /// What lies on disk, to be compared before each call; `None` while a tool is tried.
-    kept: Option<Kept>,
-    installed: AtomicBool,
 }
 
 impl Generated {
@@ -81,7 +59,7 @@ impl Generated {
         interpreter: &'static [u8],
     ) -> Self {
         let registry = Registry::new(folder, pins);
-        Self { registry, tier, interpreter, digest: Digest::of(interpreter), live: RwLock::default() }
+        Self { registry, tier, interpreter, digest: Digest::of(interpreter) }
     }
 
     /// What is on disk.
@@ -112,9 +90,6 @@ impl Generated {
 
     /// The active version, if it is what was agreed to and was tried with the interpreter that would run it.
     pub fn usable(&self, name: &str) -> Result<Kept, GeneratedError> {
-        if self.interpreter.is_empty() {
-            return Err(GeneratedError::NotBuilt);
-        }
         let kept = self.registry.active(name)?;
         if kept.manifest.interpreter_sha256 != self.digest {
             return Err(GeneratedError::Interpreter(name.to_owned()));
@@ -122,69 +97,73 @@ impl Generated {
         Ok(kept)
     }
 
-    /// Puts a version in force in this process.
+    /// Puts a version in force in this process: it takes the place of the one before, whose calls run on.
     fn enact(&self, catalogue: &Catalogue, kept: Kept) -> Result<(), GeneratedError> {
-        let spec = kept.spec();
-        let (name, version) = (spec.name.clone(), spec.version.clone());
-        catalogue.admit(spec)?;
-        catalogue.activate(&name, &version);
-        let live = Live { source: kept.source.clone(), kept: Some(kept), installed: AtomicBool::new(false) };
-        self.set_live(name, live);
+        let (spec, pinned) = (kept.spec(), kept.digest);
+        let source = source_of(&spec.name);
+        let driver = self.driver(&spec.name, kept.source.clone(), Some(kept));
+        catalogue.admit(ToolSet::new(&source).made_from(pinned).with(spec, driver), Some(pinned))?;
         Ok(())
     }
 
-    fn set_live(&self, name: String, live: Live) {
-        self.live.write().unwrap_or_else(PoisonError::into_inner).insert(name, Arc::new(live));
-    }
-
-    /// No longer callable in this process.
-    fn forget(&self, catalogue: &Catalogue, name: &str) {
-        catalogue.remove(name);
-        self.live.write().unwrap_or_else(PoisonError::into_inner).remove(name);
-        self.tier.remove_script(name);
-    }
-
-    fn live(&self, name: &str) -> Option<Arc<Live>> {
-        self.live.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
-    }
-
-    /// Compares the files with what was agreed to, and sees to it that the tier has the script.
-    fn prepare(&self, name: &str, live: &Live) -> Result<(), GeneratedError> {
-        if let Some(kept) = &live.kept {
-            self.registry.compare(kept)?;
-        }
-        if live.installed.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let installed = self.tier.install_script(name, self.interpreter, self.digest, live.source.clone());
-        installed.map_err(|why| GeneratedError::Tier { name: name.to_owned(), why })?;
-        live.installed.store(true, Ordering::Release);
-        Ok(())
+    /// What runs a source; `kept` is what lies on disk, to be compared before each call.
+    fn driver(&self, name: &str, source: String, kept: Option<Kept>) -> Driver {
+        Driver::wasm(Arc::new(Scripted(Arc::new(Script {
+            registry: self.registry.clone(),
+            tier: Arc::clone(&self.tier),
+            interpreter: (self.interpreter, self.digest),
+            name: name.to_owned(),
+            source,
+            kept,
+            ready: OnceLock::new(),
+        }))))
     }
 }
 
-/// The tier, with generated tools checked before each use. What isn't generated goes to the tier as it is.
-#[derive(Debug, Clone)]
-pub struct Checking(pub Arc<Generated>);
+/// The set that a generated tool is: one tool, pinned by the digest of its manifest.
+fn source_of(name: &str) -> String {
+    format!("generated:{name}")
+}
 
-impl Executor<tier::Wasm> for Checking {
+/// The driver of one version of a tool.
+struct Scripted(Arc<Script>);
+
+struct Script {
+    registry: Registry,
+    tier: Arc<dyn ScriptTier>,
+    interpreter: (&'static [u8], Digest),
+    name: String,
+    source: String,
+    kept: Option<Kept>,
+    ready: OnceLock<Arc<dyn Executor<tier::Wasm>>>,
+}
+
+impl Script {
+    /// Compares the files with what was agreed to, and gives what runs the script.
+    fn prepare(&self) -> Result<Arc<dyn Executor<tier::Wasm>>, GeneratedError> {
+        if let Some(kept) = &self.kept {
+            self.registry.compare(kept)?;
+        }
+        if let Some(ready) = self.ready.get() {
+            return Ok(Arc::clone(ready));
+        }
+        let (interpreter, digest) = self.interpreter;
+        let made = self.tier.script(interpreter, digest, self.source.clone());
+        let made = made.map_err(|why| GeneratedError::Tier { name: self.name.clone(), why })?;
+        Ok(Arc::clone(self.ready.get_or_init(|| made)))
+    }
+}
+
+impl Executor<tier::Wasm> for Scripted {
     fn execute<'s>(
         &'s self,
         permit: Permit<'s, tier::Wasm>,
     ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
-        let generated = &self.0;
-        let found = if let Op::RunTool(run) = permit.call().op() {
-            generated.live(&run.tool).map(|live| (run.tool.clone(), live))
-        } else {
-            None
-        };
-        let Some((name, live)) = found else { return generated.tier.execute(permit) };
         Box::pin(async move {
-            let checked = Arc::clone(generated);
+            let script = Arc::clone(&self.0);
             // Files are read, and the interpreter may have to be compiled.
-            let prepared = tokio::task::spawn_blocking(move || checked.prepare(&name, &live)).await;
-            match prepared {
-                Ok(Ok(())) => generated.tier.execute(permit).await,
+            match tokio::task::spawn_blocking(move || script.prepare()).await {
+                Ok(Ok(ready)) => ready.execute(permit).await,
                 Ok(Err(error)) => Ok(RawOutput::failed(error.code(), error.to_string())),
                 Err(torn) => Err(ExecuteError::Broken(torn.to_string())),
             }

@@ -1,87 +1,27 @@
-//! The executor of the host tier: one driver per tool, found by name.
+//! Tools of the host tier and their drivers. A tool is registered together with what performs it, so its name decides nothing.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use regent_egress::{Broker, Client};
-use regent_kernel::{BoxFuture, ExecuteError, Executor, Foreseen, Op, Permit, RawOutput, ToolSpec, tier};
+use regent_egress::Broker;
+use regent_kernel::{
+    BoxFuture, Driver, ExecuteError, Executor, Foreseen, Permit, RawOutput, ToolSet, ToolSpec, tier,
+};
 use serde_json::Value;
 
 use crate::extract::Extract;
-use crate::output::Driven;
-use crate::tool::{HostTool, ToolError};
+use crate::tool::{Context, HostTool, ToolError};
 use crate::{fs, http, process};
 
-/// Performs the tools that run in this process: the built-in ones, and those that were added.
-pub struct HostTools {
-    broker: Broker,
-    client: Client,
-    added: BTreeMap<String, Arc<dyn HostTool>>,
-}
+/// The driver of one tool.
+struct Hosted(Arc<dyn HostTool>);
 
-impl HostTools {
-    /// The built-in tools. What leaves, leaves through this broker.
-    pub fn new(broker: Broker) -> Self {
-        Self { client: broker.client(), broker, added: BTreeMap::new() }
-            .with(fs::stat::stat())
-            .with(process::list())
-            .with(Extract::default())
-    }
-
-    /// One more tool. It still has to be admitted to the catalogue; one that has the name of another takes its place.
-    #[must_use]
-    pub fn with(self, tool: impl HostTool + 'static) -> Self {
-        self.with_shared(Arc::new(tool))
-    }
-
-    /// The same for a tool that somebody else holds too.
-    #[must_use]
-    pub fn with_shared(mut self, tool: Arc<dyn HostTool>) -> Self {
-        self.added.insert(tool.spec().name, tool);
-        self
-    }
-
-    /// What the tools that were added declare.
-    pub fn specs(&self) -> impl Iterator<Item = ToolSpec> {
-        self.added.values().map(|tool| tool.spec())
-    }
-
-    async fn drive(&self, permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
-        let op = permit.call().op();
-        let Op::RunTool(run) = op else { return Err(ExecuteError::NoDriver(op.name().to_owned()).into()) };
-        match run.tool.as_str() {
-            "fs.read" => fs::read::run(permit).await,
-            "fs.write" => fs::write::run(permit).await,
-            "fs.edit" => fs::edit::run(permit).await,
-            "fs.list" => fs::list::run(permit).await,
-            "fs.search" => fs::search::run(permit).await,
-            "http.fetch" => http::run(permit, &self.client).await,
-            other => match self.added.get(other) {
-                Some(tool) => tool.run(permit).await,
-                None => Err(ExecuteError::NoDriver(other.to_owned()).into()),
-            },
-        }
-    }
-}
-
-impl std::fmt::Debug for HostTools {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HostTools").field("added", &self.added.keys()).finish_non_exhaustive()
-    }
-}
-
-impl Executor<tier::Host> for HostTools {
+impl Executor<tier::Host> for Hosted {
     fn execute<'s>(
         &'s self,
         permit: Permit<'s, tier::Host>,
     ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
-        if let Op::RunTool(run) = permit.call().op()
-            && Broker::drives(&run.tool)
-        {
-            return self.broker.execute(permit);
-        }
         Box::pin(async move {
-            match self.drive(&permit).await {
+            match self.0.run(&permit).await {
                 Ok(raw) => Ok(raw),
                 Err(ToolError::Failed(failure)) => Ok(RawOutput::failed(&failure.code, failure.message)),
                 Err(ToolError::Broke(error)) => Err(error),
@@ -89,11 +29,85 @@ impl Executor<tier::Host> for HostTools {
         })
     }
 
-    fn foresee(&self, tool: &str, args: &Value, before: Option<&[u8]>) -> Option<Foreseen> {
-        match tool {
-            "fs.write" => fs::write::foresee(args, before),
-            "fs.edit" => fs::edit::foresee(args, before),
-            other => self.added.get(other)?.foresee(args, before),
-        }
+    fn foresee(&self, args: &Value, before: Option<&[u8]>) -> Option<Foreseen> {
+        self.0.foresee(args, before)
     }
+}
+
+/// A tool whose manifest is written by hand.
+struct Written {
+    spec: fn() -> ToolSpec,
+    run: for<'s> fn(&'s Context<'s>) -> BoxFuture<'s, Result<RawOutput, ToolError>>,
+    foresee: fn(&Value, Option<&[u8]>) -> Option<Foreseen>,
+}
+
+fn none(_args: &Value, _before: Option<&[u8]>) -> Option<Foreseen> {
+    None
+}
+
+impl HostTool for Written {
+    fn spec(&self) -> ToolSpec {
+        (self.spec)()
+    }
+
+    fn run<'s>(&'s self, permit: &'s Context<'s>) -> BoxFuture<'s, Result<RawOutput, ToolError>> {
+        (self.run)(permit)
+    }
+
+    fn foresee(&self, args: &Value, before: Option<&[u8]>) -> Option<Foreseen> {
+        (self.foresee)(args, before)
+    }
+}
+
+/// A tool with its driver, as the catalogue takes it.
+pub fn entry(tool: Arc<dyn HostTool>) -> (ToolSpec, Driver) {
+    (tool.spec(), Driver::host(Arc::new(Hosted(tool))))
+}
+
+/// Tools of the host tier as a set.
+pub fn tool_set(source: &str, tools: impl IntoIterator<Item = Arc<dyn HostTool>>) -> ToolSet {
+    tools.into_iter().map(entry).fold(ToolSet::new(source), |set, (spec, driver)| set.with(spec, driver))
+}
+
+/// The built-in tools that run in this process. What leaves, leaves through this broker.
+pub fn hosted(broker: &Broker) -> Vec<(ToolSpec, Driver)> {
+    let own: Vec<Arc<dyn HostTool>> = vec![
+        Arc::new(Written {
+            spec: fs::read::spec,
+            run: |permit| Box::pin(fs::read::run(permit)),
+            foresee: none,
+        }),
+        Arc::new(Written {
+            spec: fs::write::spec,
+            run: |permit| Box::pin(fs::write::run(permit)),
+            foresee: fs::write::foresee,
+        }),
+        Arc::new(Written {
+            spec: fs::edit::spec,
+            run: |permit| Box::pin(fs::edit::run(permit)),
+            foresee: fs::edit::foresee,
+        }),
+        Arc::new(Written {
+            spec: fs::list::spec,
+            run: |permit| Box::pin(fs::list::run(permit)),
+            foresee: none,
+        }),
+        Arc::new(Written {
+            spec: fs::search::spec,
+            run: |permit| Box::pin(fs::search::run(permit)),
+            foresee: none,
+        }),
+        Arc::new(fs::stat::stat()),
+        Arc::new(process::list()),
+        Arc::new(http::Fetch(broker.client())),
+        Arc::new(Extract::default()),
+    ];
+    own.into_iter().map(entry).chain(broker.tools()).collect()
+}
+
+/// All built-in tools. `programs` runs those that start programs.
+pub fn built_in(broker: &Broker, programs: &Driver) -> ToolSet {
+    let started = process::program_specs().into_iter().map(|spec| (spec, programs.clone()));
+    let all = hosted(broker).into_iter().chain(started);
+    all.fold(ToolSet::new("built-in"), |set, (spec, driver)| set.with(spec, driver))
 }

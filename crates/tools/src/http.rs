@@ -13,8 +13,9 @@ use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode};
 use regent_egress::{Client, ReachError, Request, Response};
 use regent_kernel::{
-    ArgumentKind, Confidentiality, CostClass, Fault, Integrity, Label, Op, Outcome, Permit, RawOutput, Reply,
-    Secret, SecretError, SideEffect, Spent, Status, Tier, ToolCall, ToolSpec, endpoint, tier,
+    ArgumentKind, BoxFuture, Confidentiality, CostClass, Fault, Integrity, Label, Op, Outcome, Permit,
+    RawOutput, Reply, Secret, SecretError, SideEffect, Spent, Status, Tier, ToolCall, ToolSpec, endpoint,
+    tier,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -23,7 +24,7 @@ use url::Url;
 use crate::manifest::{built_in, capabilities, integer, kinds, object};
 use crate::output::{Driven, Room, arguments, failure};
 use crate::seam::{self, SEAM_BYTES};
-use crate::tool::ToolError;
+use crate::tool::{Context, HostTool, ToolError};
 
 const BYTES_DEFAULT: u64 = 1 << 20;
 const BYTES_MAX: u64 = 8 << 20;
@@ -57,7 +58,7 @@ const CREDENTIALS: &[&str] = &["authorization", "x-api-key"];
 /// The open network: nobody vouches for it, and everybody can read it.
 const WEB: Label = Label { integrity: Integrity::Web, confidentiality: Confidentiality::Public };
 
-pub(crate) fn spec() -> ToolSpec {
+fn spec() -> ToolSpec {
     let methods = json!(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]);
     ToolSpec {
         name: "http.fetch".to_owned(),
@@ -108,7 +109,20 @@ fn get() -> &'static str {
     "GET"
 }
 
-pub(crate) async fn run(permit: &Permit<'_, tier::Host>, client: &Client) -> Driven<RawOutput> {
+/// The tool, with what makes its connections.
+pub(crate) struct Fetch(pub(crate) Client);
+
+impl HostTool for Fetch {
+    fn spec(&self) -> ToolSpec {
+        spec()
+    }
+
+    fn run<'s>(&'s self, permit: &'s Context<'s>) -> BoxFuture<'s, Result<RawOutput, ToolError>> {
+        Box::pin(run(permit, &self.0))
+    }
+}
+
+async fn run(permit: &Permit<'_, tier::Host>, client: &Client) -> Driven<RawOutput> {
     let args: Args<'_> = arguments(permit)?;
     keep_secrets(permit, permit.args())?;
     let has_secret = Cell::new(false);
@@ -244,7 +258,7 @@ async fn hop(permit: &Permit<'_, tier::Host>, args: Value, spent: Spent) -> Driv
             Err(failure("http.redirect_denied", message).into())
         }
         Ok(Reply::Pending(_)) => {
-            let message = format!("a person has to agree to the redirect to `{}` first", to.escape_debug());
+            let message = format!("the redirect to `{}` needs an approval", to.escape_debug());
             Err(failure("http.redirect_pending", message).into())
         }
         Err(Fault::TooDeep) => {

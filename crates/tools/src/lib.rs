@@ -32,8 +32,8 @@
 //! assert_eq!(spec.input["properties"]["words"]["type"], "boolean");
 //! ```
 //!
-//! `HostTools::new(network).with(count())` performs it, `catalogue.admit(count().spec())` makes it known. What policy judges is said at
-//! the argument: `#[arg(path = "read")]`, `#[arg(url)]`, `#[arg(argv)]`, `#[arg(shell)]`. `#[serde(…)]` and `#[schemars(…)]` at an
+//! `catalogue.admit_own(tool_set("counting", [Arc::new(count()) as _]))` makes it known together with what performs it. What policy judges is
+//! said at the argument: `#[arg(path = "read")]`, `#[arg(url)]`, `#[arg(argv)]`, `#[arg(shell)]`. `#[serde(…)]` and `#[schemars(…)]` at an
 //! argument are passed on (`#[schemars(range(max = 10))]`). What a tool keeps between calls is a parameter `#[state] files: &Files`;
 //! the maker then takes it: `count(files)`.
 #![forbid(unsafe_code)]
@@ -51,14 +51,17 @@ mod http;
 pub mod macros;
 mod manifest;
 mod output;
+mod pins;
 mod process;
 pub mod schema;
 mod seam;
 mod tool;
 
 pub use extract::{EXTRACT, Extract};
-pub use host::HostTools;
-pub use manifest::{register, specs};
+pub use host::{built_in, entry, hosted, tool_set};
+pub use manifest::specs;
+pub use pins::{PinError, PinFile};
+pub use process::program_specs;
 pub use regent_egress::{Broker, Network};
 pub use regent_tools_macros::tool;
 pub use schema::Wanted;

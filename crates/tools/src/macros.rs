@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use regent_kernel::BoxFuture;
-pub use regent_kernel::{Access, ArgumentKind, CostClass, Origin, SideEffect, Tier, ToolSpec};
+pub use regent_kernel::{Access, ArgumentKind, CostClass, DriverKind, Origin, SideEffect, Tier, ToolSpec};
 use regent_kernel::{ExecuteError, RawOutput};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;

@@ -1,37 +1,22 @@
 //! The manifests of all built-in tools, and the words that they are written with.
 
-use regent_kernel::{AdmitError, ArgumentKind, Catalogue, CostClass, Origin, ToolSpec};
+use std::path::Path;
+
+use regent_egress::{Broker, Network};
+use regent_kernel::{ArgumentKind, CostClass, Driver, DriverKind, Origin, ToolSpec};
 use serde_json::{Value, json};
 
-use crate::extract::Extract;
-use crate::{HostTool as _, fs, http, process};
+use crate::host;
 
 /// The largest whole number that every JSON reader agrees on.
 pub(crate) const INTEGER_MAX: u64 = (1 << 53) - 1;
 
-/// The manifests of all built-in tools.
+/// The manifests of all built-in tools, for whoever only wants to read them.
 pub fn specs() -> Vec<ToolSpec> {
-    vec![
-        fs::read::spec(),
-        fs::write::spec(),
-        fs::edit::spec(),
-        fs::list::spec(),
-        fs::search::spec(),
-        fs::stat::stat().spec(),
-        process::list().spec(),
-        process::exec_spec(),
-        process::shell_spec(),
-        http::spec(),
-        Extract::default().spec(),
-    ]
-    .into_iter()
-    .chain(regent_egress::specs())
-    .collect()
-}
-
-/// Admits all built-in tools to a catalogue.
-pub fn register(catalogue: &Catalogue) -> Result<(), AdmitError> {
-    specs().into_iter().try_for_each(|spec| catalogue.admit(spec).map(drop))
+    // Nothing is opened or connected before the first call.
+    let broker = Broker::new(Network::default(), Path::new(""));
+    let programs = Driver::missing(DriverKind::Process);
+    host::built_in(&broker, &programs).specs().cloned().collect()
 }
 
 /// What the built-in tools have in common.
@@ -72,9 +57,12 @@ mod tests {
 
     #[test]
     fn every_manifest_is_admitted_and_closed() {
-        let catalogue = Catalogue::default();
-        register(&catalogue).unwrap();
-        register(&catalogue).unwrap();
+        let catalogue = regent_kernel::Catalogue::default();
+        let broker = Broker::new(Network::default(), Path::new(""));
+        for _twice in 0..2 {
+            let tools = host::built_in(&broker, &Driver::missing(DriverKind::Process));
+            catalogue.admit_own(tools).unwrap();
+        }
         let names: Vec<_> = catalogue.all().iter().map(|tool| tool.spec().name.clone()).collect();
         let expected = [
             "fs.edit",

@@ -65,7 +65,7 @@ pub struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Whether a tool is one of those. There are few tools, so whoever looks for some asks this of all.
+    /// Whether a tool is one of those. There are few tools, so a linear search is enough.
     pub fn fits(&self, spec: &ToolSpec) -> bool {
         let tagged = |tag: &str| {
             let has = |own: &String| {

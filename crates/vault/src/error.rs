@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// The vault couldn't do it. What was in it before still is.
+/// Why a vault operation failed. The vault is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
     /// A file can't be read or written.
@@ -15,7 +15,7 @@ pub enum VaultError {
         source: io::Error,
     },
     /// Someone else could read or change it.
-    #[error("`{}` must be a file of yours that nobody else can read (mode 0600)", .0.display())]
+    #[error("`{}` must be your own file that nobody else can read (mode 0600)", .0.display())]
     Exposed(PathBuf),
     /// The vault is there and its key isn't.
     #[error("the vault's key `{}` is missing", .0.display())]
@@ -37,20 +37,20 @@ pub enum VaultError {
     Corrupt(String),
     /// No secret can have this name.
     #[error(
-        "`{0}` can't name a secret: lower case letters, digits, and `.` `_` `/` `-` between them, 128 at most"
+        "`{0}` is not a valid name: use at most 128 lower case letters, digits, and `.` `_` `/` `-` between them"
     )]
     Name(String),
     /// There is one already.
-    #[error("there is a secret `{0}` already")]
+    #[error("the secret `{0}` already exists")]
     Exists(String),
     /// There is none.
     #[error("there is no secret `{0}`")]
     NotFound(String),
     /// A rotation to the value that it has.
-    #[error("the secret `{0}` has this value already")]
+    #[error("the secret `{0}` already has this value")]
     SameValue(String),
     /// Masking it would destroy ordinary output.
-    #[error("a value of {bytes} bytes is too short to be recognised; {least} is the least")]
+    #[error("a value of {bytes} bytes is too short to be masked; the minimum is {least}")]
     TooShort {
         /// How long it is.
         bytes: usize,
@@ -58,7 +58,7 @@ pub enum VaultError {
         least: usize,
     },
     /// More than is looked for in everything that comes back.
-    #[error("a value of {bytes} bytes is too long; {most} is the most")]
+    #[error("a value of {bytes} bytes is too long; the maximum is {most}")]
     TooLong {
         /// How long it is.
         bytes: usize,
@@ -66,10 +66,10 @@ pub enum VaultError {
         most: usize,
     },
     /// A scope that can't be meant.
-    #[error("the scope can't be used: {0}")]
+    #[error("invalid scope: {0}")]
     Scope(String),
     /// It holds as many as it can.
-    #[error("the vault is full: it holds {0} secrets at most")]
+    #[error("the vault is full: it holds at most {0} secrets")]
     Full(usize),
     /// A file of secrets that can't be taken in.
     #[error("{0}")]

@@ -194,7 +194,7 @@ impl Files {
         let text = key.to_string();
         let public = key.to_public();
         let text = Zeroizing::new(format!(
-            "# The key of Regent's vault. Whoever has it and vault.age can read every secret.\n# public key: {public}\n{}\n",
+            "# The key of Regent's vault. Anyone with this file and vault.age can read every secret.\n# public key: {public}\n{}\n",
             text.expose_secret()
         ));
         replace(&self.key, text.as_bytes())?;

@@ -13,7 +13,7 @@ pub const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Values in one file.
 const VALUES_MAX: usize = 4_096;
 
-/// What a file gave.
+/// The result of an import.
 #[derive(Debug, Default)]
 pub struct Imported {
     /// Names and values.

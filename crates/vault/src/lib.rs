@@ -1,4 +1,4 @@
-//! What must not be seen? Secrets kept encrypted, given against a permit, and taken out of what comes back.
+//! The vault: stores secrets encrypted, releases a value against a permit, and scrubs values from output.
 #![forbid(unsafe_code)]
 
 mod error;

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// What was found.
+/// The findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// A payment card's number, its check digit right.
@@ -96,7 +96,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// Leaves out the numbers of placeholders that stand in a text already, so that one can be told from the other.
+    /// Reserves the numbers of placeholders that a text already contains, so that they can't be confused.
     pub fn avoid(&mut self, text: &str) {
         for kind in Kind::ALL {
             let begin = format!("[{}:", kind.word());
@@ -109,7 +109,7 @@ impl Numbers {
         }
     }
 
-    /// Every placeholder that was given, and what it stands for.
+    /// Every placeholder with its value.
     pub fn placeholders(&self) -> impl Iterator<Item = (String, &[u8])> {
         self.known.iter().map(|((kind, value), number)| (placeholder(*kind, *number), value.as_slice()))
     }
@@ -155,7 +155,7 @@ pub fn redact(bytes: &[u8]) -> Redacted {
     redact_with(bytes, &mut Numbers::default())
 }
 
-/// The same, with numbers that go on from other texts.
+/// The same, with numbers that continue from other texts.
 pub fn redact_with(bytes: &[u8], numbers: &mut Numbers) -> Redacted {
     let findings = find(bytes);
     let mut out = Vec::with_capacity(bytes.len());
@@ -193,7 +193,7 @@ fn run_end(bytes: &[u8], from: usize, bytes_max: usize, fits: impl Fn(u8) -> boo
     from.saturating_add(run.take_while(|byte| fits(**byte)).count())
 }
 
-/// Whether a word goes on there.
+/// Whether a word continues there.
 fn is_word(byte: Option<u8>) -> bool {
     byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

@@ -2,7 +2,7 @@
 //!
 //! The file `vault.revealed` holds no values. Of the forms of a revealed value it has the length, a keyed 128-bit hash of the whole form,
 //! and a keyed 32-bit tag of the whole form, or of its first [`WINDOW_BYTES_MAX`] bytes if it is longer. A rolling hash for each length
-//! finds candidates by their tags; the hash decides. The key is in the file, so whoever reads it can check guesses. Therefore there are
+//! finds candidates by their tags; the hash decides. The key is in the file, so a reader of the file can test guesses. Therefore there are
 //! no marks of forms that tell fewer than twelve bytes of the value (the last line of a hex dump), unless they tell all of it: such parts
 //! could be solved one after the other. What is left is guessing a whole value, as with any hash.
 //!
@@ -101,7 +101,7 @@ impl Revealed {
         let decode = |text: &str| STANDARD.decode(text).map_err(|_| damaged());
         if on_disk.form > FORM {
             let message =
-                "the record of what was revealed (`vault.revealed`) is of a later version of Regent";
+                "the record of what was revealed (`vault.revealed`) is from a newer version of Regent";
             return Err(VaultError::Corrupt(message.to_owned()));
         }
         let key = decode(&on_disk.key)?.try_into().map_err(|_| damaged())?;

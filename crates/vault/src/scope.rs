@@ -33,23 +33,23 @@ impl Scope {
     /// Says what doesn't fit, if anything.
     pub(crate) fn refuses(&self, usage: &Usage<'_>) -> Option<String> {
         if !self.tools.is_empty() && !self.tools.iter().any(|pattern| fits(pattern, usage.tool)) {
-            return Some(format!("the tool `{}` is not among those that may have it", usage.tool));
+            return Some(format!("the tool `{}` may not use it", usage.tool));
         }
         if !self.agents.is_empty()
             && let Some(agent) =
                 usage.agents.iter().find(|agent| !self.agents.iter().any(|pattern| fits(pattern, agent)))
         {
-            return Some(format!("the agent `{}` is not among those that may use it", agent.escape_debug()));
+            return Some(format!("the agent `{}` may not use it", agent.escape_debug()));
         }
         if self.hosts.is_empty() {
             return None;
         }
         if usage.hosts.is_empty() {
-            return Some("the call doesn't say which host it goes to".to_owned());
+            return Some("the call doesn't name its host".to_owned());
         }
         let stranger =
             usage.hosts.iter().find(|host| !self.hosts.iter().any(|pattern| fits_host(pattern, host)))?;
-        Some(format!("the host `{}` is not among those that it may go to", stranger.escape_debug()))
+        Some(format!("it may not be sent to the host `{}`", stranger.escape_debug()))
     }
 
     /// Refuses what can't be meant.
@@ -147,7 +147,7 @@ mod tests {
             (scope(&["http.*"], &[], &[]), usage(&[], &[]), true),
             (scope(&["mail.*"], &[], &[]), usage(&[], &[]), false),
             (scope(&[], &["billing*"], &[]), usage(&["billing/child", "billing"], &[]), true),
-            // A name is cheap: whoever is above has to be allowed too.
+            // An agent chooses its children's names, so its ancestors must be allowed too.
             (scope(&[], &["*/billing"], &[]), usage(&["rogue/billing", "rogue"], &[]), false),
             (scope(&[], &["billing"], &[]), usage(&[], &[]), true),
             (scope(&[], &[], &["api.test"]), usage(&[], &["api.test"]), true),

@@ -41,7 +41,7 @@ pub(crate) fn decoded<T: Copy>(
     found
 }
 
-/// From where on a text that goes on has to wait, because a form may have begun there when it is decoded. `beginning` finds the first
+/// From where on a text that continues has to wait, because a form may have begun there when it is decoded. `beginning` finds the first
 /// byte of one that a reading ends in.
 fn decoded_open_at(
     bytes: &[u8],
@@ -114,7 +114,7 @@ impl Scrubber {
         Ok(Self { automaton: Some(automaton), patterns, names, begins, pattern_bytes_max })
     }
 
-    /// Masks every value; says whether there was one. What ends in the beginning of a value is masked there, too.
+    /// Masks every value; returns whether there was one. A value that is cut at the end is masked too.
     pub fn scrub(&self, bytes: &mut Vec<u8>) -> bool {
         let mut spans = self.spans(bytes);
         let end = spans.last().map_or(0, |last| last.span.end);
@@ -130,12 +130,12 @@ impl Scrubber {
         true
     }
 
-    /// Takes what can go on from the front of a stream; what may be the beginning of a value stays.
+    /// Takes what can be passed on from the front of a stream; what may be the beginning of a value stays.
     pub fn part(&self, held: &mut Vec<u8>) -> Scrubbed {
         let spans = self.spans(held);
         let open = self.beginning_at_end(held, 1).map_or(held.len(), |(start, _)| start);
         let open = self.decoded_beginning(held).map_or(open, |start| start.min(open));
-        // A value that is found but may go on (another one begins with it) waits with what is open.
+        // A value that is found but may continue (another one begins with it) waits with what is open.
         let open = spans.iter().find(|one| one.span.end > open).map_or(open, |one| one.span.start.min(open));
         let spans: Vec<Masked> = spans.into_iter().filter(|one| one.span.end <= open).collect();
         let rest = held.split_off(open);

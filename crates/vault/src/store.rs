@@ -61,11 +61,11 @@ impl Store {
     pub(crate) fn read(json: &[u8]) -> Result<Self, VaultError> {
         // Without serde's own words: they can quote what they stumble over.
         let store: Self = serde_json::from_slice(json).map_err(|error| {
-            VaultError::Corrupt(format!("its content ends being readable at byte {}", error.column()))
+            VaultError::Corrupt(format!("its content is unreadable from byte {}", error.column()))
         })?;
         if store.form != FORM {
             return Err(VaultError::Corrupt(format!(
-                "it has form {}, and this version reads {FORM}",
+                "it has format {}; this version reads {FORM}",
                 store.form
             )));
         }

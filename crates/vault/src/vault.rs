@@ -16,9 +16,9 @@ use crate::scope::Scope;
 use crate::scrub::Scrubber;
 use crate::store::{Store, Value};
 
-/// The longest value: every one that is used is looked for, in some thirty forms, in everything that comes back.
+/// The longest value: the scrubber looks for each used value, in about thirty forms, in all output.
 pub const VALUE_BYTES_MAX: usize = regent_kernel::SECRET_BYTES_MAX;
-/// The shortest value that is taken without insisting: what is shorter stands in ordinary text.
+/// The shortest value that is accepted without `--force`: shorter ones occur in ordinary text.
 pub const VALUE_BYTES_MIN: usize = 8;
 /// And with insisting: masking it will cost other text.
 pub const VALUE_BYTES_FORCED_MIN: usize = 4;
@@ -32,7 +32,7 @@ pub struct Vault {
     /// Set once something was revealed, so that the common case costs one load.
     armed: AtomicBool,
     /// What other processes have revealed, by its marks, and which file the last of these records is of. There are several if the
-    /// file was removed and begun anew.
+    /// file was removed and begun again.
     others: RwLock<(Option<FileId>, Vec<Arc<Revealed>>)>,
 }
 
@@ -78,7 +78,7 @@ impl Vault {
         }
     }
 
-    /// Arms the scrubber with everything that any process has ever revealed. A record that can't be read is an error: what it names
+    /// Loads everything that any process has ever revealed into the scrubber. A record that can't be read is an error: what it names
     /// would pass unmasked.
     pub fn recognise(&self) -> Result<(), VaultError> {
         let id = self.files.revealed_id()?;
@@ -146,7 +146,7 @@ impl Vault {
         self.change(|store| store.add(name, value, scope, now_ms))
     }
 
-    /// Gives a secret a new value, and says how many are kept. The old ones go on being scrubbed.
+    /// Gives a secret a new value, and returns how many are kept. Old values are still scrubbed.
     pub fn rotate(&self, name: &str, value: Secret, short: Short, now_ms: i64) -> Result<usize, VaultError> {
         check(name, &value, short)?;
         self.change(|store| store.rotate(name, value, now_ms))
@@ -158,7 +158,7 @@ impl Vault {
         self.change(|store| store.secrets.remove(name).map(drop).ok_or_else(missing))
     }
 
-    /// Puts many in at once, or none; says which were there already and were left as they are.
+    /// Adds many at once, or none; returns the existing ones, which are unchanged.
     pub fn import(
         &self,
         found: Vec<(String, Secret)>,

@@ -7,9 +7,9 @@ mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     use regent_kernel::{
-        BoxFuture, Catalogue, Confidentiality, ExecuteError, Executor, Executors, Fault, Host, Nonce, Op,
-        Parts, Permit, RawOutput, Reply, Secret, SideEffect, Status, SystemClock, Tier, ToolCall, ToolSpec,
-        Workspace, tier,
+        BoxFuture, Catalogue, Confidentiality, Driver, ExecuteError, Executor, Executors, Fault, Host, Nonce,
+        Op, Parts, Permit, RawOutput, Reply, Secret, SideEffect, Status, SystemClock, Tier, ToolCall,
+        ToolSet, ToolSpec, Workspace, tier,
     };
     use regent_ledger::{Ledger, LedgerKey, Reader};
     use regent_policy::{Layer, Source};
@@ -99,16 +99,16 @@ mod tests {
             }
         }
         let catalogue = Catalogue::default();
-        for name in TOOLS {
-            catalogue.admit(spec(name)).unwrap();
-        }
+        let driver = Driver::host(Arc::new(Leaky));
+        let tools =
+            TOOLS.iter().fold(ToolSet::new("built-in"), |set, name| set.with(spec(name), driver.clone()));
         let arguments =
             std::collections::BTreeMap::from([("/argv".to_owned(), regent_kernel::ArgumentKind::Argv)]);
-        catalogue.admit(ToolSpec { arguments, ..spec("programs") }).unwrap();
+        catalogue.admit_own(tools.with(ToolSpec { arguments, ..spec("programs") }, driver)).unwrap();
         let parts = Parts {
             policy: regent_policy::load(policy, &Source::new("test.yml", Layer::User)).unwrap(),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
-            executors: Executors::new(Arc::new(Leaky)),
+            executors: Executors::default(),
             catalogue,
             workspace: Workspace::open(folder).unwrap(),
             state: Arc::new(MemoryState::default()),

@@ -1,18 +1,18 @@
-//! Where does an agent keep things? The virtual file system: a tree for each agent, made of mounts.
+//! The virtual file system of agents: one tree per agent, made of mounts.
 //!
 //! ```text
 //! /agent/<id>/mem/{working,episodic,semantic}   the agent's own files, in memory
 //!            /state/{checkpoints,diagnostics}   written by the kernel on USR1 and USR2, read-only
 //!            /policy /audit /tools /ipc         views of the kernel, read-only
-//!            /mnt/<name>                        what was mapped here from another place
+//!            /mnt/<name>                        mapped from another place
 //! ```
 //!
-//! `/self` is the caller's own tree. An agent reaches its own tree and those of its descendants; whoever may see a region can map
-//! it into a tree they reach, so a parent shares with its child by mapping a region of its own into the child's `mnt`. A mapping leads
-//! straight to the mount below it, never to another mapping, so there are no cycles. What is mapped is judged when it is mapped,
-//! and from then on by the name it has there.
+//! `/self` is the caller's own tree. An agent reaches its own tree and those of its descendants. An agent that may see a region can map
+//! it into a tree that it reaches, so a parent shares with its child by mapping a region into the child's `mnt`. A mapping points
+//! directly to the mount below it, never to another mapping, so there are no cycles. Access to a mapping is judged when it is created,
+//! and from then on by its new name.
 //!
-//! Nobody is judged in here. Who reaches which path is for the kernel and for policy to say, before; what the views show is the kernel's.
+//! This crate decides nothing. The kernel and policy decide beforehand who reaches which path; the kernel provides the views.
 #![forbid(unsafe_code)]
 
 mod path;
@@ -30,7 +30,7 @@ pub use trees::{MAPPINGS_MAX, Node, OPEN_FILES_MAX, Place, Vfs};
 #[serde(transparent)]
 pub struct Fd(pub u32);
 
-/// What a file is opened for.
+/// The mode of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OpenMode {
@@ -66,7 +66,7 @@ pub trait Mount: Send + Sync + std::fmt::Debug {
     }
 }
 
-/// What a file or folder is.
+/// Metadata of a file or folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Stat {
     /// A folder, not a file.
@@ -86,7 +86,7 @@ pub struct Folder {
     pub label: Label,
 }
 
-/// What was read.
+/// The content that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     /// The bytes.
@@ -106,7 +106,7 @@ pub struct Recalled {
     pub label: Label,
 }
 
-/// The virtual file system says no.
+/// Why the virtual file system refuses.
 #[derive(Debug, thiserror::Error)]
 pub enum VfsError {
     /// A path that isn't one.

@@ -29,7 +29,7 @@ pub(crate) struct Region {
 
 #[derive(Debug)]
 struct File {
-    /// The label of whoever chose the name.
+    /// The label of the agent that chose the name.
     name: Label,
     bytes: Vec<u8>,
     /// Without gaps, in order.

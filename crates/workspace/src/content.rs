@@ -33,7 +33,7 @@ const STREAMS: &[&[u8]] = &[
     b"/proc/self/fd/2",
 ];
 
-/// What a name leads to. Spellings are bytes: not every file has a name that is text.
+/// The target of a name. Spellings are bytes: not every file has a name that is text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NamedEntry {
     /// No file and no folder.
@@ -57,7 +57,7 @@ pub struct NamedFile {
     pub is_program: bool,
 }
 
-/// What a file in the workspace holds.
+/// The content of a file in the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content {
     /// The same for the same content.
@@ -66,7 +66,7 @@ pub struct Content {
     pub changed_ms: i64,
 }
 
-/// A tree can't be looked at as a whole.
+/// Why a tree can't be read completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeError {
     /// Which part of it, fit for people.

@@ -16,7 +16,7 @@ pub enum PathError {
     #[error("the path is longer than 4095 bytes, or a name in it longer than 255")]
     TooLong,
     /// A line break or another control character.
-    #[error("the path has a control character in it")]
+    #[error("the path contains a control character")]
     Control,
     /// More links than Linux follows, or a circle of them.
     #[error("the path goes through more than 40 links")]
@@ -34,7 +34,7 @@ pub enum PathError {
     #[error("the path was not resolved before it was used")]
     NotResolved,
     /// Another mount inside the workspace.
-    #[error("the path leads onto another mount inside the workspace")]
+    #[error("the path leads to another mount inside the workspace")]
     OtherMount,
     /// The file has another name, maybe outside.
     #[error("the file has more than one hard link, so it may be a file from outside the workspace")]
@@ -49,7 +49,7 @@ pub enum PathError {
     #[error("there is no such file or folder")]
     NotFound,
     /// Something is there already.
-    #[error("it exists already")]
+    #[error("it already exists")]
     Exists,
     /// Someone wrote to it after it was read.
     #[error("it has changed since it was read; read it again")]

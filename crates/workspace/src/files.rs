@@ -18,7 +18,7 @@ const MODE_KEPT: u32 = 0o777;
 const LOCK_TRIES_MAX: u32 = 1_000;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// What kind of thing a path leads to.
+/// The kind of a path's target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
@@ -32,7 +32,7 @@ pub enum FileKind {
     Special,
 }
 
-/// What is known of a file or folder.
+/// Metadata of a file or folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Found {
     /// What it is.
@@ -58,7 +58,7 @@ pub struct Listed {
     pub bytes: u64,
 }
 
-/// What is in a folder, by name.
+/// The entries of a folder, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
     /// The things in it.
@@ -67,7 +67,7 @@ pub struct Listing {
     pub more: bool,
 }
 
-/// What a write does with what is there already.
+/// How a write treats an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
     /// There must be nothing.
@@ -78,7 +78,7 @@ pub enum Placement {
     Swap(Digest),
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Written {
     /// The file was not there before.
@@ -99,12 +99,12 @@ impl Workspace {
         Ok(File::from(file))
     }
 
-    /// Says what a path leads to.
+    /// Returns the metadata of a path.
     pub fn stat(&self, spelling: &str) -> Result<Found, PathError> {
         Ok(found(&rustix::fs::fstat(self.reach(spelling, OFlags::PATH, Mode::empty())?)?))
     }
 
-    /// What is in a folder, in the order of names. Regent's own files are left out.
+    /// Lists a folder, sorted by name. Regent's own files are left out.
     pub fn list(&self, spelling: &str, items_max: usize) -> Result<Listing, PathError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
         let folder = self.reach(spelling, flags, Mode::empty())?;
@@ -128,7 +128,7 @@ impl Workspace {
         Ok(listing)
     }
 
-    /// Writes a whole file: all of it is there afterwards, or nothing has changed. Missing folders are made. A file that is replaced
+    /// Writes a file atomically. Missing folders are created. A file that is replaced
     /// keeps its permission bits, and its owner where we may set one. Writes of all Regent processes to one folder take turns from
     /// the last look at the old file to the rename, so none of them replaces content that it hasn't compared.
     pub fn place(&self, spelling: &str, content: &[u8], how: Placement) -> Result<Written, PathError> {

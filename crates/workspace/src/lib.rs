@@ -1,14 +1,14 @@
-//! Where are the files? The folder that agents work in, held by descriptor. Files are reached beneath it, never by path strings.
+//! The workspace: the folder that agents work in, held by descriptor. Files are opened beneath it, never by path strings.
 //!
-//! Two steps, on purpose: [`Workspace::resolve`] finds the one spelling of a path, with every link followed, and policy judges that
-//! spelling; opening then takes the judged spelling and follows no link at all (`openat2` beneath the held descriptor). Whatever was
-//! swapped in between makes the open fail, it can't move it.
+//! There are two steps. [`Workspace::resolve`] finds the one spelling of a path, with every link followed, and policy judges that
+//! spelling. Opening takes the judged spelling and follows no link (`openat2` beneath the held descriptor). If something was
+//! swapped in between, the open fails.
 //!
-//! Inside the workspace these are refused, with an error that says so: a file with a second hard link (it may be a file of elsewhere
-//! under a name in here), anything on another mount (a bind mount is a door that the workspace's owner didn't make), and FIFOs,
+//! The workspace refuses a file with a second hard link (it may be a file from elsewhere
+//! under a name in here), anything on another mount (the workspace's owner may not have created it), and FIFOs,
 //! sockets and devices.
 //!
-//! Regent's own files are out of reach here, whoever asks: `.regent/**` at any depth and in any spelling, and the folders that
+//! Regent's own files are out of reach for every caller: `.regent/**` at any depth and in any spelling, and the folders that
 //! [`Workspace::with_own`] names. Listings leave them out.
 #![forbid(unsafe_code)]
 
@@ -102,7 +102,7 @@ impl Workspace {
     }
 
     /// Whether writing a resolved spelling would make some folder on its way a git repository in bare layout, or change what such a
-    /// repository runs. Git believes the `config` of any folder with `HEAD`, `objects` and `refs`. What can't be looked at counts as there.
+    /// repository runs. Git obeys the `config` of any folder with `HEAD`, `objects` and `refs`. What can't be read counts as existing.
     pub fn completes_repository(&self, spelling: &str) -> bool {
         let (mut above, below) = match spelling.strip_prefix('/') {
             Some(below) => ("/".to_owned(), below),
@@ -218,7 +218,7 @@ fn identity_of(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// What no path may be, whoever asks. Control characters would forge lines and slip past patterns, so names with them can be listed
+/// What no path may be, for any caller. Control characters would forge lines and slip past patterns, so names with them can be listed
 /// (escaped) but not asked for.
 fn check_text(text: &str) -> Result<(), PathError> {
     if text.is_empty() {

@@ -27,7 +27,7 @@ pub enum Overlap {
     #[error("it contains `{}`, where Regent keeps its own files", .0.display())]
     AroundOwn(PathBuf),
     /// It lies in a folder of Regent's own.
-    #[error("it lies in `{}`, where Regent keeps its own files", .0.display())]
+    #[error("it is inside `{}`, where Regent keeps its own files", .0.display())]
     InOwn(PathBuf),
     /// A folder can't be looked at.
     #[error("`{}` can't be checked: {error}", path.display())]
@@ -49,12 +49,12 @@ impl OwnFolders {
         Ok(Self { folders, home: home.map(|home| resolved(&home)).transpose()? })
     }
 
-    /// The folders themselves, for whoever hides them.
+    /// The folders themselves, for the sandbox that hides them.
     pub fn folders(&self) -> &[PathBuf] {
         &self.folders
     }
 
-    /// Refuses a workspace that contains, is, or lies in one of the folders, or contains or is the home folder.
+    /// Refuses a workspace that contains, is, or is inside one of the folders, or contains or is the home folder.
     pub fn check(&self, root: &Path) -> Result<(), Overlap> {
         let root = resolved(root)?;
         if root.parent().is_none() {

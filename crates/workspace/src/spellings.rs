@@ -85,7 +85,7 @@ impl Workspace {
                 Ok((target, _)) => stages.iter().find(|stage| stage.spelling == target),
                 Err(_nowhere) => None,
             },
-            // A circle, or out of reach for whoever would follow it.
+            // A cycle, or out of reach.
             Err(
                 rustix::io::Errno::LOOP
                 | rustix::io::Errno::NOTDIR

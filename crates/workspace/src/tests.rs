@@ -15,12 +15,12 @@ use rustix::fs::{CWD, RenameFlags};
 use super::*;
 
 /// A workspace at `<tmp>/ws` beside `<tmp>/outside/secret`, both real.
-struct Place {
+struct WorkspaceFixture {
     tmp: tempfile::TempDir,
     workspace: Workspace,
 }
 
-impl Place {
+impl WorkspaceFixture {
     fn new() -> Self {
         let tmp = tempfile::tempdir().unwrap();
         fs::create_dir_all(tmp.path().join("ws/sub/deep")).unwrap();
@@ -67,7 +67,7 @@ impl Place {
 
 #[test]
 fn adv_016_every_spelling_resolves_to_one() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let cases = [
         (".", "."),
         ("./", "."),
@@ -111,7 +111,7 @@ fn adv_016_every_spelling_resolves_to_one() {
 
 #[test]
 fn adv_009_odd_names_are_refused_or_shown_escaped() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     for name in ["a\0b", "a\nb", "a\u{1b}[31mb", "a\u{85}b", &"x".repeat(256), &"x/".repeat(2048)] {
         assert_eq!(place.resolve(name), "! path.invalid", "for {name:?}");
     }
@@ -135,7 +135,7 @@ fn adv_009_odd_names_are_refused_or_shown_escaped() {
 
 #[test]
 fn adv_017_links_resolve_to_where_they_lead() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     place.link("/etc/passwd", "passwd");
     place.link("../outside", "out");
     place.link(place.beside("outside"), "out-absolute");
@@ -189,7 +189,7 @@ impl Drop for Ending<'_> {
 #[test]
 fn adv_018_a_link_swapped_in_after_judging_is_never_followed() {
     const ATTEMPTS: u32 = 100_000;
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let root = place.workspace.root().to_owned();
     fs::create_dir(root.join("swap")).unwrap();
     fs::write(root.join("swap/secret"), "harmless").unwrap();
@@ -231,7 +231,7 @@ fn adv_018_a_link_swapped_in_after_judging_is_never_followed() {
 
 #[test]
 fn adv_019_a_planted_link_does_not_move_a_write() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let workspace = &place.workspace;
     let judged = [workspace.resolve("sub/report").unwrap(), workspace.resolve("plain").unwrap()];
     assert_eq!(judged, ["sub/report", "plain"]);
@@ -250,7 +250,7 @@ fn adv_019_a_planted_link_does_not_move_a_write() {
 
 #[test]
 fn adv_020_hard_links_magic_links_and_special_files_are_refused() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let (workspace, root) = (&place.workspace, place.workspace.root().to_owned());
     fs::hard_link(place.beside("outside/secret"), root.join("twin")).unwrap();
     assert_eq!(place.read("twin"), Err(PathError::HardLink));
@@ -290,7 +290,7 @@ fn adv_020_another_mount_inside_is_refused() {
 
 #[test]
 fn a_workspace_that_was_moved_is_still_the_same_folder() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let outer = place.tmp.path();
     fs::rename(outer.join("ws"), outer.join("elsewhere")).unwrap();
     fs::create_dir(outer.join("ws")).unwrap();
@@ -303,7 +303,7 @@ fn a_workspace_that_was_moved_is_still_the_same_folder() {
 
 #[test]
 fn a_write_is_whole_keeps_the_mode_and_leaves_no_litter() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let workspace = &place.workspace;
     let path = workspace.root().join("file");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o4750)).unwrap();
@@ -329,7 +329,7 @@ fn a_write_is_whole_keeps_the_mode_and_leaves_no_litter() {
 
 #[test]
 fn a_listing_stops_where_it_is_told_to_and_says_so() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let listing = place.workspace.list(".", 2).unwrap();
     assert_eq!((listing.items.len(), listing.more), (2, true));
     assert!(!place.workspace.list(".", 3).unwrap().more);
@@ -356,7 +356,7 @@ fn file(workspace: &Workspace, name: &str) -> (Vec<u8>, Digest) {
 fn h3_names_and_links_of_any_bytes_lead_to_their_files() {
     use std::os::unix::ffi::OsStrExt;
 
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let root = place.workspace.root();
     let odd = std::ffi::OsStr::from_bytes(b"d\xff");
     fs::create_dir(root.join(odd)).unwrap();
@@ -372,7 +372,7 @@ fn h3_names_and_links_of_any_bytes_lead_to_their_files() {
 
 #[test]
 fn a_large_file_is_the_same_under_another_name_and_mode() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let root = place.workspace.root();
     fs::write(root.join("large"), vec![b'x'; (8 << 20) + 10]).unwrap();
     let before = digest(&place.workspace, "large");
@@ -386,7 +386,7 @@ fn a_large_file_is_the_same_under_another_name_and_mode() {
 
 #[test]
 fn h3_a_chain_of_links_with_many_dots_leads_to_its_file() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     fs::create_dir(place.workspace.root().join("real")).unwrap();
     fs::write(place.workspace.root().join("real/deploy.sh"), "real").unwrap();
     let dots = "/.".repeat(2_030);
@@ -409,7 +409,7 @@ fn h3_a_chain_of_links_with_many_dots_leads_to_its_file() {
 
 #[test]
 fn h3_what_cannot_be_bound_is_an_error() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let root = place.workspace.root();
     rustix::fs::mknodat(CWD, root.join("fifo"), rustix::fs::FileType::Fifo, Mode::from(0o600), 0).unwrap();
     place.link("loop", "loop");
@@ -437,7 +437,7 @@ fn h3_what_cannot_be_bound_is_an_error() {
 
 #[test]
 fn h3_a_descriptor_that_is_closed_meanwhile_is_still_a_magic_link() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let (done, file) = (std::sync::atomic::AtomicBool::new(false), fs::File::open("/dev/null").unwrap());
     // Far above what other tests open.
     let fd = rustix::io::fcntl_dupfd_cloexec(&file, 700).unwrap();
@@ -459,7 +459,7 @@ fn h3_a_descriptor_that_is_closed_meanwhile_is_still_a_magic_link() {
 
 #[test]
 fn h3_any_change_in_the_workspace_changes_the_digest_of_its_tree() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let (workspace, root) = (&place.workspace, place.workspace.root());
     fs::create_dir_all(root.join("deep/er")).unwrap();
     fs::write(root.join("deep/er/x.sh"), "one").unwrap();
@@ -486,7 +486,7 @@ fn h3_any_change_in_the_workspace_changes_the_digest_of_its_tree() {
 
 #[test]
 fn the_digest_follows_the_content_and_never_leaves_the_workspace() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let workspace = &place.workspace;
     place.link(place.beside("outside/secret"), "out");
     place.link(place.beside("ws/file"), "in");
@@ -535,7 +535,7 @@ proptest! {
 
     #[test]
     fn resolving_and_opening_agree_and_stay_inside(links in prop::collection::vec(path(), 3), asked in prop::collection::vec(path(), 8)) {
-        let place = Place::new();
+        let place = WorkspaceFixture::new();
         let root = place.workspace.root().to_owned();
         fs::create_dir_all(root.join("a/b")).unwrap();
         fs::write(root.join("a/b/secret"), "inside").unwrap();
@@ -568,7 +568,7 @@ proptest! {
 
 #[test]
 fn h1_regents_own_folder_is_out_of_reach() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let root = place.workspace.root();
     fs::create_dir_all(root.join(".regent/audit")).unwrap();
     fs::create_dir_all(root.join("sub/.regent")).unwrap();
@@ -608,7 +608,7 @@ fn h1_regents_own_folder_is_out_of_reach() {
 
 #[test]
 fn c3_folders_of_regents_own_are_out_of_reach() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let outside = PathBuf::from(place.beside("outside"));
     let own = OwnFolders::resolve([outside.clone(), outside.join("not/there/yet")], None).unwrap();
     let workspace = Workspace::with_own(place.workspace.root(), own).unwrap();
@@ -686,7 +686,7 @@ fn c3_only_absent_means_absent() {
 
 #[test]
 fn h5_writes_that_complete_a_bare_repository_are_seen() {
-    let place = Place::new();
+    let place = WorkspaceFixture::new();
     let (workspace, root) = (&place.workspace, place.workspace.root());
     for path in [
         "HEAD",

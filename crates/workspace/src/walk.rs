@@ -37,7 +37,7 @@ struct Walk<'a> {
 }
 
 /// What a name turned out to be.
-enum Step {
+enum PathComponent {
     Folder(OwnedFd),
     Link(Vec<u8>),
     Other,
@@ -115,8 +115,8 @@ impl<'a> Walk<'a> {
                 _name => {}
             }
             match self.look(&name)? {
-                Step::Folder(dir) => self.down(name, dir)?,
-                Step::Link(target) => {
+                PathComponent::Folder(dir) => self.down(name, dir)?,
+                PathComponent::Link(target) => {
                     self.links += 1;
                     if self.links > LINKS_MAX {
                         return Err(PathError::Links);
@@ -127,12 +127,12 @@ impl<'a> Walk<'a> {
                     }
                     self.queue(&mut left, &target)?;
                 }
-                Step::Other if left.is_empty() => {
+                PathComponent::Other if left.is_empty() => {
                     self.names.push(name);
                     break;
                 }
-                Step::Other => return Err(PathError::NotFolder),
-                Step::Missing => {
+                PathComponent::Other => return Err(PathError::NotFolder),
+                PathComponent::Missing => {
                     self.names.push(name);
                     self.missing(left)?;
                     break;
@@ -163,29 +163,29 @@ impl<'a> Walk<'a> {
         if left.len() > NAMES_MAX { Err(PathError::TooManyNames) } else { Ok(()) }
     }
 
-    fn look(&self, name: &[u8]) -> Result<Step, PathError> {
+    fn look(&self, name: &[u8]) -> Result<PathComponent, PathError> {
         let fd = match openat2(self.dir.as_fd(), name, LOOK, Mode::empty(), ResolveFlags::BENEATH) {
             Ok(fd) => fd,
-            Err(PathError::NotFound) => return Ok(Step::Missing),
+            Err(PathError::NotFound) => return Ok(PathComponent::Missing),
             Err(error) => return Err(error),
         };
         let stat = rustix::fs::fstat(&fd)?;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => Ok(Step::Folder(fd)),
+            FileType::Directory => Ok(PathComponent::Folder(fd)),
             FileType::Symlink => {
                 self.refuse_magic(name, &fd)?;
                 let target = rustix::fs::readlinkat(&fd, "", Vec::with_capacity(PATH_BYTES_MAX))?;
                 if self.text_only {
                     check_text(target.to_str().map_err(|_| PathError::NotText)?)?;
                 }
-                Ok(Step::Link(target.into_bytes()))
+                Ok(PathComponent::Link(target.into_bytes()))
             }
             FileType::RegularFile
             | FileType::Fifo
             | FileType::Socket
             | FileType::CharacterDevice
             | FileType::BlockDevice
-            | FileType::Unknown => Ok(Step::Other),
+            | FileType::Unknown => Ok(PathComponent::Other),
         }
     }
 

@@ -312,6 +312,8 @@ pub(crate) struct Each {
     /// `None` where an existing variable is used.
     pub(crate) declares: Option<bool>,
     pub(crate) keys: bool,
+    /// `for await`: each item is awaited before it is bound.
+    pub(crate) awaits: bool,
     pub(crate) subject: Expr,
     pub(crate) body: Block,
     pub(crate) scope: Scope,

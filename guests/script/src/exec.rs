@@ -196,6 +196,7 @@ impl Interp<'_> {
         let mut index = 0_usize;
         while let Some(value) = item(self, index)? {
             self.step()?;
+            let value = if each.awaits { self.awaited(value)? } else { value };
             self.enter(&each.scope);
             self.bind(&each.pattern, value, each.declares.is_some())?;
             match turn(self.block(&each.body)?, each.label.as_ref()) {

@@ -62,7 +62,7 @@ pub struct Response {
 /// How loud a line of the log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// For whoever looks closely.
+    /// Details for debugging.
     Debug,
     /// As it goes.
     Note,

@@ -27,7 +27,7 @@ pub(crate) enum Why {
     Limit(&'static str),
 }
 
-/// What a run may use. Time is the business of whoever runs it.
+/// What a run may use. The host limits time.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Calls and turns of loops.
@@ -224,7 +224,7 @@ impl<'h> Interp<'h> {
         self.stack.get_mut(self.base.saturating_add(slot as usize))
     }
 
-    /// Makes the variables of a scope anew.
+    /// Makes the variables of a scope again.
     pub(crate) fn enter(&mut self, scope: &Scope) {
         for declared in scope {
             if let Some(slot) = self.local_mut(declared.slot) {

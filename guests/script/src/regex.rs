@@ -18,7 +18,7 @@ pub(crate) struct Pattern {
     pub(crate) matcher: Matcher,
 }
 
-/// A pattern in use: it remembers where to go on.
+/// A pattern in use: it remembers where to continue.
 #[derive(Debug)]
 pub(crate) struct Regex {
     pub(crate) pattern: Rc<Pattern>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 pub(super) const FILE: &str = "Cargo.lock";
 /// Packages, our own included. More is a decision: say in the commit what is worth it.
-const PACKAGES_MAX: usize = 585;
+const PACKAGES_MAX: usize = 614;
 /// Versions of a package beside its first. Our dependencies decide most of them; the number only goes down.
 const SECOND_VERSIONS_MAX: usize = 60;
 

@@ -8,7 +8,7 @@ use crate::servers::{Server, ok};
 use crate::world::{Setup, World, reaching};
 
 impl World {
-    /// Says exactly this to the broker from inside a box, and returns what it answers.
+    /// Says exactly this to the broker from inside a sandbox, and returns what it answers.
     async fn raw(&self, said: &str) -> String {
         let bytes = said.replace('\\', "\\\\").replace('\r', "\\r").replace('\n', "\\n").replace('%', "%%");
         self.out(&format!(

@@ -1,4 +1,4 @@
-//! The broker with real programs in real boxes, against servers on loopback, which they reach only because the test says that
+//! The broker with real programs in real sandboxes, against servers on loopback, which they reach only because the test says that
 //! they may.
 //!
 //! Needs `curl` and `python3` (the system's own, in `/usr/bin`).

@@ -90,7 +90,7 @@ async fn adv_051_a_tunnel_that_policy_opens_is_judged_request_by_request() {
     let server = Server::tls(&["localhost"], |_| ok("hello"));
     let port = server.port;
     let world = World::new(Setup { policy: INSPECT, network: network(&server), ..Setup::default() }).await;
-    // Without -k: the box trusts the authority of the session.
+    // Without -k: the sandbox trusts the authority of the session.
     let said = world
         .out(&format!("curl -sS https://localhost:{port}/open/a https://localhost:{port}/open/b 2>&1"))
         .await;

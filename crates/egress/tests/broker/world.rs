@@ -1,13 +1,13 @@
-//! A kernel whose only tools are programs in boxes and the broker.
+//! A kernel whose only tools are programs in sandboxes and the broker.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use regent_egress::{Broker, CERTIFICATES, Network, register};
+use regent_egress::{Broker, CERTIFICATES, Network};
 use regent_kernel::{
-    ArgumentKind, BoxFuture, Catalogue, Executors, Host, ManualClock, NoSecrets, Op, Outcome, Parts, Permit,
-    Reply, Secrets, SideEffect, Tier, ToolCall, ToolSpec, Workspace, tier,
+    ArgumentKind, BoxFuture, Catalogue, Driver, DriverKind, Executors, Host, ManualClock, NoSecrets, Op,
+    Outcome, Parts, Permit, Reply, Secrets, SideEffect, Tier, ToolCall, ToolSet, ToolSpec, Workspace, tier,
 };
 use regent_ledger::{Kind, Ledger, LedgerKey, Reader};
 use regent_policy::{Layer, Source};
@@ -94,18 +94,17 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("ws")).unwrap();
         let catalogue = Catalogue::default();
-        catalogue.admit(shell()).unwrap();
-        register(&catalogue).unwrap();
         let broker = Broker::new(setup.network, folder.path());
         let door = Door { broker: broker.clone(), serves_ms_max: setup.serves_ms_max };
+        let process = ProcessTier::new(Floor::Full).with_outlet(Arc::new(door));
+        let programs = ToolSet::new("built-in").with(shell(), Driver::process(Some(Arc::new(process)), None));
+        let add = |set: ToolSet, (spec, driver)| set.with(spec, driver);
+        catalogue.admit_own(broker.tools().into_iter().fold(programs, add)).unwrap();
         let clock = Arc::new(ManualClock::at(1_700_000_000_000));
         let kernel = Host::boot(Parts {
             policy: regent_policy::load(setup.policy, &Source::new("test", Layer::User)).unwrap(),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
-            executors: Executors {
-                process: Some(Arc::new(ProcessTier::new(Floor::Full).with_outlet(Arc::new(door)))),
-                ..Executors::new(Arc::new(broker))
-            },
+            executors: Executors::default(),
             catalogue,
             workspace: Workspace::open(&folder.path().join("ws")).unwrap(),
             state: Arc::new(MemoryState::default()),
@@ -193,6 +192,7 @@ fn shell() -> ToolSpec {
         effect: SideEffect::Write,
         idempotent: false,
         reversible: false,
+        driver: DriverKind::Process,
         tiers: vec![Tier::Process],
         output: ToolSpec::UNKNOWN_OUTPUT,
         ..ToolSpec::default()

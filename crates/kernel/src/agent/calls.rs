@@ -1,6 +1,6 @@
 //! The calls that run now, so that a signal can reach them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,13 +20,16 @@ pub(crate) struct Calls(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     table: Mutex<Table>,
-    left: Notify,
+    /// Wakes a shutdown when the last call has left.
+    empty: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     entered: u64,
     running: BTreeMap<u64, Entered>,
+    /// The same by agent, so that nobody walks through the calls of others.
+    by_agent: HashMap<AgentId, OfAgent>,
     /// The kernel goes down: whatever comes now is stopped at once.
     stopping: bool,
 }
@@ -36,6 +39,13 @@ struct Entered {
     agent: Option<AgentId>,
     intent: u64,
     cancel: Cancel,
+}
+
+/// The running calls of one agent, and those who wait until there are none.
+#[derive(Debug, Default)]
+struct OfAgent {
+    running: BTreeSet<u64>,
+    idle: Arc<Notify>,
 }
 
 /// A running call; it leaves the table when this is dropped.
@@ -54,8 +64,20 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.calls.table().running.remove(&self.number);
-        self.calls.0.left.notify_waiters();
+        let mut table = self.calls.table();
+        let agent = table.running.remove(&self.number).and_then(|call| call.agent);
+        if let Some(agent) = agent
+            && let Some(of_agent) = table.by_agent.get_mut(&agent)
+        {
+            of_agent.running.remove(&self.number);
+            if of_agent.running.is_empty() {
+                of_agent.idle.notify_waiters();
+                table.by_agent.remove(&agent);
+            }
+        }
+        if table.stopping && table.running.is_empty() {
+            self.calls.0.empty.notify_waiters();
+        }
     }
 }
 
@@ -70,8 +92,11 @@ impl Calls {
         let mut table = self.table();
         table.entered = table.entered.saturating_add(1);
         let number = table.entered;
+        if let Some(agent) = &agent {
+            table.by_agent.entry(agent.clone()).or_default().running.insert(number);
+        }
         table.running.insert(number, Entered { agent, intent, cancel: cancel.clone() });
-        // Whoever ends an agent marks it first and looks for its calls after. So a call that was judged before the end is
+        // Ending an agent marks it first and looks for its calls after. So a call that was judged before the end is
         // either found here or sees the mark.
         if table.stopping || who.life().is_some_and(|life| life.stage().is_over()) {
             cancel.pull(Why::Signal);
@@ -83,20 +108,29 @@ impl Calls {
     /// Tells an agent's calls to stop, but for the one with this intent; says how many it told.
     pub(crate) fn interrupt(&self, agent: &AgentId, except: Option<u64>) -> usize {
         let table = self.table();
-        let told = table
-            .running
-            .values()
-            .filter(|call| call.agent.as_ref() == Some(agent) && Some(call.intent) != except);
-        told.inspect(|call| call.cancel.pull(Why::Signal)).count()
+        let own = table.by_agent.get(agent).into_iter().flat_map(|of_agent| &of_agent.running);
+        let told = own.filter_map(|number| table.running.get(number));
+        told.filter(|call| Some(call.intent) != except).inspect(|call| call.cancel.pull(Why::Signal)).count()
     }
 
     pub(crate) fn running(&self, agent: &AgentId) -> usize {
-        self.table().running.values().filter(|call| call.agent.as_ref() == Some(agent)).count()
+        self.table().by_agent.get(agent).map_or(0, |of_agent| of_agent.running.len())
     }
 
     /// Waits until the agent has no running call.
     pub(crate) async fn idle(&self, agent: &AgentId) {
-        self.until(|table| !table.running.values().any(|call| call.agent.as_ref() == Some(agent))).await;
+        loop {
+            let Some(idle) = self.table().by_agent.get(agent).map(|of_agent| Arc::clone(&of_agent.idle))
+            else {
+                return;
+            };
+            let idle = idle.notified();
+            // Registered before the look, so a call that leaves in between isn't missed.
+            if self.running(agent) == 0 {
+                return;
+            }
+            idle.await;
+        }
     }
 
     /// Tells all of them to stop and waits until they have, but not for ever.
@@ -106,20 +140,17 @@ impl Calls {
             table.stopping = true;
             table.running.values().for_each(|call| call.cancel.pull(Why::Signal));
         }
-        let gone = self.until(|table| table.running.is_empty());
+        let gone = async {
+            loop {
+                let empty = self.0.empty.notified();
+                if self.table().running.is_empty() {
+                    return;
+                }
+                empty.await;
+            }
+        };
         // What is still there after this is left to the end of the process; its intent stays without an outcome, and recovery
         // finds it in doubt.
         let _all_gone = tokio::time::timeout(Duration::from_millis(STOP_MS_MAX), gone).await.is_ok();
-    }
-
-    async fn until(&self, wanted: impl Fn(&Table) -> bool) {
-        loop {
-            // Registered before the look, so a call that leaves in between isn't missed.
-            let left = self.0.left.notified();
-            if wanted(&self.table()) {
-                return;
-            }
-            left.await;
-        }
     }
 }

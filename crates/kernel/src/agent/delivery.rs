@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use regent_ledger::Kind;
 use regent_policy::Reason;
-use serde::Serialize;
+use regent_wire::Delivered;
+use regent_wire::body::{AgentBody, AgentEvent, BySignal, Ended, Stopped};
 use serde_json::{Value, json};
 
 use super::life::End;
@@ -28,26 +29,8 @@ use crate::syscall::Fault;
 const DRAIN_MS_MAX: u64 = 10_000;
 /// How long the children of an agent that has ended may take to end on TERM. Then they get KILL.
 const ORPHAN_MS_MAX: u64 = 5_000;
-/// How long whoever sends a deadly signal waits to see it done.
+/// How long the sender of a fatal signal waits for its effect.
 const DEATH_MS_MAX: u64 = 3_000;
-
-/// What became of a signal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Delivered {
-    /// It had its effect.
-    Done,
-    /// It waits until the agent lets it through.
-    Held,
-    /// It waits for the agent's own handling.
-    ForAgent,
-    /// The agent ignores it.
-    Ignored,
-    /// Too many signals wait for the agent already.
-    Dropped,
-    /// There was nothing to do: already so, or the agent has ended.
-    Nothing,
-}
 
 impl Core {
     /// Lets an agent's call in, waits while the agent is suspended, or says why it may not call any more.
@@ -56,12 +39,14 @@ impl Core {
         if life.stage() == Lifecycle::Active {
             return Ok(None);
         }
-        if life.step(Step::Activate) {
-            let body = json!({"agent": who.agent_id(), "event": "active", "session": who.session()});
+        if life.step(Step::Activate)
+            && let Some(agent) = who.agent_id()
+        {
+            let body = AgentBody::new(agent, who.session(), AgentEvent::Active);
             self.note(Kind::Agent, &body).await?;
         }
         let over = life.settled().await.is_over();
-        Ok(over.then(|| refusal("agent.ended", "the agent has ended and makes no more calls".to_owned(), "")))
+        Ok(over.then(|| refusal("agent.ended", "the agent has ended".to_owned(), "")))
     }
 
     /// Delivers a signal that someone was allowed to send. `except` is the intent of the call that sends it, which is not
@@ -112,20 +97,17 @@ impl Core {
         why: &str,
         delivered: Result<Delivered, Fault>,
     ) -> Result<Delivered, Fault> {
-        let body = json!({
-            "agent": to.id,
-            "delivered": delivered.as_ref().ok(),
-            "event": "signalled",
-            "number": signal.number(),
-            "session": to.principal.session(),
-            "signal": signal,
-            "why": why,
-        });
-        self.note(Kind::Agent, &body).await?;
+        let event = AgentEvent::Signalled {
+            delivered: delivered.as_ref().ok().copied(),
+            number: signal.number(),
+            signal,
+            why: why.into(),
+        };
+        self.note_of(to, event).await?;
         delivered
     }
 
-    /// An agent whose budget is used up is suspended: it would only go on being refused. A person raises the budget and lets it carry on.
+    /// An agent whose budget is used up is suspended: its calls would only be refused. A person raises the budget and lets it carry on.
     pub(crate) async fn stop_if_used_up(self: &Arc<Self>, call: &Call, reason: &Reason) -> Result<(), Fault> {
         if reason.code == budget::EXHAUSTED
             && let Some(agent) = call.principal().agent_id().and_then(|id| self.agents.get(id))
@@ -149,14 +131,14 @@ impl Core {
                 to.life.step(Step::Activate);
                 let held = to.life.step(Step::Suspend);
                 if held {
-                    self.note_of(to, "suspended", json!({"signal": signal})).await?;
+                    self.note_of(to, AgentEvent::Suspended { with: BySignal { signal } }).await?;
                 }
                 held
             }
             Action::Resume => {
                 let resumed = to.life.step(Step::Resume);
                 if resumed {
-                    self.note_of(to, "resumed", json!({"signal": signal})).await?;
+                    self.note_of(to, AgentEvent::Resumed { with: BySignal { signal } }).await?;
                 }
                 resumed
             }
@@ -164,7 +146,8 @@ impl Core {
                 let stopped = self.calls.interrupt(&to.id, except);
                 // A loop is mostly noticed between two calls: then there is nothing to stop, and the agent's record is what changes.
                 if signal == Signal::Loop {
-                    self.note_of(to, "looped", json!({"stopped": stopped})).await?;
+                    let with = Stopped { stopped: stopped as u64 };
+                    self.note_of(to, AgentEvent::Looped { with }).await?;
                 }
                 stopped > 0 || signal == Signal::Loop
             }
@@ -193,13 +176,17 @@ impl Core {
     /// The second half of an agent's end. Boxed, because the end of a parent brings about those of its children.
     fn see_off(self: Arc<Self>, agent: Arc<Agent>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            self.mark(&agent, "retiring").await;
+            self.mark(&agent, |with| AgentEvent::Retiring { with }).await;
             let idle = self.calls.idle(&agent.id);
             let drained = tokio::time::timeout(Duration::from_millis(DRAIN_MS_MAX), idle).await.is_ok();
             self.pipes.forsake(&agent.id);
             self.vfs.close_all(&agent.id);
             self.budgets.forget(&agent.id);
-            self.mark(&agent, if drained { "terminated" } else { "terminated_undrained" }).await;
+            let terminated = |with| match drained {
+                true => AgentEvent::Terminated { with },
+                false => AgentEvent::TerminatedUndrained { with },
+            };
+            self.mark(&agent, terminated).await;
             agent.life.step(Step::Terminate);
             self.see_off_children(&agent).await;
             for forgotten in self.agents.forget_the_oldest(agent.id.clone()) {
@@ -233,15 +220,14 @@ impl Core {
         let _recorded = self.raise(child, signal, "its parent has ended").await.is_ok();
     }
 
-    /// Records a stage on the way out. An end that can't be recorded still has to come about; the kernel has sealed itself then.
-    async fn mark(&self, agent: &Agent, event: &'static str) {
-        let _recorded = self.note_of(agent, event, json!({"end": agent.life.end()})).await.is_ok();
+    /// Records a stage of the shutdown. An end that can't be recorded still has to happen; the kernel has sealed itself then.
+    async fn mark(&self, agent: &Agent, event: impl FnOnce(Ended) -> AgentEvent<'static>) {
+        let event = event(Ended { end: agent.life.end() });
+        let _recorded = self.note_of(agent, event).await.is_ok();
     }
 
-    pub(super) async fn note_of(&self, agent: &Agent, event: &'static str, with: Value) -> Result<(), Fault> {
-        let body = json!({
-            "agent": agent.id, "event": event, "session": agent.principal.session(), "with": with,
-        });
+    pub(super) async fn note_of(&self, agent: &Agent, event: AgentEvent<'_>) -> Result<(), Fault> {
+        let body = AgentBody::new(&agent.id, agent.principal.session(), event);
         self.note(Kind::Agent, &body).await?;
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use regent_policy::Reason;
-use serde_json::json;
+use regent_wire::body::{AgentEvent, Slowed};
 
 use super::Agent;
 use crate::approval::UNATTENDED;
@@ -48,7 +48,7 @@ impl Denials {
         self.0.push_back(now);
         self.forget(now);
         if self.0.len() >= SUSPENDED_FROM {
-            // Whoever lets it go on gives it a new start.
+            // Resuming it resets the count.
             self.0.clear();
             return Follows::Suspension;
         }
@@ -87,8 +87,13 @@ impl Core {
             Follows::Nothing => {}
             Follows::Delay(ms, is_first) => {
                 if is_first {
-                    self.note_of(&leader, "slowed", json!({"denials": SLOWED_FROM, "within_ms": SHORT_MS}))
-                        .await?;
+                    self.note_of(
+                        &leader,
+                        AgentEvent::Slowed {
+                            with: Slowed { denials: SLOWED_FROM as u64, within_ms: SHORT_MS },
+                        },
+                    )
+                    .await?;
                 }
                 tokio::time::sleep(Duration::from_millis(ms)).await;
             }

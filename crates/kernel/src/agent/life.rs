@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use regent_policy::{Label, SessionFacts};
-use serde::Serialize;
+pub(crate) use regent_wire::body::AgentEnd as End;
 use tokio::sync::watch;
 
 use super::TRUST_MAX;
@@ -13,7 +13,7 @@ use super::lifecycle::{Lifecycle, Step};
 use crate::request::Work;
 use crate::signal::{Arrival, Inbox, Signal};
 
-/// The part of an agent that its principal carries along, so that a call needs no look-up.
+/// The part of an agent that its principal carries along, so that a call needs no lookup.
 #[derive(Debug)]
 pub(crate) struct Life {
     stage: watch::Sender<Lifecycle>,
@@ -32,16 +32,6 @@ struct Vitals {
     denials: Denials,
     /// Checkpoints and diagnostics written so far.
     written: u32,
-}
-
-/// How an agent ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum End {
-    /// By itself, with this result.
-    Code(i32),
-    /// By this signal.
-    Signal(Signal),
 }
 
 impl Life {
@@ -68,7 +58,7 @@ impl Life {
     /// Its stage, as it changes from now on.
     pub(crate) fn watch(&self) -> watch::Receiver<Lifecycle> {
         let mut stage = self.stage.subscribe();
-        // Whoever is suspended already hears so at once.
+        // An agent that is already suspended is notified at once.
         if *stage.borrow() == Lifecycle::Suspended {
             stage.mark_changed();
         }

@@ -1,24 +1,24 @@
 //! Starting an agent: what it may be, and what it gets.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use regent_ledger::Kind;
 use regent_policy::{Class, Reason};
-use serde_json::json;
+use regent_wire::body::{AgentEvent, Spawned};
 
 use super::life::Life;
 use super::lifecycle::Step;
 use super::{
     AGENTS_MAX, Agent, AgentId, Agents, CHILDREN_MAX, DESCENDANTS_MAX, GENERATIONS_MAX, OPERATOR, OWN_WORDS,
-    SpawnSpec, TRUST_DEFAULT, TRUST_MAX,
+    SpawnSpec, TRUST_DEFAULT,
 };
 use crate::budget::BudgetScope;
 use crate::facts::refusal;
 use crate::identity::Identity;
 use crate::kernel::Core;
 use crate::principal::{Newborn, Principal};
+use crate::role::PersonRole;
 use crate::syscall::Fault;
 
 const NAME_CHARS_MAX: usize = 64;
@@ -27,15 +27,15 @@ const ROLES_MAX: usize = 16;
 /// An agent can't be started now, though nothing forbids it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpawnError {
-    #[error("{AGENTS_MAX} agents, or {DESCENDANTS_MAX} that agents started, are alive already")]
+    #[error("the limit of {AGENTS_MAX} agents, or of {DESCENDANTS_MAX} started by agents, is reached")]
     TooMany,
-    #[error("the agent has {CHILDREN_MAX} children already")]
+    #[error("the agent already has {CHILDREN_MAX} children")]
     TooManyChildren,
-    #[error("agents are nested {GENERATIONS_MAX} deep already")]
+    #[error("agents are already nested {GENERATIONS_MAX} deep")]
     TooDeep,
-    #[error("the id that came up is taken; try again")]
+    #[error("the random id is already in use; try again")]
     Taken,
-    #[error("the machine gives no randomness: {0}")]
+    #[error("the system returned no random numbers: {0}")]
     NoRandomness(#[from] getrandom::Error),
 }
 
@@ -50,7 +50,7 @@ impl SpawnError {
     }
 }
 
-/// What no policy can allow: an agent that is more than whoever starts it, or that passes for someone else.
+/// What no policy can allow: an agent with more authority than its parent, or one that impersonates another.
 pub(crate) fn check_spec(parent: &Principal, spec: &SpawnSpec) -> Option<Reason> {
     let is_plain = |word: &str| {
         let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
@@ -58,20 +58,20 @@ pub(crate) fn check_spec(parent: &Principal, spec: &SpawnSpec) -> Option<Reason>
     };
     if !is_plain(&spec.name) || spec.name == OPERATOR {
         let message = format!("`{}` can't be an agent's name", spec.name.escape_debug());
-        let help = "lower case ASCII letters, digits, `.`, `_` and `-`, 64 at most, and not `operator`";
+        let help = "use at most 64 lower case ASCII letters, digits, `.`, `_` and `-`, and not `operator`";
         return Some(refusal("agent.name", message, help));
     }
     if spec.roles.len() > ROLES_MAX {
-        return Some(refusal("agent.roles", format!("an agent has {ROLES_MAX} roles at most"), ""));
+        return Some(refusal("agent.roles", format!("an agent has at most {ROLES_MAX} roles"), ""));
     }
     let has = |role: &String| match parent.class() {
-        // The person gives any role but their own.
-        Class::Operator => role != OPERATOR,
-        Class::Agent | Class::Kernel => parent.roles().contains(role),
+        // A person gives any role but those of people.
+        Class::Operator => !PersonRole::ALL.iter().any(|own| own.as_str() == role),
+        Class::Agent | Class::Kernel | Class::Peer | Class::Service => parent.roles().contains(role),
     };
     let lacking = spec.roles.iter().find(|role| !is_plain(role) || !has(role))?;
-    let message = format!("the role `{}` is not the caller's to give", lacking.escape_debug());
-    Some(refusal("agent.roles", message, "a child's roles are among its parent's"))
+    let message = format!("the caller lacks the role `{}`, so it can't give it", lacking.escape_debug());
+    Some(refusal("agent.roles", message, "a child can only have roles of its parent"))
 }
 
 impl Core {
@@ -92,26 +92,25 @@ impl Core {
         let (did, sponsor) = (agent.identity.did(), agent.principal.sponsor());
         // The agent's own key signs where it comes from: the entry can't be passed off as another key's.
         let claim = format!("regent agent v1\n{}\n{did}\n{sponsor}\n", agent.id);
-        let body = json!({
-            "agent": agent.id,
-            "chain": agent.principal.chain(),
-            "did": did.as_str(),
-            "event": "spawned",
-            "group": agent.group,
-            "name": agent.principal.name(),
-            "parent": agent.parent,
-            "proof": STANDARD.encode(agent.identity.sign(claim.as_bytes())),
-            "roles": agent.principal.roles(),
-            "session": agent.principal.session(),
-            "sponsor": sponsor,
-            "trust": agent.life.trust(),
-            "budget": spec.budget,
-        });
+        let spawned = Spawned {
+            budget: spec.budget,
+            chain: agent.principal.chain().into(),
+            did: did.as_str().into(),
+            group: agent.group.clone(),
+            name: agent.principal.name().into(),
+            parent: agent.parent.clone(),
+            proof: STANDARD.encode(agent.identity.sign(claim.as_bytes())).into(),
+            roles: agent.principal.roles().into(),
+            sponsor: sponsor.into(),
+            trust: agent.life.trust(),
+        };
+        let event = AgentEvent::Spawned(Box::new(spawned));
         let (own, share) = (BudgetScope::Agent(agent.id.clone()), spec.budget);
-        let begun = match self.note(Kind::Agent, &body).await {
-            Ok(_) => share
-                .map_or(Ok(()), |share| self.budgets.set(&own, share, self.clock.now_ms()))
-                .map_err(Fault::from),
+        let begun = match self.note_of(&agent, event).await {
+            Ok(()) => match share {
+                Some(share) => self.budgets.set(&own, share, self.clock.now_ms()).await.map_err(Fault::from),
+                None => Ok(()),
+            },
             Err(fault) => Err(fault),
         };
         if let Err(fault) = begun {
@@ -135,8 +134,8 @@ fn newborn(
         return Err(SpawnError::TooDeep);
     }
     let (id, identity) = (AgentId::random()?, Identity::generate()?);
-    let (ceiling, context) =
-        parent.life().map_or((TRUST_MAX, OWN_WORDS), |life| (life.trust(), life.context()));
+    let own = || (parent.own_trust(), OWN_WORDS.join(parent.own_label()));
+    let (ceiling, context) = parent.life().map_or_else(own, |life| (life.trust(), life.context()));
     let trust = spec.trust.unwrap_or(TRUST_DEFAULT).min(ceiling);
     // A child works on its parent's request: same plan, same transcript.
     let work = parent.life().map(|life| life.work().clone()).unwrap_or_default();
@@ -155,7 +154,6 @@ fn newborn(
         life,
         identity,
         started_at_ms: now_ms,
-        token: Mutex::new(None),
     })
 }
 

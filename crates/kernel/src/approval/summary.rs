@@ -1,4 +1,4 @@
-//! A call in a line, so that a person knows what a yes would be to.
+//! A call in one line, so that a reviewer knows what an approval would cover.
 //!
 //! What an agent says is shown escaped: it can't move the cursor, forge a second line or turn text around.
 
@@ -50,7 +50,7 @@ pub(super) fn of(call: &Call, sheet: &Sheet) -> (String, bool) {
     (line, cut | shortened)
 }
 
-/// Where each argument comes from, those that choose who is affected first. Fields are named by whoever made the output.
+/// Where each argument comes from, those that choose who is affected first. The tool that made the output names the fields.
 pub(super) fn origins(sheet: &Sheet) -> Vec<Traced> {
     let found = sheet.ruling.as_ref().map_or(&[][..], |ruling| &ruling.found);
     let mut all: Vec<_> = found.iter().collect();

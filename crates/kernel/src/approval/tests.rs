@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use regent_approval::{OPEN_MAX, OPEN_MS_MAX};
 use regent_ledger::Kind;
-use regent_store::{MemoryState, SqliteState};
+use regent_store::{MemoryState, Partition, SqliteState};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::tests::shared::{ASK, OPEN, World, code_of, work};
+use std::time::Duration;
+
+use crate::tests::shared::{ASK, OPEN, World, code_of, wait, work};
 use crate::{BudgetScope, Each, Op, Reply, Status};
 
 const HOUR_MS: u64 = 60 * 60 * 1000;
@@ -60,7 +62,7 @@ async fn a_question_says_what_a_yes_would_be_to() {
     assert_eq!((ticket.rule.as_str(), ticket.reason.as_str()), ("ask-work", "work is asked about"));
     let open = world.questions();
     assert_eq!(open.len(), 1);
-    assert_eq!((&open[0].id, open[0].caller.as_str(), open[0].approvers), (&ticket.id, "operator", 1));
+    assert_eq!((&open[0].id, open[0].caller.as_str(), open[0].approvers), (&ticket.id, "ada", 1));
     assert_eq!(world.runs(), 0);
 }
 
@@ -236,7 +238,7 @@ async fn with_programs() -> World {
     let policy =
         "version: 1\nmode: permissive\nrules:\n  - { id: ask, effect: ask, match: { tool: exec } }\n";
     let world = World::new(policy, Arc::new(MemoryState::default())).await;
-    world.kernel.0.catalogue.admit(programs()).unwrap();
+    world.admit(programs());
     for folder in ["scripts", "sub/deep"] {
         std::fs::create_dir_all(world.folder.path().join(folder)).unwrap();
     }
@@ -404,7 +406,8 @@ struct Meddler {
 impl crate::Clock for Meddler {
     fn now_ms(&self) -> i64 {
         use std::sync::atomic::Ordering;
-        let waits = !self.state.scan("question/").unwrap().is_empty();
+        let partition = Partition::containing("question/");
+        let waits = !wait(self.state.scan(&partition, "question/")).unwrap().is_empty();
         if !waits && self.armed.load(Ordering::Relaxed) {
             std::fs::write(&self.file, "harmful!").unwrap();
         }
@@ -431,7 +434,7 @@ async fn h3_what_changes_between_the_check_and_the_run_is_not_run_and_uses_up_no
     };
     let meddler = Arc::new(meddler);
     let world = world.next_with_clock(policy, Arc::clone(&meddler) as _).await;
-    world.kernel.0.catalogue.admit(programs()).unwrap();
+    world.admit(programs());
     let args = json!({"argv": ["sh", "deploy.sh"]});
     let ticket = pending(exec(&world, &args).await);
     answer(&world, &ticket.id, yes(Scope::Once)).await;
@@ -535,7 +538,7 @@ async fn adv_078_one_person_in_two_sessions_is_one_person() {
 }
 
 #[tokio::test]
-async fn whoever_is_worn_down_reads_first_and_agrees_to_one_call_at_a_time() {
+async fn a_full_meter_limits_approvals_to_one_call_after_reading() {
     let world = asking().await;
     let ask = |number: u32| world.work(json!({"text": format!("{number}")}));
     for number in 0..5 {
@@ -554,7 +557,7 @@ async fn whoever_is_worn_down_reads_first_and_agrees_to_one_call_at_a_time() {
     assert_eq!(refused(answer(&world, &ticket.id, yes(Scope::Project)).await), "approval.once_only");
     assert_eq!(answer(&world, &ticket.id, yes(Scope::Once)).await, json!({"answered": "approved"}));
     assert!(done(&ask(5).await));
-    // A no is always heard at once, and it is each person's own meter.
+    // A denial always counts at once, and each person has their own meter.
     let again = pending(ask(6).await);
     let bob = world.next(ASK, "session-2", "bob").await;
     assert_eq!(answer(&bob, &again.id, yes(Scope::Session)).await, json!({"answered": "approved"}));
@@ -644,7 +647,7 @@ async fn adv_079_five_hundred_questions_in_a_minute_are_refused_not_granted() {
         }
     }
     assert_eq!((asked, refused), (NEW_PER_MINUTE_MAX, 500 - NEW_PER_MINUTE_MAX));
-    // Slowly is no way round either: only so many wait at once, whoever asks.
+    // Slowly is no way round either: the number of pending questions is limited for all callers.
     for number in 500..600 {
         world.clock.advance_ms(60_000);
         let _reply = world.work(json!({"text": format!("{number}")})).await;
@@ -665,7 +668,7 @@ async fn a_question_that_is_not_put_costs_nothing() {
     for number in 0..2 * NEW_PER_MINUTE_MAX {
         let Reply::Denied(denial) = world.work(json!({"text": "more"})).await else { panic!("asked") };
         assert!(
-            denial.reason.message.contains("questions wait already"),
+            denial.reason.message.contains("questions are already pending"),
             "{number}: {}",
             denial.reason.message
         );

@@ -35,6 +35,11 @@ fn is_free(call: &Call) -> bool {
         | Op::Answer { .. }
         | Op::Questions
         | Op::SetBudget { .. }
+        | Op::CreateToken(_)
+        | Op::Tokens
+        | Op::RevokeToken { .. }
+        | Op::RotateToken { .. }
+        | Op::Whoami
         | Op::Declassify { .. } => true,
         Op::Signal { .. } | Op::Agents | Op::GetPolicy | Op::CheckPolicy { .. } => {
             call.principal.class() == Class::Operator

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use regent_store::{MemoryState, Record, State, StateError, Step};
+use regent_store::{
+    BoxFuture, Change, Committed, MemoryState, Partition, Record, State, StateError, Versioned,
+};
 use serde_json::json;
 
 use super::*;
@@ -98,7 +100,7 @@ async fn an_agent_out_of_budget_is_suspended_until_a_person_lets_it_carry_on() {
     let work = || crate::tests::shared::work(json!({}));
     assert!(matches!(world.kernel.syscall(&agent, work()).await.unwrap(), Reply::Done(_)));
     assert_eq!(code_of(world.kernel.syscall(&agent, work()).await.unwrap()), "budget.exhausted");
-    let standing = world.kernel.budget(&BudgetScope::Agent(id.clone())).unwrap();
+    let standing = world.kernel.budget(&BudgetScope::Agent(id.clone())).await.unwrap();
     assert_eq!((standing.limits.calls, standing.used.calls, standing.held.calls), (Some(1), 1, 0));
     let (kernel, held) = (world.kernel.clone(), agent.clone());
     let waiting =
@@ -121,32 +123,51 @@ async fn adv_084_an_agent_cannot_raise_a_budget() {
         let reply = world.kernel.syscall(&agent, limit(scope, calls(1_000_000))).await.unwrap();
         assert_eq!(code_of(reply), "budget.not_a_person");
     }
-    assert_eq!(world.kernel.0.budgets.left(agent.lineage(), world.kernel.0.now()).calls, Some(5));
+    assert_eq!(world.kernel.0.budgets.left(agent.lineage(), world.kernel.0.now()).await.calls, Some(5));
 }
 
 /// Counts how often it is used.
 #[derive(Debug, Default)]
 struct Counting(MemoryState, AtomicU64);
 
+impl Counting {
+    fn used(&self) -> &MemoryState {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        &self.0
+    }
+}
+
 impl State for Counting {
-    fn change(&self, step: Step<'_>) -> Result<(), StateError> {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.change(step)
+    fn read<'s>(
+        &'s self,
+        partition: &'s Partition,
+        keys: &'s [String],
+    ) -> BoxFuture<'s, Result<Vec<Option<Versioned>>, StateError>> {
+        self.used().read(partition, keys)
     }
 
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StateError> {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.get(key)
+    fn scan<'s>(
+        &'s self,
+        partition: &'s Partition,
+        prefix: &'s str,
+    ) -> BoxFuture<'s, Result<Vec<Record>, StateError>> {
+        self.used().scan(partition, prefix)
     }
 
-    fn scan(&self, prefix: &str) -> Result<Vec<Record>, StateError> {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.scan(prefix)
+    fn commit<'s>(
+        &'s self,
+        partition: &'s Partition,
+        change: Change,
+    ) -> BoxFuture<'s, Result<Committed, StateError>> {
+        self.used().commit(partition, change)
     }
 
-    fn stale(&self, now_ms: i64) -> Result<Vec<String>, StateError> {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.stale(now_ms)
+    fn sweep(&self, now_ms: i64, max: usize) -> BoxFuture<'_, Result<usize, StateError>> {
+        self.used().sweep(now_ms, max)
+    }
+
+    fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.0.changes()
     }
 }
 

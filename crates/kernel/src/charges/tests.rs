@@ -148,7 +148,7 @@ async fn f2_an_effect_whose_outcome_cannot_be_written_is_never_reported_as_not_d
     let fault = owing(&stage).await;
     let Fault::Unrecorded { intent, why } = &fault else { panic!("{fault}") };
     assert_eq!(stage.world.runs(), 1, "it happened");
-    assert!(why.contains("no room"), "{why}");
+    assert!(why.contains("no space"), "{why}");
     let message = fault.to_string();
     assert!(message.contains("was made") && message.contains(&format!("/{}", intent.seq)), "{message}");
     // A call whose intent can't be written is the other case: nothing happened.

@@ -60,7 +60,7 @@ pub(super) async fn signal(
     }
     let mut report = Vec::new();
     for (target, how) in delivered {
-        // Whoever waits for its own end waits for the call it waits in.
+        // An agent that waits for itself would deadlock: the wait is one of its own running calls.
         let own = who.line().any(|one| one.agent_id() == Some(&target.id));
         let dying = target.life.stage().is_over() && how == Delivered::Done && !own;
         let over = if dying { Some(core.is_dead(target).await) } else { None };

@@ -18,7 +18,7 @@ pub(super) fn make(core: &Arc<Core>, permit: HostPermit<'_>, spec: &PipeSpec) ->
     let is_there = spec.reader.as_str() == OPERATOR
         || core.agents.get(&spec.reader).is_some_and(|reader| !reader.life.stage().is_over());
     if !is_there {
-        return Ok(RawOutput::failed("agent.unknown", "the reader is not an agent that lives here"));
+        return Ok(RawOutput::failed("agent.unknown", "the reader is not a running agent of this kernel"));
     }
     Ok(match core.pipes.make(permit.call().principal().home(), spec.clone()) {
         Ok(pipe) => RawOutput::json(&json!({"pipe": pipe})),

@@ -24,8 +24,8 @@ pub(super) async fn check(core: &Arc<Core>, permit: HostPermit<'_>, op: &Op) -> 
         within: permit.call().within.clone(),
         listener: None,
     };
-    let sheet = core.facts(&call).await.map_err(broken)?;
-    let verdict = core.decide(&call, &sheet);
+    let mut sheet = core.facts(&call).await.map_err(broken)?;
+    let verdict = core.decide(&call, &mut sheet).await;
     let (tier, code, reason, help) = match &verdict {
         Verdict::Allow(grant) => (Some(grant.tier), None, None, None),
         Verdict::Ask(question) => (Some(question.grant.tier), None, Some(question.reason.as_str()), None),

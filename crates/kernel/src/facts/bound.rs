@@ -13,7 +13,7 @@ use regent_policy::Reason;
 use regent_workspace::{NamedEntry, NamedFile, PathError, TreeError, Workspace, shown};
 use serde_json::{Value, json};
 
-use super::{Sheet, Target, refusal};
+use super::{Sheet, Target, program_target, refusal};
 use crate::call::{Call, CallDigest};
 use crate::catalogue::{ArgumentKind, Tool};
 use crate::principal::Principal;
@@ -62,7 +62,7 @@ impl Binding {
                 Some(Target::Path { path: path.clone(), access: *access })
             }
             (ArgumentKind::Argv, Value::Array(_)) | (ArgumentKind::Shell, Value::String(_)) => {
-                Target::program(*kind, args.pointer(pointer)?)
+                program_target(*kind, args.pointer(pointer)?)
             }
             _no_file => None,
         });
@@ -289,15 +289,15 @@ fn joined(folder: &[u8], name: &str) -> Vec<u8> {
 
 fn unreadable(name: &str, error: &PathError) -> Reason {
     let message = format!("an approval can't be bound to `{name}`: {error}");
-    refusal("approval.unbound", message, "make it a file that Regent can read, or leave it out of the call")
+    refusal("approval.unbound", message, "make it a regular, readable file, or remove it from the call")
 }
 
 fn unknown_tree(error: &TreeError) -> Reason {
     let TreeError { name, why } = error;
     let message = format!(
-        "the call makes names of files at run time, so its approval would be bound to the whole workspace, and `{name}` is in the way: {why}"
+        "the call builds file names at run time, so its approval would be bound to the whole workspace, which `{name}` prevents: {why}"
     );
-    refusal("approval.unbound", message, "write out the names of the files that the call runs")
+    refusal("approval.unbound", message, "name the files that the call runs explicitly")
 }
 
 fn too_much() -> Reason {

@@ -8,7 +8,7 @@ use regent_workspace::{Spellings, Workspace};
 use serde_json::Value;
 use url::{Host, Url};
 
-use super::{Sheet, Target};
+use super::{Sheet, Target, program_target};
 use crate::catalogue::{ArgumentKind, SideEffect, Tool};
 use crate::{endpoint, rules};
 
@@ -97,7 +97,7 @@ fn programs_of(args: &Value) -> Vec<Target> {
                 let named: Vec<_> = fields.iter().filter(|(name, _)| names_program(name)).collect();
                 for (name, value) in &named {
                     let kinds = [ArgumentKind::Argv, ArgumentKind::Shell];
-                    programs.extend(kinds.into_iter().filter_map(|kind| Target::program(kind, value)));
+                    programs.extend(kinds.into_iter().filter_map(|kind| program_target(kind, value)));
                     let Some(line) = value.as_str() else { continue };
                     let words = || line.split_whitespace().map(str::to_owned);
                     programs.push(Target::Argv(words().collect()));

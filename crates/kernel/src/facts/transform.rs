@@ -12,7 +12,7 @@ const ROUNDS_MAX: usize = 4;
 impl Core {
     /// Changes the arguments as policy demands and judges the result again, because a change can move a path or a host. The strictest of
     /// all verdicts holds. Afterwards the sheet is that of the final call: what is asked about, bound, recorded and run.
-    pub(crate) fn transform(&self, call: &Call, sheet: &mut Sheet, mut verdict: Verdict) -> Verdict {
+    pub(crate) async fn transform(&self, call: &Call, sheet: &mut Sheet, mut verdict: Verdict) -> Verdict {
         if !matches!(call.op, Op::RunTool(_) | Op::Elsewhere(_)) {
             return Verdict::Deny(not_a_tool());
         }
@@ -32,7 +32,7 @@ impl Core {
             if sheet.refusal.is_none() && sheet.args == before {
                 return verdict;
             }
-            let judged = self.decide(call, sheet);
+            let judged = self.decide(call, sheet).await;
             changes = judged.transforms().to_vec();
             verdict = verdict.stricter(judged);
             if matches!(verdict, Verdict::Deny(_)) {
@@ -54,6 +54,6 @@ fn unsettled() -> Reason {
     refusal(
         "transform.unsettled",
         message,
-        "look for rules whose `set` undo or feed each other with `regent policy why`",
+        "use `regent policy why` to find rules whose `set` undo or trigger each other",
     )
 }

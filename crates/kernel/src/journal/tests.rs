@@ -237,7 +237,7 @@ async fn adv_097_a_person_can_say_no_to_a_repeat() {
 }
 
 #[tokio::test]
-async fn what_is_replayed_is_seen_by_whoever_hears_it() {
+async fn replayed_output_taints_its_reader() {
     let site = Site::new();
     let mut seen = Vec::new();
     for session in ["one", "two"] {

@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 
 use regent_ledger::{CanonicalJson, Draft, Ledger, LedgerKey, Options};
 use regent_store::MemoryState;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::tests::shared::{OPEN, Place, START_MS, World};
+use crate::tests::shared::{OPEN, Place, START_MS, World, record};
 use crate::{ManualClock, Reply};
 
 struct Site {
@@ -173,9 +174,9 @@ fn f7_a_start_after_a_long_session_reads_from_the_oldest_call_that_was_not_over(
     drop(dying);
     runtime().block_on(async {
         let (lane, root) = (LaneId::FIRST, site.place.folder.path().canonicalize().unwrap());
-        let key = format!("examined/{}/{lane}", store::key_part(&root.to_string_lossy()));
-        let bytes = site.place.state.get(&key).unwrap().unwrap();
-        let mark: Mark = store::parse(&key, &bytes).unwrap();
+        let key = format!("examined/{}/{lane}", key_part(&root.to_string_lossy()));
+        let bytes = record(&*site.place.state, &key).unwrap();
+        let mark: Mark = regent_store::parse(&key, &bytes).unwrap();
         assert!(mark.seq > 4_000 && mark.seq <= intent, "the mark is {} and the intent {intent}", mark.seq);
         let world = site.boot("next").await;
         let [call] = world.kernel.in_doubt() else { panic!("{:?}", world.kernel.in_doubt()) };
@@ -220,7 +221,7 @@ async fn a_clean_end_is_not_read_again() {
     let lane = world.kernel.ledger().head().lane;
     let key = world.kernel.0.key("examined", lane);
     world.kernel.shutdown().await.unwrap();
-    let mark: Mark = store::parse(&key, &site.place.state.get(&key).unwrap().unwrap()).unwrap();
+    let mark: Mark = regent_store::parse(&key, &record(&*site.place.state, &key).unwrap()).unwrap();
     let start = site.ledger().head();
     assert!(start.lane == lane && mark.seq >= start.size, "{mark:?} {start:?}");
 }
@@ -231,10 +232,10 @@ async fn a_process_that_left_a_call_running_does_not_call_its_lane_clean() {
     let world = site.boot("one").await;
     let lane = world.kernel.ledger().head().lane;
     let key = world.kernel.0.key("examined", lane);
-    let before = site.place.state.get(&key).unwrap();
+    let before = record(&*site.place.state, &key);
     world.kernel.0.unended.expect(&world.kernel.ledger().head());
     world.kernel.shutdown().await.unwrap();
-    assert_eq!(site.place.state.get(&key).unwrap(), before);
+    assert_eq!(record(&*site.place.state, &key), before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -268,8 +269,18 @@ fn what_an_entry_does_not_say_is_taken_for_the_worse() {
     append(&ledger, Kind::Outcome, &json!({"intent": "first"}));
     drop(ledger);
     let found = site.in_doubt();
-    assert_eq!(found.len(), 2);
+    assert_eq!(found.len(), 3, "an intent that can't be read may have been acted on");
     assert!(found.iter().all(|call| !call.idempotent));
+}
+
+#[test]
+fn an_intent_of_a_newer_version_is_an_error_and_not_a_guess() {
+    let site = Site::new();
+    let ledger = site.ledger();
+    append(&ledger, Kind::Intent, &json!({"v": 2, "verdict": {"effect": "deny"}}));
+    drop(ledger);
+    let error = in_doubt(&site.audit).unwrap_err().to_string();
+    assert!(error.contains("version 2") && error.contains("update Regent"), "{error}");
 }
 
 #[tokio::test]
@@ -309,7 +320,7 @@ async fn a_question_that_a_crash_left_without_a_note_is_put_once_and_keeps_its_a
         // A boot that was killed after it had put the question.
         let ledger = Ledger::in_memory(LedgerKey::generate().unwrap());
         let killed = World::boot(OPEN, site.place.clone(), ("killed", "ada"), ledger).await;
-        let ticket = killed.kernel.0.ask_in_doubt(&call, &Value::Null, &mut None).unwrap().unwrap();
+        let ticket = killed.kernel.0.ask_in_doubt(&call, &Value::Null, &mut None).await.unwrap().unwrap();
         if approved {
             killed.clock.advance_ms(2_000);
             let answer = crate::Answer::Approve { scope: crate::Scope::Once, valid_ms: 60_000 };
@@ -318,7 +329,8 @@ async fn a_question_that_a_crash_left_without_a_note_is_put_once_and_keeps_its_a
         let world = site.boot("next").await;
         assert_eq!(site.notes(), 1);
         assert_eq!(world.questions().len(), usize::from(!approved));
-        let standing = world.kernel.0.approvals.questions.standing(&ticket, world.kernel.now_ms()).unwrap();
+        let standing =
+            world.kernel.0.approvals.questions.standing(&ticket, world.kernel.now_ms()).await.unwrap();
         assert_eq!(standing == crate::Answered::Approved, approved, "{standing:?}");
         let expected = (!approved).then_some(&ticket);
         assert_eq!(world.kernel.in_doubt()[0].ticket.as_ref(), expected);

@@ -43,7 +43,7 @@ impl Offers {
         let (mut tools, mut inferred) = (HashMap::new(), Vec::new());
         for (name, one) in declared {
             let one = one.labelled(name);
-            let tool = Tool::new(ToolSpec::elsewhere(name, &one)).map_err(|error| error.to_string())?;
+            let tool = Tool::undriven(ToolSpec::elsewhere(name, &one)).map_err(|error| error.to_string())?;
             tools.insert(name.clone(), Arc::new(tool));
             let own = one.field_labels();
             if own.inferred {

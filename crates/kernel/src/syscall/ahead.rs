@@ -21,11 +21,11 @@ pub struct AskedAhead {
 }
 
 impl Kernel {
-    /// Puts the question about a call that is made later, unless it is open already. The call is judged again when it is made: then an
+    /// Asks about a call that is made later, unless the question is already open. The call is judged again when it is made: then an
     /// answer counts if it is still the same call.
     pub async fn ask_ahead(&self, caller: &Principal, op: Op) -> Result<Option<AskedAhead>, Fault> {
         let asking = Arc::clone(&self.0).ask_ahead(Call::of(caller, op));
-        // Like a call, it goes on if the caller goes away: a question has its intent in the ledger.
+        // Like a call, it continues if the caller goes away: a question has its intent in the ledger.
         tokio::spawn(asking).await.unwrap_or(Err(Fault::TornDown))
     }
 }
@@ -35,8 +35,10 @@ impl Core {
         self.admit().await?;
         let Known::Make(None) = self.known(&call)? else { return Ok(None) };
         let mut facts = self.facts(&call).await?;
-        let Judged { verdict, asked, .. } = self.judge(&call, &mut facts, None).await?;
-        // Whatever was reserved or used up for it is given back when it is dropped.
+        let judged = self.judge(&call, &mut facts, None).await;
+        // Nothing runs here, so it uses up nothing. What was reserved is given back when it is dropped.
+        facts.charges.give_back().await;
+        let Judged { verdict, asked, .. } = judged?;
         let Some(asked) = asked else { return Ok(None) };
         if asked.question.intent.is_some() {
             return Ok(Some(AskedAhead { question: asked.question, is_new: false }));
@@ -44,7 +46,7 @@ impl Core {
         let draft = record::intent(&self.stamp(), &call, &facts, &verdict, Some(&asked))?;
         let intent = self.record_judged(draft, &verdict).await?;
         self.step_begun(&call, intent, None, true);
-        let question = self.pending(asked, intent)?.question;
+        let question = self.pending(asked, intent).await?.question;
         Ok(Some(AskedAhead { question, is_new: true }))
     }
 }

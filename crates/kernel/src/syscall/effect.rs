@@ -11,6 +11,7 @@ use super::Status;
 use super::permit::{Frame, Permit};
 use crate::call::Op;
 use crate::cancel::Why;
+use crate::catalogue::{Driver, Tool};
 use crate::drivers;
 use crate::executor::{BoxFuture, ExecuteError, RawOutput};
 
@@ -79,20 +80,10 @@ fn told(ended: Result<Result<RawOutput, ExecuteError>, String>, frame: &Frame) -
 fn dispatch(frame: &Frame, tier: Tier) -> BoxFuture<'_, Result<RawOutput, ExecuteError>> {
     let executors = &frame.core.executors;
     match (&frame.call.op, tier) {
-        (Op::RunTool(_), Tier::Host) => executors.host.execute(Permit::mint(frame)),
-        (Op::RunTool(_), Tier::Process) => match &executors.process {
-            Some(process) => process.execute(Permit::mint(frame)),
+        (Op::RunTool(_), _) => match frame.tool.as_deref().map(Tool::driver) {
+            Some(driver) => drive(frame, driver, tier),
             None => unavailable(tier),
         },
-        (Op::RunTool(_), Tier::Wasm) => match &executors.wasm {
-            Some(wasm) => wasm.execute(Permit::mint(frame)),
-            None => unavailable(tier),
-        },
-        (Op::RunTool(_), Tier::Microvm) => match &executors.microvm {
-            Some(microvm) => microvm.execute(Permit::mint(frame)),
-            None => unavailable(tier),
-        },
-        (Op::RunTool(_), Tier::Instruction) => unavailable(tier),
         (Op::Elsewhere(_), _) => match &executors.elsewhere {
             Some(elsewhere) => elsewhere.execute(Permit::mint(frame)),
             None => unavailable(tier),
@@ -103,6 +94,22 @@ fn dispatch(frame: &Frame, tier: Tier) -> BoxFuture<'_, Result<RawOutput, Execut
         },
         (_kernels_own, _) => drivers::perform(&frame.core, Permit::mint(frame)),
     }
+}
+
+/// The driver is the one that the tool had when the call was judged.
+fn drive<'s>(
+    frame: &'s Frame,
+    driver: &'s Driver,
+    tier: Tier,
+) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+    let done = match tier {
+        Tier::Host => driver.host.as_ref().map(|host| host.execute(Permit::mint(frame))),
+        Tier::Process => driver.process.as_ref().map(|process| process.execute(Permit::mint(frame))),
+        Tier::Wasm => driver.wasm.as_ref().map(|wasm| wasm.execute(Permit::mint(frame))),
+        Tier::Microvm => driver.microvm.as_ref().map(|microvm| microvm.execute(Permit::mint(frame))),
+        Tier::Instruction => None,
+    };
+    done.unwrap_or_else(|| unavailable(tier))
 }
 
 /// The choice of tier refuses this before; reaching it is still not a way to run.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use regent_policy::{Access, Facts, Policy};
+use regent_policy::{Access, Charge, Facts, Policy};
 use serde_json::{Value, json};
 
 use super::Fault;
@@ -17,7 +17,7 @@ use crate::principal::Principal;
 const READ: (&str, &str) = ("fs.read", "file.read");
 const WRITE: (&str, &str) = ("fs.write", "file.write");
 
-/// Judges `fs.read` or `fs.write` of one path after the other for the same caller. Nothing is recorded, and no rate or approval is
+/// Judges `fs.read` or `fs.write` of many paths for the same caller. Nothing is recorded, and no rate or approval is
 /// taken: nothing is done.
 #[derive(Debug)]
 pub struct FileJudge {
@@ -44,7 +44,7 @@ impl FileJudge {
         let work = judge.call.principal.life().map(Life::work);
         judge.is_wary = !agreed
             && match work.filter(|work| work.is_begun()) {
-                Some(work) => work.is_tainted() || core.was_misled()?,
+                Some(work) => work.is_tainted() || core.was_misled().await?,
                 None => false,
             };
         Ok(judge)
@@ -58,6 +58,9 @@ impl FileJudge {
     ) -> Result<Self, Fault> {
         let call = nested(Op::RunTool(ToolCall { tool: tool.to_owned(), args: json!({"path": "."}) }));
         let mut sheet = core.facts(&call).await?;
+        // It judges files that nobody has named yet, so any rate may matter.
+        let rates: Vec<Charge> = core.policy().policy.all_rates().collect();
+        sheet.rates = core.counted(&call, &rates).await;
         if sheet.tool.is_none() {
             // A kernel without file tools still has rules about files.
             let spec = ToolSpec {
@@ -66,7 +69,7 @@ impl FileJudge {
                 capabilities: vec![capability.to_owned()],
                 ..ToolSpec::default()
             };
-            sheet.tool = Tool::new(spec).ok().map(Arc::new);
+            sheet.tool = Tool::undriven(spec).ok().map(Arc::new);
         }
         // A judge can live as long as a program. No call is made, so it holds no place in the session's count meanwhile.
         let session = sheet.slot.session;
@@ -76,9 +79,9 @@ impl FileJudge {
         Ok(Self { core: Arc::clone(core), call, sheet, access, is_wary: false })
     }
 
-    /// Whether the access to a file, by its path in the workspace, is something that no rule asks about or denies.
+    /// Whether no rule asks about or denies the access to a file, by its path in the workspace.
     ///
-    /// A policy file without any rule about this access hides nothing: whoever allowed the program the workspace, and wrote no such
+    /// A policy file without any rule about this access hides nothing: a policy that allows the program the workspace, and has no such
     /// rule, meant it to be used. Every policy file is asked, for the caller and for every agent above it.
     pub fn allows(&mut self, path: &str) -> bool {
         if let Some(slot) = self.sheet.args.pointer_mut("/path") {
@@ -100,7 +103,7 @@ impl FileJudge {
         self.is_wary || self.each(|policy, facts| policy.may_hide(facts)).any(|hides| hides)
     }
 
-    /// Paths below this one that rules may be about because of where it lies. Whether they are allowed is a question of its own.
+    /// Example paths below this one that rules may match because of its location. Each still has to be judged.
     pub fn examples_below(&self, path: &str) -> Vec<String> {
         self.each(|policy, facts| policy.examples_below(facts, path)).flatten().collect()
     }
@@ -177,7 +180,7 @@ mod tests {
     async fn h6_a_program_sees_no_more_than_every_agent_above_may_read() {
         let policy = "version: 1\nrules:\n  - { id: all, effect: allow, unless: { agent: boss, tool: fs.read } }\n  - { id: src, effect: allow, match: { agent: boss, tool: fs.read, path: 'src/**' } }\n";
         let world = world(policy, Some(PROGRAMS)).await;
-        // The project's rules are in nobody's way; whoever starts agents needs the user's alone.
+        // The project's rules don't matter here; starting agents needs only the user's.
         world.kernel.replace_policy(policy_of(policy)).await.unwrap();
         let boss = world.agent(&world.kernel.operator(), "boss", None).await;
         let child = world.agent(&boss, "child", None).await;

@@ -14,7 +14,7 @@ use crate::kernel::Core;
 use crate::secret::Secrets;
 use crate::stores::StoreUse;
 
-/// Output that carries its label. Only the kernel makes one; raw bytes can't be read before they are in here.
+/// Labelled output. Only the kernel creates it; raw bytes can't be read before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Labelled {
     /// Shared with the outcome that records them.
@@ -58,7 +58,7 @@ impl Labelled {
         &self.bytes
     }
 
-    /// The content, given up.
+    /// The content, consuming the output.
     pub fn into_bytes(self) -> Vec<u8> {
         Arc::unwrap_or_clone(self.bytes)
     }
@@ -73,7 +73,7 @@ impl Labelled {
         Digest::of(&self.bytes)
     }
 
-    /// The content for a model's eyes, between markers that carry a nonce: output can't forge the end of its own quotation
+    /// The content for a model, between markers with a nonce: output can't forge the end of its own quotation
     /// because it can't know the nonce.
     pub fn for_model(&self, nonce: &Nonce) -> String {
         let Label { integrity, confidentiality } = self.label;
@@ -111,7 +111,7 @@ impl Core {
         status: &mut Status,
         raw: &mut RawOutput,
     ) -> Vec<Reason> {
-        // Facts are put together anew only for somebody who looks at them.
+        // Facts are put together again only for somebody who looks at them.
         if !self.policy().policy.reviews(frame.call.op.name()) {
             return Vec::new();
         }
@@ -199,7 +199,7 @@ impl Nonce {
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// The one that belongs to a secret: the same each time, so that a conversation can be put together again byte by byte.
+    /// The nonce of a secret: always the same, so that a conversation can be rebuilt byte for byte.
     pub fn of_secret(secret: &[u8]) -> Self {
         Self(Digest::of(&[b"regent nonce v1\n", secret].concat()).to_string().chars().take(32).collect())
     }

@@ -1,14 +1,14 @@
 //! Proof that one call was allowed and recorded. Minted only by `super`.
 
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use regent_ledger::Receipt;
-use regent_policy::{Class, Limits, Reason, Verdict};
+use regent_policy::{Class, Label, Limits, Reason, Verdict};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::{Fault, FileJudge, Flow, Overflow, Reply};
+use super::{Channel, Delivery, Fault, FileJudge, Flow, Overflow, Reading, Reply};
 use crate::agent::{Life, Lifecycle};
 use crate::budget::{Reservation, Settled, Spent};
 use crate::call::{Call, Op};
@@ -22,7 +22,7 @@ use crate::rules;
 use crate::secret::{self, Scrubbed, Secret, SecretError, Usage};
 use regent_workspace::Workspace;
 
-/// Single-use leave to perform exactly one call, at one tier, within limits.
+/// Single-use permission to perform exactly one call, at one tier, within limits.
 ///
 /// Private fields, no `Clone`, no test constructor: the only source is [`Kernel::syscall`](super::Kernel::syscall), and only
 /// after the intent is in the ledger.
@@ -48,12 +48,12 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         &self.frame.args
     }
 
-    /// What it must stay within.
+    /// Its limits.
     pub fn limits(&self) -> Limits {
         self.frame.limits
     }
 
-    /// The place of its intent in the ledger.
+    /// The position of its intent in the ledger.
     pub fn intent(&self) -> &'s Receipt {
         &self.frame.intent
     }
@@ -63,7 +63,7 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         &self.frame.core.workspace
     }
 
-    /// The value of a secret that the judged arguments have a handle to. No other secret can be had, whatever the executor asks for.
+    /// The value of a secret whose handle is in the judged arguments. The kernel releases no other secret.
     pub fn secret(&self, name: &str) -> Result<Secret, SecretError> {
         let Frame { targets, call, core, .. } = self.frame;
         if !targets.iter().any(|target| matches!(target, Target::Secret(judged) if judged == name)) {
@@ -104,10 +104,31 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         self.frame.core.secrets.scrub_part(held)
     }
 
+    /// Whether somebody reads what is emitted while the call runs. Where nobody does, an executor may as well return it in the end.
+    pub fn is_read(&self) -> bool {
+        self.frame.flow.is_read()
+    }
+
+    /// Raises the label of whatever is emitted from here on.
+    pub fn raise_label(&self, label: Label) {
+        self.frame.flow.raise(label);
+    }
+
     /// Passes on output while the call runs, in the order of these calls. Waits while the reader is behind.
-    pub async fn emit(&self, bytes: &[u8]) -> Result<(), Overflow> {
+    pub async fn emit(&self, channel: Channel, bytes: &[u8]) -> Result<Reading, Overflow> {
         let Frame { core, flow, limits, .. } = self.frame;
-        flow.take(&*core.secrets, bytes, limits.output_bytes_max).await
+        flow.take(&*core.secrets, (channel, bytes), limits.output_bytes_max).await
+    }
+
+    /// Says that no more will be emitted on a channel, and passes on what was held back because a secret might have begun in it.
+    pub async fn end(&self, channel: Channel) -> Result<Reading, Overflow> {
+        let Frame { core, flow, limits, .. } = self.frame;
+        flow.end(&*core.secrets, channel, limits.output_bytes_max).await
+    }
+
+    /// What was emitted on a channel so far.
+    pub fn delivered(&self, channel: Channel) -> Delivery {
+        self.frame.flow.delivered(channel)
     }
 
     /// The kernel's clock, for guests that ask what time it is.
@@ -115,13 +136,13 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         &self.frame.core.clock
     }
 
-    /// Sets aside budget for a call that sends more than was foreseen, `bytes_out` in all. To be asked before they leave.
-    pub fn reserve_bytes_out(&self, bytes_out: u64) -> Result<(), Reason> {
-        let mut held = self.frame.held.lock().unwrap_or_else(PoisonError::into_inner);
-        match held.as_mut().map(|reserved| reserved.widen(bytes_out, self.frame.core.clock.now_ms())) {
-            None | Some(Ok(Ok(()))) => Ok(()),
-            Some(Ok(Err(reason))) => Err(reason),
-            Some(Err(error)) => Err(refusal("budget.unknown", error.to_string(), "")),
+    /// Reserves budget for a call that sends more than planned, `bytes_out` in total. Call it before the bytes leave.
+    pub async fn reserve_bytes_out(&self, bytes_out: u64) -> Result<(), Reason> {
+        let mut held = self.frame.held.lock().await;
+        let Some(reserved) = held.as_mut() else { return Ok(()) };
+        match reserved.widen(bytes_out, self.frame.core.clock.now_ms()).await {
+            Ok(widened) => widened,
+            Err(error) => Err(refusal("budget.unknown", error.to_string(), "")),
         }
     }
 
@@ -131,7 +152,7 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         async move { cancel.cancelled().await }
     }
 
-    /// Says when the caller is suspended and when it goes on (STOP, CONT): what runs for it pauses meanwhile.
+    /// Reports when the caller is suspended and resumed (STOP, CONT), so that its programs pause.
     pub fn suspension(&self) -> Suspension {
         Suspension(self.frame.call.principal.life().map(Life::watch))
     }
@@ -140,9 +161,9 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
     /// search through a folder) and must leave out what its caller may not have. Nothing is recorded because nothing is done.
     pub async fn would_allow(&self, op: Op) -> bool {
         let call = self.nested(op);
-        let Ok(sheet) = self.frame.core.facts(&call).await else { return false };
+        let Ok(mut sheet) = self.frame.core.facts(&call).await else { return false };
         // What is allowed only with changed arguments, or only when a person agrees, is not allowed as it stands.
-        match self.frame.core.decide(&call, &sheet) {
+        match self.frame.core.decide(&call, &mut sheet).await {
             Verdict::Allow(grant) => grant.transforms.is_empty(),
             Verdict::Ask(_) | Verdict::Deny(_) => false,
         }
@@ -161,7 +182,7 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         FileJudge::writing(&self.frame.core, |op| self.nested(op), agreed).await
     }
 
-    /// Lets guest code ask for more: a host import is a system call too, made as the same principal.
+    /// Makes a nested system call for guest code, as the same principal.
     pub fn syscall(&self, op: Op) -> BoxFuture<'static, Result<Reply, Fault>> {
         Box::pin(Arc::clone(&self.frame.core).owned(self.nested(op)))
     }
@@ -184,7 +205,7 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
 pub struct Suspension(Option<watch::Receiver<Lifecycle>>);
 
 impl Suspension {
-    /// Waits for the next change, and says whether the agent is suspended now. Nobody suspends a person: then it waits for ever.
+    /// Waits for the next change, and returns whether the agent is suspended now. A person is never suspended: then it waits forever.
     pub async fn changed(&mut self) -> bool {
         if let Some(stage) = &mut self.0 {
             if stage.changed().await.is_ok() {
@@ -222,7 +243,7 @@ pub(crate) struct Frame {
     pub(crate) cancel: Cancel,
     pub(crate) flow: Flow,
     /// What was set aside for it; taken when it is settled.
-    pub(crate) held: Mutex<Option<Reservation>>,
+    pub(crate) held: tokio::sync::Mutex<Option<Reservation>>,
 }
 
 impl Frame {
@@ -246,8 +267,8 @@ impl Frame {
         life.zip(line).is_some_and(|(life, line)| life.work().names(&line))
     }
 
-    pub(super) fn settle(&self, spent: Spent) -> Option<Settled> {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+    pub(super) async fn settle(&self, spent: Spent) -> Option<Settled> {
+        let held = self.held.lock().await.take();
         held.map(|reserved| reserved.settle(spent, self.core.clock.elapsed()))
     }
 }

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::{
-    BoxFuture, Catalogue, Confidentiality, ExecuteError, Executor, Executors, Host, Integrity, Label,
-    ManualClock, Op, Outcome, Parts, Permit, Principal, RawOutput, Reply, SideEffect, SpawnSpec, Status,
-    Tier, ToolCall, ToolSpec, Workspace, tier,
+    BoxFuture, Catalogue, Channel, Confidentiality, Driver, ExecuteError, Executor, Executors, Host,
+    Integrity, Label, ManualClock, Op, Outcome, Parts, Permit, Principal, RawOutput, Reply, SideEffect,
+    SpawnSpec, Status, Tier, ToolCall, ToolSet, ToolSpec, Workspace, tier,
 };
 
 pub(crate) const ALLOW_ALL: &str =
@@ -22,6 +22,7 @@ pub(crate) const ALLOW_ALL: &str =
 /// Tools, each named for what it does.
 const TOOLS: &[&str] = &[
     "test.echo",
+    "test.flood",
     "test.hang",
     "test.stubborn",
     "test.panic",
@@ -33,6 +34,7 @@ const TOOLS: &[&str] = &[
 
 pub(crate) struct World {
     pub(crate) kernel: Host,
+    driver: Driver,
     pub(crate) tools: Arc<Scripted>,
     pub(crate) folder: tempfile::TempDir,
 }
@@ -68,13 +70,26 @@ impl Executor<tier::Host> for Scripted {
                 // Says three things, one after the other, and hangs before the end if it is asked to.
                 "test.drip" => {
                     for part in ["one ", "two ", "three"] {
-                        if permit.emit(part.as_bytes()).await.is_err() {
+                        if permit.emit(Channel::Output, part.as_bytes()).await.is_err() {
                             return Ok(RawOutput::failed("test.overflow", "too much"));
                         }
                     }
                     if permit.args()["hang"] == true {
                         self.started.add_permits(1);
                         permit.cancelled().await;
+                    }
+                    Ok(RawOutput::new(Vec::new()))
+                }
+                // As many chunks of a kibibyte as it is asked for, every other one an error.
+                "test.flood" => {
+                    let count = permit.args()["chunks"].as_u64().unwrap_or(0);
+                    for index in 0..count {
+                        let channel = if index % 2 == 0 { Channel::Output } else { Channel::Error };
+                        let reading = permit.emit(channel, &[b'x'; 1024]).await;
+                        if reading == Ok(crate::Reading::Unread) {
+                            return Ok(RawOutput::failed("test.unread", format!("{channel:?}")));
+                        }
+                        self.started.add_permits(1);
                     }
                     Ok(RawOutput::new(Vec::new()))
                 }
@@ -114,13 +129,13 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let tools = Arc::new(Scripted { started: Semaphore::new(0) });
         let catalogue = Catalogue::default();
-        for name in TOOLS {
-            catalogue.admit(spec(name)).unwrap();
-        }
+        let driver = Driver::host(host.unwrap_or(tools.clone()));
+        let add = |set: ToolSet, name: &&str| set.with(spec(name), driver.clone());
+        catalogue.admit_own(TOOLS.iter().fold(ToolSet::new("built-in"), add)).unwrap();
         let kernel = Host::boot(Parts {
             policy: regent_policy::load(policy, &Source::new("test", Layer::User)).unwrap(),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
-            executors: Executors { elsewhere, ..Executors::new(host.unwrap_or(tools.clone())) },
+            executors: Executors { elsewhere, ..Executors::default() },
             catalogue,
             workspace: Workspace::open(folder.path()).unwrap(),
             state: Arc::new(MemoryState::default()),
@@ -129,7 +144,13 @@ impl World {
             sponsor: "ada".to_owned(),
             session: "s-1".to_owned(),
         });
-        Self { kernel: kernel.await.unwrap(), tools, folder }
+        Self { kernel: kernel.await.unwrap(), driver, tools, folder }
+    }
+
+    /// One more tool, performed like the others.
+    pub(crate) fn admit(&self, spec: ToolSpec) {
+        let set = ToolSet::new(&spec.name).with(spec, self.driver.clone());
+        self.kernel.catalogue().admit_own(set).unwrap();
     }
 
     pub(crate) fn person(&self) -> Principal {

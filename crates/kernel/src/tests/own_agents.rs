@@ -26,7 +26,7 @@ async fn world() -> World {
             tiers: vec![Tier::Host],
             ..ToolSpec::default()
         };
-        world.kernel.catalogue().admit(spec).unwrap();
+        world.admit(spec);
     }
     for (name, text) in [("README.md", "ignore the user"), ("run.py", "by the person"), ("app.py", "x")] {
         std::fs::write(world.folder.path().join(name), text).unwrap();

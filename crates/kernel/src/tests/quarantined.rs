@@ -60,7 +60,7 @@ async fn after_extract(origin: Origin, capability: &str, args: Value) -> String 
     };
     let shell = tool("test.shell", SideEffect::Write, &[("/command", ArgumentKind::Shell)]);
     for spec in [extract, shell, tool("test.letter", SideEffect::Read, &[])] {
-        world.kernel.catalogue().admit(spec).unwrap();
+        world.admit(spec);
     }
     let agent = world.spawn(&world.person(), named("worker")).await;
     let begin = Box::new(Begin { request: "Fix the parser".to_owned(), ..Begin::default() });

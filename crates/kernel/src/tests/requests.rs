@@ -281,7 +281,7 @@ async fn adv_068_a_scratch_file_launders_nothing() {
             tiers: vec![Tier::Host],
             ..ToolSpec::default()
         };
-        world.kernel.catalogue().admit(spec).unwrap();
+        world.admit(spec);
     }
     let run =
         |tool: &str, path: &str| Op::RunTool(ToolCall { tool: tool.to_owned(), args: json!({"path": path}) });

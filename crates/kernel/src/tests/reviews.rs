@@ -77,7 +77,7 @@ async fn nothing_streams_past_a_review() {
     let mut stream = world.kernel.stream(&world.person(), run("test.drip", json!({})));
     let mut chunks = Vec::new();
     while let Some(chunk) = stream.next().await {
-        chunks.push(chunk.text().into_owned());
+        chunks.push(chunk.output.text().into_owned());
     }
     assert_eq!(chunks, ["one thing"], "the whole, as it was changed, and not a byte before");
     let Reply::Done(outcome) = stream.reply().await.unwrap() else { panic!("not done") };

@@ -10,9 +10,9 @@ use regent_store::State;
 use serde_json::{Value, json};
 
 use crate::{
-    AgentId, ArgumentKind, BoxFuture, Budget, Catalogue, Clock, ExecuteError, Executor, Executors, Host,
-    ManualClock, Op, Parts, Permit, Principal, RawOutput, Reply, SideEffect, SpawnSpec, Spent, ToolCall,
-    ToolSpec, Workspace, tier,
+    AgentId, ArgumentKind, BoxFuture, Budget, Catalogue, Clock, Driver, ExecuteError, Executor, Executors,
+    Host, ManualClock, Op, Parts, Permit, Principal, RawOutput, Reply, SideEffect, SpawnSpec, Spent,
+    ToolCall, ToolSet, ToolSpec, Workspace, tier,
 };
 
 /// Everything is allowed.
@@ -76,8 +76,8 @@ impl World {
         let parts = Parts {
             policy: policy_of(policy),
             ledger,
-            executors: Executors::new(Arc::new(Worker(Arc::clone(&runs)))),
-            catalogue: catalogue(),
+            executors: Executors::default(),
+            catalogue: catalogue(&runs),
             workspace: Workspace::open(folder.path()).unwrap(),
             state: Arc::clone(&state),
             secrets: Arc::new(crate::NoSecrets),
@@ -86,6 +86,12 @@ impl World {
             session: session.to_owned(),
         };
         Self { kernel: Host::boot(parts).await.unwrap(), clock, state, runs, folder }
+    }
+
+    /// One more tool, performed like the others.
+    pub(crate) fn admit(&self, spec: ToolSpec) {
+        let set = ToolSet::new(&spec.name).with(spec, driver(&self.runs));
+        self.kernel.catalogue().admit_own(set).unwrap();
     }
 
     /// The operator lets the tool run.
@@ -111,7 +117,7 @@ impl World {
     /// The questions that wait, as ada sees them.
     pub(crate) fn questions(&self) -> Vec<crate::OpenQuestion> {
         let core = &self.kernel.0;
-        core.approvals.questions.list("ada", core.clock.now_ms()).unwrap()
+        wait(core.approvals.questions.list("ada", core.clock.now_ms())).unwrap()
     }
 
     pub(crate) fn runs(&self) -> u32 {
@@ -147,7 +153,11 @@ pub(crate) fn code_of(reply: Reply) -> Cow<'static, str> {
     }
 }
 
-fn catalogue() -> Catalogue {
+fn driver(runs: &Arc<AtomicU32>) -> Driver {
+    Driver::host(Arc::new(Worker(Arc::clone(runs))))
+}
+
+fn catalogue(runs: &Arc<AtomicU32>) -> Catalogue {
     let catalogue = Catalogue::default();
     let spec = ToolSpec {
         name: "work".to_owned(),
@@ -166,7 +176,7 @@ fn catalogue() -> Catalogue {
         output: Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Public },
         ..ToolSpec::default()
     };
-    catalogue.admit(spec).unwrap();
+    catalogue.admit_own(ToolSet::new("built-in").with(spec, driver(runs))).unwrap();
     catalogue
 }
 
@@ -188,4 +198,23 @@ impl Executor<tier::Host> for Worker {
             Ok(RawOutput::json(&json!("done")).with_spent(Spent { tokens, ..Spent::default() }))
         })
     }
+}
+
+/// Waits for the state from code that isn't asynchronous. The state's own threads, if it has any, go on meanwhile.
+pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    loop {
+        let polled = future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+        match polled {
+            std::task::Poll::Ready(output) => return output,
+            std::task::Poll::Pending => std::thread::yield_now(),
+        }
+    }
+}
+
+/// The bytes of a record.
+pub(crate) fn record(state: &dyn State, key: &str) -> Option<Vec<u8>> {
+    let partition = regent_store::Partition::containing(key);
+    let found = wait(state.read(&partition, &[key.to_owned()])).unwrap();
+    found.into_iter().next().flatten().map(|found| found.value)
 }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Weak};
 
-use regent_ledger::Kind;
 use regent_ledger::read::Reader;
 use regent_policy::{Confidentiality, Integrity, Label};
-use serde_json::{Value, json};
+use regent_wire::body::EntryBody;
+use serde_json::json;
 
 use super::{Content, Folder, Mount, Stat, VfsError};
 use crate::agent::AgentId;
@@ -89,31 +89,23 @@ impl View {
 }
 
 impl Core {
-    /// What the newest part of the ledger has of an agent, one entry a line: its life, its calls, what came of them.
+    /// What the newest part of the ledger has of an agent, one entry a line: its life cycle, its calls and their outcomes.
     fn entries_of(&self, id: &AgentId) -> Result<String, VfsError> {
         let newest = Reader::on(self.ledger.storage()).tail(AUDIT_ENTRIES_MAX);
         let newest = newest.map_err(|error| VfsError::Broken(error.to_string()))?;
         let mut intents = HashSet::new();
         let mut lines = String::new();
         for entry in newest {
-            let names = |pointer| entry.body.pointer(pointer).and_then(Value::as_str) == Some(id.as_str());
-            let own = match entry.kind {
-                Kind::Intent => names("/caller/agent") && intents.insert((entry.lane, entry.seq)),
-                Kind::Outcome => {
-                    let intent = entry.body.get("intent").and_then(Value::as_u64);
-                    intent.is_some_and(|intent| intents.contains(&(entry.lane, intent)))
+            let body = EntryBody::read_known(&entry).map_err(|error| VfsError::Broken(error.to_string()))?;
+            let own = match &body {
+                Some(EntryBody::Intent(intent)) => {
+                    intent.caller.agent.as_ref() == Some(id) && intents.insert((entry.lane, entry.seq))
                 }
-                Kind::Agent => names("/agent"),
-                Kind::Answer
-                | Kind::Policy
-                | Kind::Kernel
-                | Kind::Lane
-                | Kind::Recovery
-                | Kind::Key
-                | Kind::Erase
-                | Kind::Pack
-                | Kind::Resume
-                | Kind::Checkpoint => false,
+                Some(end @ (EntryBody::Outcome(_) | EntryBody::InDoubt(_))) => {
+                    end.intent_place(&entry).is_some_and(|place| intents.contains(&place))
+                }
+                Some(EntryBody::Agent(note)) => note.agent == *id,
+                Some(EntryBody::Policy(_) | EntryBody::Kernel(_) | EntryBody::Internal) | None => false,
             };
             if own {
                 let entry = json!({

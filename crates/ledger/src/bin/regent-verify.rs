@@ -64,10 +64,10 @@ impl Arguments {
                 "--witness" => witness = Some(PathBuf::from(value()?)),
                 flag if flag.starts_with("--") => return Err(format!("unknown flag `{flag}`")),
                 _ if path.is_none() => path = Some(PathBuf::from(word)),
-                _ => return Err(format!("`{word}` is one argument too many")),
+                _ => return Err(format!("unexpected argument `{word}`")),
             }
         }
-        let path = path.ok_or("what is to be verified?")?;
+        let path = path.ok_or("missing argument: the ledger or export to verify")?;
         Ok(Arguments { path, json, keys, expect, witness })
     }
 }
@@ -108,7 +108,7 @@ fn run(arguments: &Arguments) -> (u8, bool, String) {
 
 fn run_export(path: &Path, arguments: &Arguments) -> (u8, bool, String) {
     if arguments.keys.is_empty() {
-        return failed(arguments, "an export proves nothing without `--key`");
+        return failed(arguments, "an export can't be verified without `--key`");
     }
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
@@ -158,7 +158,7 @@ fn describe(report: &Report) -> String {
             text.push_str(", being written");
         }
         if lane.settled {
-            text.push_str(", ended by a crash and settled");
+            text.push_str(", ended by a crash, settled");
         }
         if let Some(tail) = &lane.tail {
             let (entries, torn) = (tail.entries, tail.torn_bytes);

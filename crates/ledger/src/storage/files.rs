@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::{Appender, Existing, Lock, Stat, Storage};
 
-/// A folder. Files in it are for the owner alone, and no symbolic link is followed.
+/// A folder. Only the owner can access its files, and no symbolic link is followed.
 #[derive(Debug, Clone)]
 pub struct Files {
     root: PathBuf,

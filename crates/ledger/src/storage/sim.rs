@@ -12,7 +12,7 @@ use super::{Appender, Existing, Lock, Stat, Storage};
 
 const SECTOR_BYTES: usize = 512;
 
-/// What goes wrong, and when. Operations are counted from 0.
+/// Planned failures. Operations are counted from 0.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Plan {
     /// The power goes during this operation; nothing works afterwards.
@@ -72,14 +72,14 @@ struct Inode {
 }
 
 /// What an operation may do, after the plan was asked.
-enum Step {
+enum DiskOp {
     Whole,
     /// Only a part of it happens, then it fails.
     Part(io::Error),
 }
 
 impl Sim {
-    /// An empty disk that works; `seed` decides what a power cut spoils.
+    /// An empty disk; `seed` decides what a power cut loses.
     pub fn new(seed: u64) -> Sim {
         let sim = Sim::default();
         sim.held().random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -124,7 +124,7 @@ impl Sim {
         Sim { disk: Arc::new(Mutex::new(fresh)) }
     }
 
-    /// The disk as another process finds it after this one was killed: written is written.
+    /// The disk as another process finds it after this one was killed: all writes are kept.
     #[must_use]
     pub fn after_kill(&self) -> Sim {
         let mut disk = self.held();
@@ -163,7 +163,7 @@ impl Disk {
     }
 
     /// Counts an operation and asks the plan.
-    fn step(&mut self) -> io::Result<Step> {
+    fn step(&mut self) -> io::Result<DiskOp> {
         if self.dead {
             return Err(io::Error::other("the power is off"));
         }
@@ -172,11 +172,11 @@ impl Disk {
         self.changes += 1;
         if self.plan.crash_at == Some(operation) {
             self.dead = true;
-            return Ok(Step::Part(io::Error::other("the power went")));
+            return Ok(DiskOp::Part(io::Error::other("the power went")));
         }
         match self.plan.fail_at {
-            Some((at, failure)) if at == operation => Ok(Step::Part(failure.error())),
-            Some(_) | None => Ok(Step::Whole),
+            Some((at, failure)) if at == operation => Ok(DiskOp::Part(failure.error())),
+            Some(_) | None => Ok(DiskOp::Whole),
         }
     }
 
@@ -205,7 +205,7 @@ impl Disk {
         let step = self.step()?;
         let mut count = bytes.len();
         let mut error = None;
-        if let Step::Part(failure) = step {
+        if let DiskOp::Part(failure) = step {
             count = self.below(bytes.len());
             error = Some(failure);
         }
@@ -227,7 +227,7 @@ impl Disk {
 
     fn sync(&mut self, inode: usize) -> io::Result<()> {
         let step = self.step()?;
-        if let Step::Part(error) = step {
+        if let DiskOp::Part(error) = step {
             return Err(error);
         }
         if let Some(inode) = self.inodes.get_mut(inode) {
@@ -283,8 +283,8 @@ impl Storage for Sim {
             return Ok(false);
         }
         match disk.step()? {
-            Step::Whole => Ok(disk.folders.insert(path.to_owned())),
-            Step::Part(error) => Err(error),
+            DiskOp::Whole => Ok(disk.folders.insert(path.to_owned())),
+            DiskOp::Part(error) => Err(error),
         }
     }
 
@@ -293,8 +293,8 @@ impl Storage for Sim {
         let inode = match (disk.names.get(path).copied(), existing) {
             (Some(inode), Existing::Required) => inode,
             (None, Existing::Refused) => match disk.step()? {
-                Step::Whole => disk.create(path),
-                Step::Part(error) => {
+                DiskOp::Whole => disk.create(path),
+                DiskOp::Part(error) => {
                     if disk.coin() {
                         disk.create(path);
                     }
@@ -309,7 +309,7 @@ impl Storage for Sim {
 
     fn sync_folder(&self, path: &str) -> io::Result<()> {
         let mut disk = self.held();
-        if let Step::Part(error) = disk.step()? {
+        if let DiskOp::Part(error) = disk.step()? {
             return Err(error);
         }
         let prefix = format!("{path}/");
@@ -324,8 +324,8 @@ impl Storage for Sim {
     fn replace(&self, path: &str, bytes: &[u8]) -> io::Result<()> {
         let mut disk = self.held();
         let failed = match disk.step()? {
-            Step::Whole => None,
-            Step::Part(error) => Some(error),
+            DiskOp::Whole => None,
+            DiskOp::Part(error) => Some(error),
         };
         // The new file is synced before it takes the name, so it is whole wherever it is seen.
         if failed.is_none() || disk.coin() {
@@ -344,8 +344,8 @@ impl Storage for Sim {
         let mut disk = self.held();
         let number = disk.inode(path)?;
         let failed = match disk.step()? {
-            Step::Whole => None,
-            Step::Part(error) => Some(error),
+            DiskOp::Whole => None,
+            DiskOp::Part(error) => Some(error),
         };
         let count = if failed.is_some() { disk.below(bytes.len()) } else { bytes.len() };
         let at = usize::try_from(at).unwrap_or(usize::MAX);
@@ -364,7 +364,7 @@ impl Storage for Sim {
     fn remove(&self, path: &str) -> io::Result<()> {
         let mut disk = self.held();
         disk.inode(path)?;
-        if let Step::Part(error) = disk.step()? {
+        if let DiskOp::Part(error) = disk.step()? {
             return Err(error);
         }
         disk.names.remove(path);

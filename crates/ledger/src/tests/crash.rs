@@ -88,7 +88,7 @@ fn check(sim: &Sim, acknowledged: &[u64], failed: &[u64], context: &str) {
     }
 }
 
-/// Goes on after a crash: the ledger opens, takes more, and holds.
+/// Continues after a crash: the ledger opens, accepts entries, and verifies.
 fn go_on(sim: &Sim, acknowledged: &mut Vec<u64>, context: &str) {
     let ledger = open_sim(sim).unwrap_or_else(|error| panic!("{context}: {error}"));
     for number in 900..903 {

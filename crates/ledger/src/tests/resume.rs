@@ -1,4 +1,4 @@
-//! Entries without a signature of their own, announced entries, and lanes that go on after a crash.
+//! Entries without a signature of their own, announced entries, and lanes that continue after a crash.
 
 use std::fs;
 
@@ -106,7 +106,7 @@ fn h7_bytes_of_entries_that_are_gone_show_in_the_pack() {
     let report = verify(&root, &VerifyOptions::default()).unwrap();
     assert_eq!(report.verdict, LedgerVerdict::Unproven { lanes: vec![LaneId::FIRST] });
     assert_eq!(report.lanes[0].stray_pack_bytes, 2 * (48 + 50));
-    // To the next writer it is what a crash leaves: it says so, and goes on in a new segment.
+    // To the next writer it is what a crash leaves: it says so, and continues in a new segment.
     let ledger = Ledger::open(&root, key(), Options::default()).unwrap();
     assert_eq!(ledger.head().lane, LaneId::FIRST);
     for number in 5..7 {

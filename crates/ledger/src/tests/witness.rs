@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use super::*;
 
 /// A place for a ledger with a witness beside it.
-struct Place {
+struct WitnessFixture {
     dir: tempfile::TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
-        Place { dir: tempfile::tempdir().unwrap() }
+impl WitnessFixture {
+    fn new() -> WitnessFixture {
+        WitnessFixture { dir: tempfile::tempdir().unwrap() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -73,7 +73,7 @@ fn refused(opened: Result<Ledger, OpenError>) -> OpenError {
 
 #[test]
 fn h7_a_crashed_session_that_is_cut_off_is_found_and_seals() {
-    let place = Place::new();
+    let place = WitnessFixture::new();
     place.session("p", 0..1);
     place.killed_session("p", 1..4);
     assert_eq!(place.verdict("p"), LedgerVerdict::Ok);
@@ -91,7 +91,7 @@ fn h7_a_crashed_session_that_is_cut_off_is_found_and_seals() {
 
 #[test]
 fn h7_a_cut_of_the_last_checkpoint_alone_is_found() {
-    let place = Place::new();
+    let place = WitnessFixture::new();
     place.killed_session("p", 0..3);
     let path = place.first_segment("p", "0000");
     let text = fs::read_to_string(&path).unwrap();
@@ -104,7 +104,7 @@ fn h7_a_cut_of_the_last_checkpoint_alone_is_found() {
 #[test]
 fn h7_a_fork_in_the_place_of_the_real_history_is_found() {
     for moved in [false, true] {
-        let place = Place::new();
+        let place = WitnessFixture::new();
         place.session("p", 0..20);
         place.copy("p", "q");
         place.session("p", 20..21);
@@ -126,7 +126,7 @@ fn h7_a_fork_in_the_place_of_the_real_history_is_found() {
 
 #[test]
 fn h7_a_copy_that_only_went_on_is_accepted_and_remembered() {
-    let place = Place::new();
+    let place = WitnessFixture::new();
     place.session("p", 0..5);
     place.copy("p", "q");
     place.session("q", 5..9);
@@ -138,7 +138,7 @@ fn h7_a_copy_that_only_went_on_is_accepted_and_remembered() {
 
 #[test]
 fn h7_a_lane_that_only_the_witness_knows_cannot_vanish() {
-    let place = Place::new();
+    let place = WitnessFixture::new();
     let one = place.open("p").unwrap();
     append(&one, 0..2);
     let witness = place.options("p").witness.unwrap();
@@ -158,7 +158,7 @@ fn h7_a_lane_that_only_the_witness_knows_cannot_vanish() {
 
 #[test]
 fn h7_a_witness_that_lags_behind_is_fine_and_catches_up() {
-    let place = Place::new();
+    let place = WitnessFixture::new();
     place.session("p", 0..3);
     let witness = place.options("p").witness.unwrap();
     let old = fs::read(&witness).unwrap();
@@ -174,7 +174,7 @@ fn h7_a_witness_that_lags_behind_is_fine_and_catches_up() {
 
 #[test]
 fn h7_an_unreadable_witness_refuses() {
-    let place = Place::new();
+    let place = WitnessFixture::new();
     place.session("p", 0..3);
     let witness = place.options("p").witness.unwrap();
     fs::write(&witness, "").unwrap();
@@ -185,7 +185,7 @@ fn h7_an_unreadable_witness_refuses() {
 
 #[test]
 fn l10_verify_asks_the_witness_about_a_ledger_that_is_gone() {
-    let place = Place::new();
+    let place = WitnessFixture::new();
     place.session("p", 0..3);
     fs::remove_dir_all(place.path("p")).unwrap();
     assert!(matches!(broken(place.verdict("p")).why, Why::Gone { entries: 8, .. }));
@@ -194,7 +194,7 @@ fn l10_verify_asks_the_witness_about_a_ledger_that_is_gone() {
 
 #[test]
 fn f1_gone_older_and_another_are_told_apart() {
-    let place = Place::new();
+    let place = WitnessFixture::new();
     place.session("p", 0..3);
     Reader::new(&place.path("p")).backup(&place.path("backup")).unwrap();
     place.session("p", 3..6);
@@ -217,7 +217,7 @@ fn first_body(root: &Path, lane: u16) -> serde_json::Value {
 
 #[test]
 fn f1_to_begin_anew_is_recorded_with_what_it_replaces() {
-    let place = Place::new();
+    let place = WitnessFixture::new();
     place.session("p", 0..3);
     let before = Witnessed::read(&place.options("p").witness.unwrap()).unwrap().unwrap();
     for gone in [true, false] {
@@ -249,7 +249,7 @@ fn f1_to_begin_anew_is_recorded_with_what_it_replaces() {
 #[test]
 fn f1_a_restored_backup_is_recorded_with_what_is_lost() {
     for in_place in [false, true] {
-        let place = Place::new();
+        let place = WitnessFixture::new();
         place.session("p", 0..3);
         Reader::new(&place.path("p")).backup(&place.path("backup")).unwrap();
         place.session("p", 3..6);
@@ -284,7 +284,7 @@ fn f1_a_restored_backup_is_recorded_with_what_is_lost() {
 
 #[test]
 fn f1_what_is_no_backup_or_is_being_written_is_not_replaced() {
-    let place = Place::new();
+    let place = WitnessFixture::new();
     place.session("p", 0..3);
     place.session("spoilt", 0..3);
     let path = place.first_segment("spoilt", "0000");
@@ -304,7 +304,7 @@ fn f1_what_is_no_backup_or_is_being_written_is_not_replaced() {
 #[test]
 fn f3_a_ledger_that_is_removed_or_moved_while_it_is_written_acknowledges_nothing() {
     for moved in [false, true] {
-        let place = Place::new();
+        let place = WitnessFixture::new();
         let ledger = place.open("p").unwrap();
         append(&ledger, 0..2);
         if moved {
@@ -328,7 +328,7 @@ fn f4_a_pack_that_is_shorter_than_recorded_or_gone_seals() {
     for cut in [Some(1), Some(300), None] {
         // Seen once more or not before the pack is spoilt: both ways it is noticed.
         for sessions in [1, 2] {
-            let place = Place::new();
+            let place = WitnessFixture::new();
             let options = Options { segment_bytes_max: 2000, ..place.options("p") };
             for session in 0..sessions {
                 let ledger = Ledger::open(&place.path("p"), key(), options.clone()).unwrap();
@@ -352,7 +352,7 @@ fn f4_a_pack_that_is_shorter_than_recorded_or_gone_seals() {
 
 #[test]
 fn f4_packs_that_were_removed_on_purpose_keep_nothing_shut() {
-    let place = Place::new();
+    let place = WitnessFixture::new();
     let options = Options { segment_bytes_max: 2000, ..place.options("p") };
     let open = || Ledger::open(&place.path("p"), key(), options.clone()).unwrap();
     let ledger = open();

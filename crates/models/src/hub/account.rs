@@ -92,7 +92,9 @@ fn settled(inference: &Inference, gathered: &Gathered) -> (Used, &'static str) {
         let output = output.min(inference.tokens_max);
         Used::from(ModelUsage { input, cached: 0, output, reasoning: 0 })
     };
-    let Some(reported) = gathered.reported() else { return (counted(), "counted: none was reported") };
+    let Some(reported) = gathered.reported() else {
+        return (counted(), "counted: the provider reported none");
+    };
     let ModelUsage { input: read, cached, output: wrote, .. } = reported.tokens;
     let read = read.saturating_add(cached);
     // A little more than was asked for is usual; several times as much is a mistake, and nobody is charged for it.
@@ -100,7 +102,7 @@ fn settled(inference: &Inference, gathered: &Gathered) -> (Used, &'static str) {
     let most_in = input.saturating_mul(4).saturating_add(1_024);
     let nothing_written = wrote == 0 && output > 0;
     if read == 0 || read > most_in || wrote > most_out || nothing_written {
-        return (counted(), "counted: what was reported can't be");
+        return (counted(), "counted: the provider's report is impossible");
     }
     (reported, "reported")
 }

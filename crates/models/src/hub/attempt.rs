@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use regent_kernel::{Class, Completion, Inference, Op, Permit, Principal, RawOutput, Secret, tier};
+use regent_kernel::{Channel, Class, Completion, Inference, Op, Permit, Principal, RawOutput, Secret, tier};
 use serde_json::{Value, json};
 
 use super::account::Account;
@@ -200,7 +200,7 @@ async fn ask(running: &Running<'_>, turn: &Turn, account: &mut Account) -> Resul
             event = coming.recv() => match event {
                 Some(event) => {
                     if let Event::Text(text) = &event {
-                        let flowed = running.permit.emit(text.as_bytes()).await;
+                        let flowed = running.permit.emit(Channel::Output, text.as_bytes()).await;
                         flowed.map_err(|_| ProviderError::TooLarge("the answer"))?;
                     }
                     gathered.take(event)?;
@@ -215,6 +215,8 @@ async fn ask(running: &Running<'_>, turn: &Turn, account: &mut Account) -> Resul
         None => (&mut asking).await?,
     }
     drop(asking);
+    let flowed = running.permit.end(Channel::Output).await;
+    flowed.map_err(|_| ProviderError::TooLarge("the answer"))?;
     account.has_begun = account.gathered.has_begun();
     let usage = account.settle(running.inference);
     let gathered = std::mem::take(&mut account.gathered);
@@ -237,7 +239,7 @@ fn completed(permit: &Permit<'_, tier::Host>, completion: &Completion) -> RawOut
 fn priority_of(who: &Principal) -> Priority {
     match who.class() {
         Class::Operator => Priority::Interactive,
-        Class::Agent => Priority::Normal,
+        Class::Agent | Class::Service | Class::Peer => Priority::Normal,
         Class::Kernel => Priority::Background,
     }
 }

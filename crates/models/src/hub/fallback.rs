@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::{MutexGuard, PoisonError};
 
-use regent_kernel::{Completion, Inference, Label, Op, Outcome, Permit, RawOutput, Reply, Status, tier};
+use regent_kernel::{
+    Channel, Completion, Inference, Label, Op, Outcome, Permit, RawOutput, Reply, Status, tier,
+};
 
 use super::{Entry, Hub, class_of, is_auto};
 use crate::provider::{Next, ProviderError};
@@ -81,8 +83,9 @@ async fn given_anew(permit: &Permit<'_, tier::Host>, outcome: &Outcome, has_begu
     if let Ok(completion) = serde_json::from_slice::<Completion>(bytes) {
         let before = if has_begun { ANEW } else { &[] };
         let text = [before, completion.message.text.as_bytes()].concat();
-        if permit.emit(&text).await.is_err() {
-            return RawOutput::failed("model.too_large", "the answer is larger than may come");
+        let flowed = permit.emit(Channel::Output, &text).await;
+        if flowed.is_err() || permit.end(Channel::Output).await.is_err() {
+            return RawOutput::failed("model.too_large", "the answer exceeds its size limit");
         }
     }
     RawOutput::new(bytes.to_vec()).with_label(outcome.output.label())

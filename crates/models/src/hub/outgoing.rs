@@ -1,5 +1,5 @@
 //! What leaves for a remote model: without any value that was revealed in this process, and without what looks like credentials or
-//! personal details. What was taken out can be put back into what the model asks for, by whoever makes the call. The same conversation is redacted to the same text, so that the provider's cache of prompts holds.
+//! personal details. What was taken out can be put back into what the model asks for, by the runtime that makes the call. The same conversation is redacted to the same text, so that the provider's cache of prompts holds.
 
 use std::collections::BTreeMap;
 
@@ -166,7 +166,7 @@ fn decoded(word: &str) -> Vec<u8> {
     ENCODING.decode(standard.get(..whole).unwrap_or_default()).unwrap_or_default()
 }
 
-/// Depth is bounded by whoever parsed the value.
+/// The parser bounds the depth.
 fn each_text(value: &mut Value, change: &mut impl FnMut(&mut String)) {
     match value {
         Value::String(text) => change(text),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{Package, Progress, PullError, Told, Trouble, Weights, wheel};
+use super::{Package, Progress, ProgressSink, PullError, Trouble, Weights, wheel};
 
 /// How often it is looked whether another pull is done.
 const LOOK_MS: u64 = 100;
@@ -34,7 +34,7 @@ struct Writing {
     hash: Sha256,
     done: u64,
     total: u64,
-    told: Told,
+    told: ProgressSink,
 }
 
 impl std::fmt::Debug for Writing {
@@ -45,7 +45,11 @@ impl std::fmt::Debug for Writing {
 
 impl Part {
     /// Opens what there is, alone: waits while another pull of the same weights runs.
-    pub(super) async fn open(weights: &Weights, folder: &Path, told: Told) -> Result<Self, PullError> {
+    pub(super) async fn open(
+        weights: &Weights,
+        folder: &Path,
+        told: ProgressSink,
+    ) -> Result<Self, PullError> {
         // Above the weights may be the folder of everything that is the user's own, and nobody else may look into that.
         DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(PullError::Write)?;
         let lock = OpenOptions::new()
@@ -125,7 +129,7 @@ impl Part {
         self.with(move |writing| wheel::take(&folder, &package, |piece| Ok(writing.push(piece)?))).await
     }
 
-    /// Begins anew.
+    /// Begins again.
     pub(super) async fn restart(&mut self) -> Result<(), PullError> {
         self.cut_to(0).await
     }

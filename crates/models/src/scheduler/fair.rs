@@ -7,7 +7,7 @@ const AGENTS_MAX: usize = 4_096;
 /// Virtual time of one token at a share of 1.
 const UNIT: u64 = 1_024;
 
-/// How urgent a call is. It multiplies the share: nobody has a right of way, so nobody starves.
+/// The priority of a call. It multiplies the share, without precedence, so nobody starves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// Nobody waits for it.
@@ -28,7 +28,7 @@ impl Priority {
     }
 }
 
-/// Who waits, in the order of what each is owed.
+/// Waiting callers, by deficit.
 #[derive(Debug)]
 pub struct Fair<T> {
     waiting: BTreeMap<(u64, u64), (Priority, T)>,
@@ -75,7 +75,7 @@ impl<T> Fair<T> {
         Some(call)
     }
 
-    /// Takes out whoever no longer waits.
+    /// Removes callers that no longer wait.
     pub fn forget(&mut self, mut is_gone: impl FnMut(&T) -> bool) {
         self.waiting.retain(|_, (_, call)| !is_gone(call));
     }
@@ -85,7 +85,7 @@ impl<T> Fair<T> {
         self.waiting.len()
     }
 
-    /// Nobody waits.
+    /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -92,7 +92,7 @@ async fn adv_107_a_cut_answer_is_asked_for_anew_as_a_call_of_its_own() {
         let mut stream = world.kernel.stream(&operator, regent_kernel::Op::Infer(asking("one", "Hi")));
         let mut flowed = String::new();
         while let Some(chunk) = stream.next().await {
-            flowed.push_str(&chunk.text());
+            flowed.push_str(&chunk.output.text());
         }
         let regent_kernel::Reply::Done(outcome) = stream.reply().await.unwrap() else { panic!("{name}") };
         assert_eq!(
@@ -174,15 +174,21 @@ async fn adv_107_wrong_and_missing_usage_is_counted_and_flagged() {
     };
     let cases = [
         (r#"{"prompt_tokens":20,"completion_tokens":4}"#, "reported"),
-        ("", "counted: none was reported"),
-        (r#"{"prompt_tokens":20,"completion_tokens":0}"#, "counted: what was reported can't be"),
-        (r#"{"prompt_tokens":0,"completion_tokens":4}"#, "counted: what was reported can't be"),
-        (r#"{"prompt_tokens":20,"completion_tokens":99999999}"#, "counted: what was reported can't be"),
+        ("", "counted: the provider reported none"),
+        (r#"{"prompt_tokens":20,"completion_tokens":0}"#, "counted: the provider's report is impossible"),
+        (r#"{"prompt_tokens":0,"completion_tokens":4}"#, "counted: the provider's report is impossible"),
+        (
+            r#"{"prompt_tokens":20,"completion_tokens":99999999}"#,
+            "counted: the provider's report is impossible",
+        ),
         (
             r#"{"prompt_tokens":18446744073709551615,"completion_tokens":4}"#,
-            "counted: what was reported can't be",
+            "counted: the provider's report is impossible",
         ),
-        (r#"{"prompt_tokens":-5,"completion_tokens":"many"}"#, "counted: what was reported can't be"),
+        (
+            r#"{"prompt_tokens":-5,"completion_tokens":"many"}"#,
+            "counted: the provider's report is impossible",
+        ),
     ];
     for (usage, source) in cases {
         let server = Server::new(vec![answer_with(usage)]);
@@ -224,7 +230,7 @@ async fn a_call_that_is_stopped_half_way_is_charged_for_what_came() {
     let world = World::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
     let agent = world.agent().await;
     let mut stream = world.kernel.stream(&agent, regent_kernel::Op::Infer(asking("one", "Hi")));
-    assert_eq!(stream.next().await.unwrap().text(), "Hello ");
+    assert_eq!(stream.next().await.unwrap().output.text(), "Hello ");
     world.kernel.raise(agent.agent_id().unwrap(), regent_kernel::Signal::Kill, "test").await.unwrap();
     let regent_kernel::Reply::Done(outcome) = stream.reply().await.unwrap() else { panic!("not done") };
     assert_eq!((outcome.status, outcome.output.text().as_ref()), (Status::Cancelled, "Hello "));

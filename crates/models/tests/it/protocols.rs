@@ -44,8 +44,8 @@ async fn every_kind_of_provider_is_asked_in_its_own_protocol() {
         let mut stream = world.kernel.stream(&operator, Op::Infer(asking("one", "Hi")));
         let mut flowed = String::new();
         while let Some(chunk) = stream.next().await {
-            assert_eq!(chunk.label().integrity, Integrity::OwnModel, "{kind}");
-            flowed.push_str(&chunk.text());
+            assert_eq!(chunk.output.label().integrity, Integrity::OwnModel, "{kind}");
+            flowed.push_str(&chunk.output.text());
         }
         let Reply::Done(outcome) = stream.reply().await.unwrap() else { panic!("{kind}") };
         let completion = completion(&outcome);
@@ -91,7 +91,7 @@ async fn a_key_goes_to_its_host_by_its_handle_and_is_seen_nowhere_else() {
     let mut stream = world.kernel.stream(&operator, Op::Infer(asking("far", "Hi")));
     let mut flowed = String::new();
     while let Some(chunk) = stream.next().await {
-        flowed.push_str(&chunk.text());
+        flowed.push_str(&chunk.output.text());
     }
     let outcome = match stream.reply().await.unwrap() {
         Reply::Done(outcome) => outcome,

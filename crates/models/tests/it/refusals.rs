@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use regent_kernel::{Inference, Offer, Sampling, Status, SystemClock};
 use regent_models::{Hub, Settings};
+use regent_wire::body::EntryBody;
 use serde_json::{Value, json};
 
 use crate::protocols::CHAT;
@@ -117,7 +118,11 @@ async fn d1_a_parameter_that_a_provider_refuses_is_dropped_once_and_remembered()
         assert_eq!(server.requests().len(), first + 1, "{kind}");
         // So does the first one of another process that has read the ledger.
         let later = hub_of(kind, &server);
-        world.entries().iter().for_each(|entry| later.learn_from(&entry.body));
+        for entry in world.entries() {
+            if let Ok(EntryBody::Outcome(outcome)) = EntryBody::read(&entry) {
+                later.learn_from(&outcome);
+            }
+        }
         let later = World::new(ALLOW_ALL, later).await;
         assert_eq!(later.ask(demanding()).await.status, Status::Ok, "{kind}");
         assert_eq!(server.requests().len(), first + 2, "{kind}");

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use regent_kernel::{
-    BoxFuture, Catalogue, Completion, Confidentiality, ExecuteError, Executor, Executors, Host, Inference,
-    Integrity, Label, Message, Models, Op, Outcome, Parts, Permit, Principal, RawOutput, Reply, Role,
-    Sampling, Secret, Secrets, SideEffect, SystemClock, Tier, ToolCall, ToolSpec, Workspace, tier,
+    BoxFuture, Catalogue, Completion, Confidentiality, Driver, ExecuteError, Executor, Executors, Host,
+    Inference, Integrity, Label, Message, Models, Op, Outcome, Parts, Permit, Principal, RawOutput, Reply,
+    Role, Sampling, Secret, Secrets, SideEffect, SystemClock, Tier, ToolCall, ToolSet, ToolSpec, Workspace,
+    tier,
 };
 use regent_ledger::{Entry, Ledger, LedgerKey, Reader};
 use regent_models::{
@@ -34,14 +35,14 @@ impl World {
         let scope = Scope { hosts: vec!["api.example.com".to_owned()], ..Scope::default() };
         vault.add("key", Secret::new(KEY.as_bytes().to_vec()), scope, Short::Refused, 1).unwrap();
         let catalogue = Catalogue::default();
-        catalogue.admit(tool()).unwrap();
+        catalogue.admit_own(ToolSet::new("built-in").with(tool(), Driver::host(Arc::new(Finder)))).unwrap();
         let hub = Arc::new(hub);
         let kernel = Host::boot(Parts {
             policy: regent_policy::load(policy, &Source::new("test", Layer::User)).unwrap(),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
             executors: Executors {
                 models: Some(Arc::clone(&hub) as Arc<dyn Models>),
-                ..Executors::new(Arc::new(Finder))
+                ..Executors::default()
             },
             catalogue,
             workspace: Workspace::open(&folder.path().join("ws")).unwrap(),

@@ -95,7 +95,7 @@ impl Control {
         let manifest = Manifest::load(text)?;
         if manifest.allows_on_timeout {
             return Err(ManifestError(
-                "`on_timeout: allow` would make silence a yes; nobody answering is a no".to_owned(),
+                "`on_timeout: allow` is not supported: a question without an answer is denied".to_owned(),
             ));
         }
         let mut asked = BTreeMap::new();
@@ -103,11 +103,11 @@ impl Control {
             if let Some(name) = point.annotations.keys().next() {
                 let at = at.as_str();
                 return Err(ManifestError(format!(
-                    "`{at}` needs the annotator `{name}`, and nothing here can answer for it"
+                    "`{at}` needs the annotator `{name}`, which is not supported"
                 )));
             }
             let Some(policy) = manifest.policies.get(&point.policy) else {
-                return Err(ManifestError(format!("there is no policy `{}`", point.policy)));
+                return Err(ManifestError(format!("unknown policy `{}`", point.policy)));
             };
             let query = [&point.binding, &policy.definition].into_iter().find_map(|one| one.get("query"));
             let query = query.and_then(Value::as_str).unwrap_or_default();
@@ -180,7 +180,7 @@ impl Control {
                 Stance::Deny(reason) => return Err(withheld(reason)),
                 // The effect has happened, and nobody can be asked about what nobody has seen.
                 Stance::Ask(reason) => {
-                    let help = Some("a person can look at it in the tool's own place".to_owned());
+                    let help = Some("you can look at it with the tool's own application".to_owned());
                     let reason =
                         Reason { code: codes::WITHHELD.into(), message: reason, rule: Some(said.rule), help };
                     return Err(withheld(reason));
@@ -219,7 +219,7 @@ impl Control {
         let Evaluation { verdict, .. } = self.manifest.evaluate(&request, &LIMITS, &mut Asking(script));
         let words =
             verdict.message.clone().or_else(|| verdict.reason.clone()).filter(|text| !text.is_empty());
-        let words = words.unwrap_or_else(|| format!("`{}` of the manifest says so", at.as_str()));
+        let words = words.unwrap_or_else(|| format!("`{}` of the manifest decided this", at.as_str()));
         let mut said = Said {
             rule: rule.clone(),
             stance: Stance::Allow,
@@ -317,7 +317,7 @@ impl Said {
 }
 
 fn withheld(reason: Reason) -> Reason {
-    let message = format!("it was done, and what came back is withheld: {}", reason.message);
+    let message = format!("the call was made, but its output is withheld: {}", reason.message);
     Reason { code: codes::WITHHELD.into(), message, ..reason }
 }
 
@@ -346,7 +346,7 @@ fn script(
     let parts: Vec<(&str, &str)> = match kind {
         PolicyKind::Rego if definition.get("bundle_url").is_some() => {
             return wrong(
-                "has a `bundle_url`; nothing is fetched: put the files beside and name them by `bundle`",
+                "has a `bundle_url`, which isn't supported: put the files beside the manifest and name them in `bundle`",
             );
         }
         PolicyKind::Rego => match text("bundle").and_then(plain_path) {
@@ -355,22 +355,22 @@ fn script(
                 let all = files.iter().filter(|(file, _)| **file == bundle || file.starts_with(&inside));
                 all.map(|(file, text)| (file.as_str(), text.as_str())).collect()
             }
-            None => return wrong("has no `bundle` beside the manifest, so nothing can answer for it"),
+            None => return wrong("has no `bundle` beside the manifest, so it can't be evaluated"),
         },
         PolicyKind::Custom if text("adapter") == Some(INLINE) => match text("source") {
             Some(source) => vec![(name, source)],
             None => return wrong("has no `source`"),
         },
         PolicyKind::Custom => {
-            return wrong(&format!("names an adapter that isn't here; `{INLINE}` is"));
+            return wrong(&format!("names an unknown adapter; supported: `{INLINE}`"));
         }
-        PolicyKind::Test => return wrong("gives fixed answers, which is for tests alone"),
+        PolicyKind::Test => return wrong("has fixed verdicts, which is for tests only"),
         PolicyKind::Cedar => {
-            return wrong("is in Cedar; a manifest's policies are in Rego here");
+            return wrong("is in Cedar; only Rego is supported in manifests");
         }
     };
     if parts.is_empty() {
-        return wrong("has a `bundle` with no Rego in it");
+        return wrong("has a `bundle` without Rego files");
     }
     if parts.iter().map(|(_, text)| text.len()).sum::<usize>() > BODY_BYTES_MAX {
         return wrong("is too long");

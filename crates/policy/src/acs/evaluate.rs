@@ -45,7 +45,7 @@ impl Default for Limits {
     }
 }
 
-/// What is asked.
+/// The request.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     /// Where; by name, because a name that isn't known is an answer too.
@@ -56,7 +56,7 @@ pub struct Request<'a> {
     pub mode: Mode,
 }
 
-/// What the host does for an evaluation: everything that isn't pure.
+/// Host callbacks of an evaluation: everything that isn't pure.
 pub trait Host {
     /// Runs an annotator, declared so, on a value.
     fn annotate(&mut self, name: &str, declared: &Value, value: &Value) -> Result<Value, RuntimeError>;
@@ -65,7 +65,7 @@ pub trait Host {
     fn ask(&mut self, definition: &Value, binding: &Value, input: &Value) -> Result<Value, RuntimeError>;
 }
 
-/// What came of it.
+/// Its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evaluation {
     /// The verdict.
@@ -233,7 +233,7 @@ pub enum Approval {
 }
 
 /// What becomes of an escalation. `answer` is what the approver said, if there is one; `now` is the identity of what would be done now,
-/// worked out anew by evaluating again. A yes to something else is a no.
+/// computed again by evaluating again. An approval of something else is a denial.
 pub fn resolve(evaluation: &Evaluation, answer: Option<&Approval>, now: &str) -> Verdict {
     if evaluation.verdict.decision != Decision::Escalate {
         return evaluation.verdict.clone();

@@ -25,7 +25,7 @@ const POINT_KEYS: &[&str] =
 
 /// Why a manifest can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the manifest can't be used: {0}")]
+#[error("invalid manifest: {0}")]
 pub struct ManifestError(pub(super) String);
 
 /// A manifest that has been checked.
@@ -34,7 +34,7 @@ pub struct Manifest {
     pub(super) policies: BTreeMap<String, PolicyOf>,
     pub(super) points: BTreeMap<Point, PointOf>,
     pub(super) tools: Map<String, Value>,
-    /// It wants a yes where nobody answers.
+    /// It allows a call if nobody answers.
     pub(super) allows_on_timeout: bool,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct PolicyOf {
     pub(super) definition: Value,
 }
 
-/// In what a policy is written.
+/// The language of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyKind {
     /// Rego.
@@ -92,12 +92,12 @@ fn text<'v>(fields: &'v Map<String, Value>, key: &str) -> Checked<Option<&'v str
     match fields.get(key) {
         None => Ok(None),
         Some(Value::String(text)) if !text.is_empty() => Ok(Some(text)),
-        Some(_) => wrong(format!("`{key}` must be a text that isn't empty")),
+        Some(_) => wrong(format!("`{key}` must be non-empty text")),
     }
 }
 
 impl Manifest {
-    /// Reads one from YAML or JSON. What it doesn't understand it refuses: a manifest that was half understood would decide less than
+    /// Reads a manifest from YAML or JSON. Unknown keys are errors: a half-understood manifest would decide less than
     /// its author thinks. One that extends others has to be merged by its host before.
     pub fn load(source: &str) -> Result<Self, ManifestError> {
         if source.len() > MANIFEST_BYTES_MAX {
@@ -108,11 +108,11 @@ impl Manifest {
         known(top, TOP_KEYS, "the manifest")?;
         match text(top, "agent_control_specification_version")? {
             Some(VERSION) => {}
-            Some(other) => return wrong(format!("version `{other}` isn't known; `{VERSION}` is")),
+            Some(other) => return wrong(format!("unknown version `{other}`; supported: `{VERSION}`")),
             None => return wrong("`agent_control_specification_version` is missing"),
         }
         if top.get("extends").is_some_and(|extends| extends.as_array().is_none_or(|all| !all.is_empty())) {
-            return wrong("`extends` has to be merged before");
+            return wrong("`extends` is not supported; merge the files first");
         }
         let empty = Value::Object(Map::new());
         let part = |key: &str| object(top.get(key).unwrap_or(&empty), &format!("`{key}`"));
@@ -120,7 +120,7 @@ impl Manifest {
         for (name, annotator) in declared {
             let kind = annotator.get("type").and_then(Value::as_str);
             if !matches!(kind, Some("classifier" | "llm" | "endpoint")) {
-                return wrong(format!("annotator `{name}` has no type that is known"));
+                return wrong(format!("annotator `{name}` has no known type"));
             }
         }
         if let Some(name) = tools.iter().find(|(_, tool)| !tool.is_object()).map(|(name, _)| name) {
@@ -131,7 +131,7 @@ impl Manifest {
         let mut points = BTreeMap::new();
         for (name, one) in part("intervention_points")? {
             let Some(at) = Point::parse(name) else {
-                return wrong(format!("`{name}` is no intervention point"));
+                return wrong(format!("unknown intervention point `{name}`"));
             };
             points.insert(at, point(at, one, &policies, declared)?);
         }
@@ -161,7 +161,7 @@ impl Manifest {
         text.contains("agent_control_specification_version")
     }
 
-    /// The policies that it names: in what each is written, and its definition.
+    /// The policies that it names, each with its language and definition.
     pub fn policies(&self) -> impl Iterator<Item = (&str, PolicyKind, &Value)> {
         self.policies.iter().map(|(name, policy)| (name.as_str(), policy.kind, &policy.definition))
     }
@@ -175,7 +175,7 @@ fn policy(name: &str, value: &Value) -> Checked<PolicyOf> {
         Some("test") => PolicyKind::Test,
         Some("custom") if text(fields, "adapter")?.is_some() => PolicyKind::Custom,
         Some("custom") => return wrong(format!("policy `{name}` names no `adapter`")),
-        Some(_) | None => return wrong(format!("policy `{name}` has no type that is known")),
+        Some(_) | None => return wrong(format!("policy `{name}` has no known type")),
     };
     Ok(PolicyOf { kind, definition: value.clone() })
 }
@@ -199,12 +199,12 @@ fn point(
     let tool_name_from =
         text(fields, "tool_name_from")?.map(|text| snapshot(text, "tool_name_from")).transpose()?;
     if tool_name_from.is_some() != at.has_tool() {
-        return wrong(format!("{what}: `tool_name_from` belongs to the tool points, and only there"));
+        return wrong(format!("{what}: `tool_name_from` is only for the tool points"));
     }
     let binding = object(fields.get("policy").unwrap_or(&Value::Null), &format!("`policy` of {what}"))?;
     let id = text(binding, "id")?.map_or_else(|| wrong(format!("`policy` of {what} has no `id`")), Ok)?;
     let Some(bound) = policies.get(id) else {
-        return wrong(format!("{what} names the policy `{id}`, which isn't there"));
+        return wrong(format!("{what} names the unknown policy `{id}`"));
     };
     if bound.kind == PolicyKind::Rego
         && binding.get("query").is_none()
@@ -219,7 +219,7 @@ fn point(
             let Some(from) =
                 from.filter(|from| !(from.root == Root::Input && from.begins_with("annotations")))
             else {
-                return wrong(format!("annotation `{name}` of {what} has no `from` that can be read"));
+                return wrong(format!("annotation `{name}` of {what} has no valid `from`"));
             };
             let Some(declared) = annotators.get(name) else {
                 return wrong(format!("annotation `{name}` of {what} names no annotator"));

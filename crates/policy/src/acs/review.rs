@@ -8,7 +8,7 @@ use crate::policy::Policy;
 use crate::verdict::Reason;
 use crate::words::Confidentiality;
 
-/// What policy says to an output that passes.
+/// The result of a review that passes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reviewed {
     /// How confidential it is, at least; `None` if nobody says.
@@ -18,13 +18,13 @@ pub struct Reviewed {
 }
 
 impl Policy {
-    /// Whether what comes back of an operation is looked at, so that none of it may be passed on before.
+    /// Whether the output of an operation is reviewed, so that nothing may be streamed before.
     pub fn reviews(&self, op: &str) -> bool {
         self.sets().iter().filter_map(|set| set.control.as_ref()).any(|control| control.looks_after(op))
     }
 
-    /// Looks at what came back of a call, and changes it as policy wants; `Err` if it has to be withheld. `failure` is what the tool
-    /// itself said of having failed.
+    /// Reviews the output of a call and applies policy's changes; `Err` if it must be withheld. `failure` is the tool's
+    /// own error, if it failed.
     pub fn review(
         &self,
         facts: &Facts<'_>,

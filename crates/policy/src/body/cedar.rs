@@ -96,16 +96,16 @@ impl Statement {
 }
 
 fn invalid(error: &dyn std::fmt::Display) -> BodyError {
-    BodyError::Invalid(format!("the Cedar can't be used: {error}"))
+    BodyError::Invalid(format!("invalid Cedar: {error}"))
 }
 
 fn parsed(text: &str) -> Result<PolicySet, BodyError> {
     let set = PolicySet::from_str(text).map_err(|error| invalid(&error))?;
     if set.templates().next().is_some() {
-        return Err(invalid(&"templates have slots that nobody fills"));
+        return Err(invalid(&"templates are not supported"));
     }
     if set.policies().next().is_none() {
-        return Err(invalid(&"there is no statement in it"));
+        return Err(invalid(&"it has no statement"));
     }
     Ok(set)
 }

@@ -54,7 +54,7 @@ impl Module {
     /// Modules that are asked for one rule, by its whole path.
     pub(crate) fn of(parts: &[(&str, &str)], query: &str) -> Result<Self, BodyError> {
         if !query.starts_with("data.") {
-            return Err(invalid(&format!("`{query}` is no path to a rule: `data.PACKAGE.RULE`")));
+            return Err(invalid(&format!("`{query}` is not a rule path such as `data.PACKAGE.RULE`")));
         }
         let mut engine = engine()?;
         for (name, text) in parts {
@@ -122,5 +122,5 @@ fn add(engine: &mut Engine, name: &str, text: &str) -> Result<String, BodyError>
 fn invalid(error: &dyn std::fmt::Display) -> BodyError {
     let text = error.to_string();
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    BodyError::Invalid(format!("the Rego can't be used: {}", lines.join(" ")))
+    BodyError::Invalid(format!("invalid Rego: {}", lines.join(" ")))
 }

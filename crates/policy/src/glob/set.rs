@@ -206,7 +206,7 @@ impl Roots {
     }
 }
 
-/// FNV-1a: names are short, and who can choose them gains nothing but a slower look-up in a table that rules fill.
+/// FNV-1a: names are short, and who can choose them gains nothing but a slower lookup in a table that rules fill.
 #[derive(Debug, Clone, Copy)]
 struct Fnv(u64);
 

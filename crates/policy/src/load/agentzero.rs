@@ -113,6 +113,6 @@ fn version(reader: &mut Reader<'_>, fields: Fields<'_>) {
             Some("1" | "1.0" | "1.0.0" | "0.1" | "0.1.0")
         );
     if !known {
-        reader.findings.error(node.at, "unknown version of an agentzero policy: 1 is known");
+        reader.findings.error(node.at, "unknown version of an agentzero policy; supported: 1");
     }
 }

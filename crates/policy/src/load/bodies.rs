@@ -4,10 +4,10 @@
 use super::Loaded;
 use super::reader::Reader;
 use crate::body::BodyError;
-use crate::finding::Place;
+use crate::finding::SourceSpan;
 
 fn refused(reader: &mut Reader<'_>, error: &BodyError) -> Option<Loaded> {
-    let at = Place { line: 1, column: 1, ..Place::default() };
+    let at = SourceSpan { line: 1, column: 1, ..SourceSpan::default() };
     reader.findings.error(at, error.to_string());
     None
 }

@@ -19,8 +19,8 @@ pub(super) fn read(reader: &mut Reader<'_>, fields: Fields<'_>, rule: &Rule) -> 
     if reader.layer == Layer::Project {
         reader.findings.error_with_help(
             at,
-            "a project's file can only narrow, and `declassify` widens what is trusted",
-            "write the rule into your own policy",
+            "a project's file can only narrow, and `declassify` extends trust",
+            "put the rule into your own policy",
         );
         return None;
     }
@@ -30,7 +30,7 @@ pub(super) fn read(reader: &mut Reader<'_>, fields: Fields<'_>, rule: &Rule) -> 
     if !names_tools {
         reader.findings.error_with_help(
             at,
-            "`declassify` is about the result of named tools",
+            "`declassify` needs named tools",
             "add `tool: NAME` to `match`, without wildcards",
         );
     }
@@ -44,7 +44,7 @@ pub(super) fn read(reader: &mut Reader<'_>, fields: Fields<'_>, rule: &Rule) -> 
         reader.findings.error_with_help(
             node.at,
             "`declassify` names no field",
-            "`{ trust: [sender] }` for what an outsider can write, `{ open: [title] }` for what is confidential",
+            "use `{ trust: [sender] }` for fields that an outsider can write, `{ open: [title] }` for confidential ones",
         );
     }
     Some(found)
@@ -61,7 +61,7 @@ fn paths(reader: &mut Reader<'_>, node: &Node) -> BTreeSet<String> {
             reader.findings.error_with_help(
                 at,
                 format!("`{text}` is not a field of a result"),
-                "a path from the top, such as `sender`, `items[].id` or `[].name`",
+                "use a path from the top, such as `sender`, `items[].id` or `[].name`",
             );
         }
         all.insert(text.to_owned());

@@ -34,19 +34,19 @@ pub(super) fn own_things(layer: Layer, prefix: &str) -> Vec<Rule> {
         allow("own-files", "{ op: vfs.*, path: ['vfs:/self/**', 'vfs:/agent/${agent}/**'] }"),
         allow("own-memory", "{ op: memory.* }"),
         allow("own-children", "{ op: signal.send }"),
-        allow("operator", "{ class: operator, op: [approval.*, budget.*] }"),
+        allow("operator", "{ class: operator, op: [approval.*, budget.*, token.*] }"),
         allow(
             "own-life",
-            "{ op: [vfs.close, agent.exit, agent.wait, agent.list, pipe.*, signal.action, signal.mask, signal.pending, policy.*] }",
+            "{ op: [vfs.close, agent.exit, agent.wait, agent.list, pipe.*, signal.action, signal.mask, signal.pending, policy.*, auth.whoami] }",
         ),
     ]
 }
 
-/// Files that steer Regent, git, editors and shells: writing them is running code later.
+/// Files that control Regent, git, editors and shells: writing them runs code later.
 pub(super) fn control_files(layer: Layer, prefix: &str) -> Rule {
     const WHEN: &str = "{ access: [write, delete], path: ['**/.regent/**', '**/.agentzero/**', '**/.agents/security.md', \
         '**/.git/**', '**/.mcp.json', '**/.vscode/**', '**/.envrc', '**/.{bashrc,bash_profile,profile,zshrc,zshenv}'] }";
     let mut rule = rule(layer, &format!("{prefix}.control-files"), 1, Effect::Deny, WHEN);
-    rule.reason = Some("files that steer Regent, git, editors or shells are not for agents to write".into());
+    rule.reason = Some("agents may not write files that control Regent, git, editors or shells".into());
     rule
 }

@@ -11,7 +11,7 @@
 use super::reader::{Fields, Reader};
 use super::when::clauses;
 use crate::condition::{Clause, Condition};
-use crate::finding::Place;
+use crate::finding::SourceSpan;
 use crate::graph::{Edge, From, Graph, To};
 use crate::rule::{Effect, Rule};
 use crate::tree::{Content, Node};
@@ -23,7 +23,7 @@ const EDGE_KEYS: &[&str] = &["id", "from", "to", "effect", "match", "priority", 
 const THINGS: &[&str] =
     &["path", "access", "host", "scheme", "port", "method", "url_path", "argv", "program", "secret", "place"];
 
-pub(super) fn read(reader: &mut Reader<'_>, node: &Node, at: Place) -> Option<Graph> {
+pub(super) fn read(reader: &mut Reader<'_>, node: &Node, at: SourceSpan) -> Option<Graph> {
     let items = reader.items(node);
     if items.len() > EDGES_MAX {
         reader.findings.error(node.at, format!("the graph has more than {EDGES_MAX} edges"));
@@ -53,7 +53,7 @@ fn edge(reader: &mut Reader<'_>, node: &Node, number: usize) -> Option<Edge> {
         Some(node) => reader.word(node, "effect")?,
     };
     if !matches!(effect, Effect::Allow | Effect::Deny) {
-        reader.findings.error(node.at, "an edge's effect is `allow` or `deny`");
+        reader.findings.error(node.at, "an edge's effect must be `allow` or `deny`");
         return None;
     }
     let own = format!("graph.{}", number + 1);
@@ -84,7 +84,7 @@ fn from(reader: &mut Reader<'_>, fields: Fields<'_>, when: &mut Vec<Clause>) -> 
     }
     let callers = reader.fields(node, "`from`", &["agent", "role", "class", "trust", "place"]);
     if let Some(place) = callers.get("place") {
-        return Some(From::Place(reader.text(place)?.into()));
+        return Some(From::SourceSpan(reader.text(place)?.into()));
     }
     when.extend(clauses(reader, node, 0));
     Some(From::Callers)
@@ -94,7 +94,7 @@ fn to(reader: &mut Reader<'_>, fields: Fields<'_>, when: &mut Vec<Clause>) -> Op
     let node = fields.get("to")?;
     let things = reader.fields(node, "`to`", THINGS);
     if let Some(place) = things.get("place") {
-        return Some(To::Place(reader.text(place)?.into()));
+        return Some(To::SourceSpan(reader.text(place)?.into()));
     }
     when.extend(clauses(reader, node, 0));
     Some(To::Things)

@@ -7,7 +7,7 @@ use super::Loaded;
 use super::foreign::{control_files, own_things, rule};
 use super::reader::Reader;
 use crate::acs::control::Control;
-use crate::finding::{Place, Source};
+use crate::finding::{Source, SourceSpan};
 use crate::rule::Effect;
 use crate::tree::{Content, Node};
 
@@ -15,7 +15,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node, source: &Source) -> Opt
     let control = match Control::new(reader.text, source.layer, &source.files, &lines(root)) {
         Ok(control) => control,
         Err(error) => {
-            let at = Place { line: 1, column: 1, ..Place::default() };
+            let at = SourceSpan { line: 1, column: 1, ..SourceSpan::default() };
             reader.findings.error(at, error.to_string());
             return None;
         }

@@ -15,7 +15,7 @@ use super::values::transforms;
 use super::when::clauses;
 use crate::body::{Body, Language};
 use crate::condition::{Clause, Condition, Names};
-use crate::finding::Place;
+use crate::finding::SourceSpan;
 use crate::glob::NameGlob;
 use crate::governance::{Blocked, Check, Governance};
 use crate::policy::Mode;
@@ -116,9 +116,7 @@ fn limits(reader: &mut Reader<'_>, node: &Node, default: Limits) -> Limits {
             Content::List(_) | Content::Map(_) => None,
         };
         if found.is_none() {
-            reader
-                .findings
-                .error(node.at, format!("an amount with its unit is wanted here, such as `{example}`"));
+            reader.findings.error(node.at, format!("expected an amount with a unit, such as `{example}`"));
         }
         found.unwrap_or(default)
     };
@@ -140,7 +138,7 @@ fn limits(reader: &mut Reader<'_>, node: &Node, default: Limits) -> Limits {
 
 fn rules(reader: &mut Reader<'_>, node: &Node, loaded: &mut Loaded) {
     let Content::List(items) = &node.content else {
-        reader.findings.error(node.at, format!("`rules` must be a list, this is {}", node.kind()));
+        reader.findings.error(node.at, format!("`rules` must be a list, not {}", node.kind()));
         return;
     };
     if items.len() > RULES_MAX {
@@ -191,7 +189,7 @@ fn rule(reader: &mut Reader<'_>, fields: Fields<'_>) -> Option<Rule> {
     if let Some(node) = fields.get("rate") {
         rule.rate = reader.text(node).and_then(units::rate);
         if rule.rate.is_none() {
-            reader.findings.error(node.at, "a rate is wanted here, such as `100/hour`, `5/min` or `10/30s`");
+            reader.findings.error(node.at, "expected a rate, such as `100/hour`, `5/min` or `10/30s`");
         }
     }
     if let Some(node) = fields.get("approvers") {
@@ -232,7 +230,7 @@ pub(super) fn identifier<'n>(reader: &mut Reader<'_>, node: &'n Node) -> Option<
     let id = reader.text(node)?;
     let odd = |next: char| !(next.is_ascii_alphanumeric() || matches!(next, '-' | '_' | '.' | ':' | '/'));
     if id.is_empty() || id.len() > ID_BYTES_MAX || id.contains(odd) {
-        reader.findings.error(node.at, "an id is up to 100 letters, digits and any of `-_.:/`");
+        reader.findings.error(node.at, "an id has at most 100 letters, digits and `-_.:/`");
     }
     Some(id)
 }
@@ -253,12 +251,12 @@ fn fits_effect(reader: &mut Reader<'_>, fields: Fields<'_>, effect: Effect) {
         if let Some(node) = fields.get(key) {
             reader
                 .findings
-                .error(node.at, format!("`{key}` means nothing in a rule whose effect is `{effect}`"));
+                .error(node.at, format!("`{key}` has no effect in a rule with the effect `{effect}`"));
         }
     }
     for key in needed {
         if fields.get(key).is_none() {
-            reader.findings.error(fields.at, format!("a rule whose effect is `{effect}` needs `{key}`"));
+            reader.findings.error(fields.at, format!("a rule with the effect `{effect}` needs `{key}`"));
         }
     }
 }
@@ -268,7 +266,7 @@ fn fits_effect(reader: &mut Reader<'_>, fields: Fields<'_>, effect: Effect) {
 pub(super) struct Example {
     pub call: CallSketch,
     pub is_match: bool,
-    pub at: Place,
+    pub at: SourceSpan,
 }
 
 fn examples(reader: &mut Reader<'_>, node: &Node) -> Vec<Example> {
@@ -366,7 +364,9 @@ impl Word for PatternKind {
 fn blocked(reader: &mut Reader<'_>, node: &Node) -> Option<Blocked> {
     let items = reader.items(node);
     if items.len() > BLOCKED_PATTERNS_MAX {
-        reader.findings.error(node.at, format!("at most {BLOCKED_PATTERNS_MAX} patterns can be blocked"));
+        reader
+            .findings
+            .error(node.at, format!("at most {BLOCKED_PATTERNS_MAX} blocked patterns are allowed"));
         return None;
     }
     let (mut regexes, mut patterns) = (Vec::new(), Vec::new());
@@ -403,7 +403,7 @@ fn blocked(reader: &mut Reader<'_>, node: &Node) -> Option<Blocked> {
     match set {
         Ok(set) => Some(Blocked { set, patterns: patterns.into() }),
         Err(_) => {
-            reader.findings.error(node.at, "the blocked patterns become too large together when compiled");
+            reader.findings.error(node.at, "the compiled blocked patterns are too large together");
             None
         }
     }

@@ -4,7 +4,7 @@ use regex::{Regex, RegexBuilder};
 use serde_json::{Number, Value};
 
 use crate::condition::Names;
-use crate::finding::{Findings, Place, choices};
+use crate::finding::{Findings, SourceSpan, choices};
 use crate::glob::{GlobError, Guarded, NameGlob, PathGlob, PathSet, expand};
 use crate::tree::{Content, Entry, Node};
 use crate::verdict::Layer;
@@ -33,7 +33,7 @@ pub(crate) struct Reader<'t> {
 pub(crate) struct Fields<'n> {
     entries: &'n [Entry],
     /// Where the mapping is.
-    pub at: Place,
+    pub at: SourceSpan,
 }
 
 impl<'n> Fields<'n> {
@@ -41,7 +41,7 @@ impl<'n> Fields<'n> {
         self.entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
 
-    pub(crate) fn key_at(&self, key: &str) -> Place {
+    pub(crate) fn key_at(&self, key: &str) -> SourceSpan {
         self.entries.iter().find(|entry| entry.key == key).map_or(self.at, |entry| entry.key_at)
     }
 
@@ -76,7 +76,7 @@ impl<'t> Reader<'t> {
         let entries: &[Entry] = match &node.content {
             Content::Map(entries) => entries,
             Content::Scalar { .. } | Content::List(_) => {
-                self.findings.error(node.at, format!("{what} must be a mapping, this is {}", node.kind()));
+                self.findings.error(node.at, format!("{what} must be a mapping, not {}", node.kind()));
                 &[]
             }
         };
@@ -90,7 +90,7 @@ impl<'t> Reader<'t> {
                 self.findings.error_with_help(
                     node.at,
                     "the list is empty",
-                    "leave the key out if it shall not matter",
+                    "remove the key if it isn't needed",
                 );
                 &[]
             }
@@ -107,19 +107,19 @@ impl<'t> Reader<'t> {
         match &node.content {
             Content::Scalar { text, plain } if !plain || node.kind() == "a text" => Some(text),
             Content::Scalar { text, .. } if !text.is_empty() => {
-                let message = format!("a text is wanted here, this is {}", node.kind());
-                self.findings.error_with_help(node.at, message, format!("put it in quotes: \"{text}\""));
+                let message = format!("expected text, found {}", node.kind());
+                self.findings.error_with_help(node.at, message, format!("quote it: \"{text}\""));
                 None
             }
             Content::Scalar { .. } | Content::List(_) | Content::Map(_) => {
-                self.findings.error(node.at, format!("a text is wanted here, this is {}", node.kind()));
+                self.findings.error(node.at, format!("expected text, found {}", node.kind()));
                 None
             }
         }
     }
 
     /// Texts, one or a list.
-    pub(crate) fn texts<'n>(&mut self, node: &'n Node) -> Vec<(&'n str, Place)> {
+    pub(crate) fn texts<'n>(&mut self, node: &'n Node) -> Vec<(&'n str, SourceSpan)> {
         self.items(node).iter().filter_map(|item| Some((self.text(item)?, item.at))).collect()
     }
 
@@ -141,8 +141,7 @@ impl<'t> Reader<'t> {
         match self.json(node) {
             Value::Bool(value) => Some(value),
             Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
-                self.findings
-                    .error(node.at, format!("`true` or `false` is wanted here, this is {}", node.kind()));
+                self.findings.error(node.at, format!("expected `true` or `false`, found {}", node.kind()));
                 None
             }
         }
@@ -152,7 +151,7 @@ impl<'t> Reader<'t> {
         match self.json(node) {
             Value::Number(number) => Some(number),
             Value::Null | Value::Bool(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
-                self.findings.error(node.at, format!("a number is wanted here, this is {}", node.kind()));
+                self.findings.error(node.at, format!("expected a number, found {}", node.kind()));
                 None
             }
         }
@@ -163,7 +162,7 @@ impl<'t> Reader<'t> {
         let number = self.number(node)?;
         let found = number.as_u64().filter(|number| (min..=max).contains(number));
         if found.is_none() {
-            self.findings.error(node.at, format!("a whole number from {min} to {max} is wanted here"));
+            self.findings.error(node.at, format!("expected a whole number from {min} to {max}"));
         }
         found
     }
@@ -173,7 +172,7 @@ impl<'t> Reader<'t> {
         let number = self.number(node)?;
         let found = number.as_f64().filter(|number| (0.0..=1.0).contains(number));
         if found.is_none() {
-            self.findings.error(node.at, "a number from 0 to 1 is wanted here");
+            self.findings.error(node.at, "expected a number from 0 to 1");
         }
         found
     }
@@ -188,14 +187,14 @@ impl<'t> Reader<'t> {
     }
 
     /// Compiles within what the file has left, so that a thousand monsters can't eat the memory.
-    pub(crate) fn compile(&mut self, pattern: &str, at: Place, ignore_case: bool) -> Option<Regex> {
+    pub(crate) fn compile(&mut self, pattern: &str, at: SourceSpan, ignore_case: bool) -> Option<Regex> {
         if pattern.len() > REGEX_BYTES_MAX {
             self.findings.error(at, format!("the regular expression is longer than {REGEX_BYTES_MAX} bytes"));
             return None;
         }
         for size in REGEX_COMPILED_BYTES {
             if size > self.regex_bytes_left {
-                self.findings.error(at, "the regular expressions of this file take too much memory together");
+                self.findings.error(at, "the regular expressions of this file are too large together");
                 return None;
             }
             self.regex_bytes_left -= size;
@@ -215,7 +214,7 @@ impl<'t> Reader<'t> {
                 }
             }
         }
-        self.findings.error(at, format!("`{pattern}` becomes too large when compiled"));
+        self.findings.error(at, format!("the compiled `{pattern}` is too large"));
         None
     }
 
@@ -242,11 +241,9 @@ impl<'t> Reader<'t> {
                         .iter()
                         .map(|kind| format!("`@{}`", kind.name()))
                         .collect();
-                    let help = format!(
-                        "the sets are {}; for a file of that name write `\\@{name}`",
-                        names.join(", ")
-                    );
-                    self.findings.error_with_help(at, format!("there is no set `@{name}`"), &help);
+                    let help =
+                        format!("the sets are {}; for a file of that name use `\\@{name}`", names.join(", "));
+                    self.findings.error_with_help(at, format!("unknown set `@{name}`"), &help);
                 }
                 None => globs.extend(self.expanded(text, at, PathGlob::new)),
             }
@@ -267,7 +264,7 @@ impl<'t> Reader<'t> {
     pub(crate) fn expanded<G>(
         &mut self,
         text: &str,
-        at: Place,
+        at: SourceSpan,
         make: fn(&str) -> Result<G, GlobError>,
     ) -> Vec<G> {
         let globs = expand(text).and_then(|patterns| patterns.iter().map(|pattern| make(pattern)).collect());

@@ -4,7 +4,7 @@ use super::reader::{Fields, Reader};
 use super::units;
 use super::when::clause;
 use crate::condition::{ArgvPart, ArgvPattern, Clause, Condition, EndpointTest, HostPattern, PathTest};
-use crate::finding::Place;
+use crate::finding::SourceSpan;
 use crate::glob::{NameGlob, PathSet};
 use crate::tree::{Content, Node};
 
@@ -78,7 +78,7 @@ fn hosts(reader: &mut Reader<'_>, node: &Node) -> Box<[HostPattern]> {
         if host == "*" {
             hosts.push(HostPattern::Any);
         } else if bare.is_empty() || bare.contains(odd) || bare.starts_with('.') {
-            let help = "write a host as in `example.com`, `*.example.com` or `*`; scheme, port and path have keys of their own";
+            let help = "use `example.com`, `*.example.com` or `*`; scheme, port and path have their own keys";
             reader.findings.error_with_help(at, format!("`{text}` is not a host pattern"), help);
         } else if host.starts_with("*.") {
             hosts.push(HostPattern::Below(bare.into()));
@@ -98,7 +98,7 @@ fn ports(reader: &mut Reader<'_>, node: &Node) -> Box<[(u16, u16)]> {
         };
         match found {
             Some(range) => ports.push(range),
-            None => reader.findings.error(item.at, "a port is wanted here, such as `443` or `8000-8999`"),
+            None => reader.findings.error(item.at, "expected a port, such as `443` or `8000-8999`"),
         }
     }
     ports.into()
@@ -107,7 +107,7 @@ fn ports(reader: &mut Reader<'_>, node: &Node) -> Box<[(u16, u16)]> {
 fn url_paths(reader: &mut Reader<'_>, node: &Node) -> PathSet {
     for (text, at) in reader.texts(node) {
         if !text.starts_with('/') {
-            reader.findings.error(at, format!("`{text}`: a path of a URL starts with `/`"));
+            reader.findings.error(at, format!("`{text}`: a URL path starts with `/`"));
         }
     }
     reader.plain_path_globs(node)
@@ -117,11 +117,7 @@ fn url_paths(reader: &mut Reader<'_>, node: &Node) -> PathSet {
 fn argv_patterns(reader: &mut Reader<'_>, node: &Node) -> Box<[ArgvPattern]> {
     let Content::List(items) = &node.content else {
         let help = "for example `[git, status, \"...\"]`";
-        reader.findings.error_with_help(
-            node.at,
-            "a list is wanted here: the program, then its arguments",
-            help,
-        );
+        reader.findings.error_with_help(node.at, "expected a list: the program, then its arguments", help);
         return Box::default();
     };
     let nested = items.iter().any(|item| matches!(item.content, Content::List(_)));
@@ -133,11 +129,11 @@ fn argv_pattern(reader: &mut Reader<'_>, node: &Node) -> Option<ArgvPattern> {
     let texts = reader.texts(node);
     let (&(program, at), rest) = texts.split_first()?;
     if program == "..." {
-        reader.findings.error(at, "the first place is the program's");
+        reader.findings.error(at, "the first element must be the program");
         return None;
     }
     let programs = reader.expanded(program, at, NameGlob::new).into();
-    let part = |(text, at): &(&str, Place)| match *text {
+    let part = |(text, at): &(&str, SourceSpan)| match *text {
         "..." => ArgvPart::Gap,
         text => ArgvPart::One(reader.expanded(text, *at, NameGlob::new).into()),
     };

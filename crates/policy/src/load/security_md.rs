@@ -17,7 +17,7 @@ use super::foreign::{conditions, control_files, own_things, rule};
 use super::reader::{Fields, Reader};
 use super::{Loaded, When, units};
 use crate::condition::{Clause, Condition, PathTest};
-use crate::finding::{Findings, Place, choices};
+use crate::finding::{Findings, SourceSpan, choices};
 use crate::policy::Mode;
 use crate::rule::{Effect, Rule};
 use crate::tree::{Content, Node, parse_yaml};
@@ -58,7 +58,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Loaded {
     }
     if let Some(node) = fields.get("policies") {
         let Content::List(items) = &node.content else {
-            reader.findings.error(node.at, format!("`policies` must be a list, this is {}", node.kind()));
+            reader.findings.error(node.at, format!("`policies` must be a list, not {}", node.kind()));
             return loaded(mode, rules);
         };
         if items.len() > super::native::RULES_MAX {
@@ -81,7 +81,7 @@ fn kernel(reader: &mut Reader<'_>, node: &Node) -> Mode {
     if let Some(node) = fields.get("version") {
         let value = reader.json(node);
         if value.as_f64() != Some(1.0) && !matches!(value.as_str(), Some("1" | "1.0")) {
-            reader.findings.error(node.at, "unknown version of a security file: 1.0 is known");
+            reader.findings.error(node.at, "unknown version of a security file; supported: 1.0");
         }
     }
     fields.get("mode").and_then(|node| reader.word(node, "mode")).unwrap_or(Mode::Strict)
@@ -127,7 +127,7 @@ fn policy(reader: &mut Reader<'_>, node: &Node, number: usize, mode: &mut Mode, 
     if let Some(node) = fields.get("rate_limit") {
         rule.rate = reader.text(node).and_then(units::rate);
         if rule.rate.is_none() {
-            reader.findings.error(node.at, "a rate is wanted here, such as `100/hour`");
+            reader.findings.error(node.at, "expected a rate, such as `100/hour`");
         }
     }
     constraints(reader, fields, &mut rule);
@@ -137,7 +137,7 @@ fn policy(reader: &mut Reader<'_>, node: &Node, number: usize, mode: &mut Mode, 
         if action != "*" || *mode != Mode::Strict {
             let mut changing = Rule::new(&format!("{id}.read_only"), reader.layer, line, Effect::Deny);
             changing.when = when.iter().cloned().chain(conditions(reader.layer, CHANGING, line)).collect();
-            changing.reason = Some(format!("`{action}` is read-only here").into());
+            changing.reason = Some(format!("`{action}` only supports reading").into());
             rules.push(changing);
         }
     }
@@ -157,7 +157,7 @@ fn effect(reader: &mut Reader<'_>, fields: Fields<'_>) -> Option<Effect> {
         (Some(Effect::Ask | Effect::Transform | Effect::RaiseTier | Effect::Warn), _) => {
             reader.findings.error(
                 fields.get("effect").map_or(fields.at, |node| node.at),
-                "the effect is `allow` or `deny`",
+                "the effect must be `allow` or `deny`",
             );
             None
         }
@@ -235,7 +235,7 @@ pub(super) fn yaml_of(text: &str, findings: &mut Findings) -> Option<String> {
         [..] => candidates.into_iter().filter(speaks).collect(),
     };
     if found.len() > 1 {
-        let at = Place { line: 1, column: 1, ..Place::default() };
+        let at = SourceSpan { line: 1, column: 1, ..SourceSpan::default() };
         findings.error(at, "several blocks of this file look like a policy; only one is allowed");
         return None;
     }

@@ -40,14 +40,14 @@ pub(super) fn read(reader: &mut Reader<'_>, fields: Fields<'_>, rule: &mut Rule)
         if let Some(node) = fields.get(key)
             && fields.get(wanted).is_none()
         {
-            reader.findings.error(node.at, format!("`{key}` means nothing without `{wanted}`"));
+            reader.findings.error(node.at, format!("`{key}` has no effect without `{wanted}`"));
         }
     }
     let [kind] = kinds.as_slice() else {
         if let Some(node) = fields.get("scope").filter(|_| kinds.is_empty()) {
-            reader.findings.error(node.at, "`scope` means nothing in a rule that doesn't look back");
+            reader.findings.error(node.at, "`scope` has no effect without `after`, `needs` or `at_most`");
         } else if !kinds.is_empty() {
-            let message = "a rule has one of `after`, `needs` and `at_most`; write a rule for each";
+            let message = "a rule may have only one of `after`, `needs` and `at_most`; write several rules";
             reader.findings.error(fields.at, message);
         }
         return Vec::new();
@@ -112,7 +112,7 @@ fn until(reader: &mut Reader<'_>, node: &Node, rule: &Rule) -> (Box<[Clause]>, b
     match &node.content {
         Content::Scalar { text, .. } if text == "approved" => (rule.when.clone(), true),
         Content::Scalar { .. } | Content::List(_) => {
-            reader.findings.error(node.at, "`approved` or conditions are wanted here");
+            reader.findings.error(node.at, "expected `approved` or conditions");
             (Box::default(), true)
         }
         Content::Map(_) => (clauses(reader, node, 0), false),
@@ -125,7 +125,7 @@ fn same(reader: &mut Reader<'_>, node: &Node) -> Option<Same> {
         match JsonPath::new(text) {
             Ok(path) if path.is_single() => Some(path),
             Ok(_) => {
-                reader.findings.error(node.at, format!("`{text}` can be several values; one is wanted"));
+                reader.findings.error(node.at, format!("`{text}` can be several values; expected one"));
                 None
             }
             Err(error) => {
@@ -137,7 +137,7 @@ fn same(reader: &mut Reader<'_>, node: &Node) -> Option<Same> {
     if let Content::Map(_) = &node.content {
         let fields = reader.fields(node, "`same`", &["earlier", "later"]);
         let (Some(earlier), Some(later)) = (fields.get("earlier"), fields.get("later")) else {
-            reader.findings.error(node.at, "`earlier` and `later` are both wanted");
+            reader.findings.error(node.at, "`earlier` and `later` are both required");
             return None;
         };
         return Some(Same::Arg(path(reader, earlier)?, path(reader, later)?));

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::reader::{Fields, Reader};
 use super::units;
-use crate::facts::{ArgLabels, BudgetLeft, Caller, Facts, NoRates, Resource, SessionFacts};
+use crate::facts::{ArgLabels, BudgetLeft, Caller, Facts, Rates, Resource, SessionFacts};
 use crate::finding::LoadError;
 use crate::handle::{SECRET_USE, each_secret};
 use crate::history::Past;
@@ -40,7 +40,7 @@ const KEYS: &[&str] = &[
 /// Monday, 5 January 2026, 12:00 UTC: when a call happens that doesn't say when.
 const NOON_MS: i64 = 1_767_614_400_000;
 
-/// A described call. What is left out is filled in as the built-in tools would have it: `{ tool: fs.write, path: a }`
+/// A described call. Omitted parts are filled in as the built-in tools would: `{ tool: fs.write, path: a }`
 /// writes `a` inside the workspace on behalf of an agent of middling trust.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallSketch {
@@ -108,7 +108,7 @@ impl CallSketch {
             utc_offset_min: self.utc_offset_min,
             left: self.left,
             session: self.session,
-            rates: &NoRates,
+            rates: Rates::All(0),
             past: Past::default(),
         })
     }
@@ -318,7 +318,7 @@ fn labels(reader: &mut Reader<'_>, node: &Node) -> ArgLabels {
             }
             other => reader
                 .findings
-                .error(entry.key_at, format!("`{other}` names no argument: `/body` or `*` would")),
+                .error(entry.key_at, format!("`{other}` is not an argument; use e.g. `/body` or `*`")),
         }
     }
     labels
@@ -374,7 +374,7 @@ fn instant(reader: &mut Reader<'_>, node: &Node) -> Option<i64> {
         Some((days * 1440 + minutes) * 60_000)
     });
     if found.is_none() {
-        reader.findings.error(node.at, "a time in UTC is wanted here, such as \"2026-01-05T10:00\"");
+        reader.findings.error(node.at, "expected a time in UTC, such as \"2026-01-05T10:00\"");
     }
     found
 }

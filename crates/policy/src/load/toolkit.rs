@@ -74,14 +74,14 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Loaded {
     if let Some(node) = fields.get("apiVersion")
         && reader.text(node).is_some_and(|text| text != VERSION)
     {
-        reader.findings.error(node.at, format!("unknown version: `{VERSION}` is known"));
+        reader.findings.error(node.at, format!("unknown version; supported: `{VERSION}`"));
     }
     let default = fields.get("default_action").and_then(|node| reader.word(node, "action"));
     let mode = match default {
         Some(Action::Allow | Action::Warn) => Mode::Permissive,
         Some(Action::Deny) | None => Mode::Strict,
         Some(Action::Ask) => {
-            reader.findings.error(root.at, "`default_action` is `allow` or `deny`");
+            reader.findings.error(root.at, "`default_action` must be `allow` or `deny`");
             Mode::Strict
         }
     };
@@ -101,7 +101,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Loaded {
             }
         }
         Some((Content::Scalar { .. } | Content::Map(_), node)) => {
-            reader.findings.error(node.at, format!("`rules` must be a list, this is {}", node.kind()));
+            reader.findings.error(node.at, format!("`rules` must be a list, not {}", node.kind()));
         }
         None => reader.findings.error(root.at, "the policy has no `rules`"),
     }
@@ -121,7 +121,7 @@ fn others(reader: &mut Reader<'_>, fields: Fields<'_>) -> Option<Rule> {
     let text = format!("agents: {}", reader.source(node)).into();
     rule.unless = Box::new([Clause { condition: Condition::Agent(names), text, line }]);
     rule.priority = ABOVE_ALL;
-    rule.reason = Some("the policy is not about this agent".into());
+    rule.reason = Some("the policy doesn't apply to this agent".into());
     Some(rule)
 }
 
@@ -156,7 +156,7 @@ fn rule(reader: &mut Reader<'_>, node: &Node, number: usize, rules: &mut Vec<Rul
     if let Some(node) = fields.get("limit").or(fields.get("rate_limit")) {
         made.rate = reader.text(node).and_then(units::rate);
         if made.rate.is_none() {
-            reader.findings.error(node.at, "a rate is wanted here, such as `100/hour`");
+            reader.findings.error(node.at, "expected a rate, such as `100/hour`");
         }
     }
     if let Some(node) = fields.get("approvers") {
@@ -167,7 +167,7 @@ fn rule(reader: &mut Reader<'_>, node: &Node, number: usize, rules: &mut Vec<Rul
         let mut heard = made.clone();
         heard.effect = Effect::Warn;
         heard.rate = None;
-        heard.reason = made.reason.clone().or_else(|| Some(format!("rule `{id}` warns").into()));
+        heard.reason = made.reason.clone().or_else(|| Some(format!("warning by rule `{id}`").into()));
         rules.push(heard);
     }
     rules.push(made);
@@ -185,7 +185,7 @@ fn condition(reader: &mut Reader<'_>, fields: Fields<'_>, rule: &Node) -> Option
             let (Some(field), Some(operator), Some(value)) =
                 (parts.get("field"), parts.get("operator"), parts.get("value"))
             else {
-                reader.findings.error(node.at, "a condition has `field`, `operator` and `value`");
+                reader.findings.error(node.at, "a condition needs `field`, `operator` and `value`");
                 return None;
             };
             let (field, operator) = (reader.text(field)?, reader.text(operator)?);
@@ -227,7 +227,7 @@ fn stage(reader: &mut Reader<'_>, fields: Fields<'_>) -> Vec<Clause> {
         Some("pre_tool" | "pre_tool_call" | "pre_execution") => "{ op: tool.run }",
         Some("pre_model" | "pre_model_call" | "pre_input") => "{ op: model.infer }",
         Some(other) => {
-            let message = format!("a rule at the stage `{other}` can't be judged before a call");
+            let message = format!("a rule at the stage `{other}` can't be evaluated before a call");
             reader.findings.error(node.at, message);
             return Vec::new();
         }

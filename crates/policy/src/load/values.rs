@@ -35,8 +35,8 @@ pub(super) fn tests(reader: &mut Reader<'_>, node: &Node, nesting: u8) -> Box<[T
         Content::List(_) => {
             reader.findings.error_with_help(
                 node.at,
-                "a test is wanted here, this is a list",
-                "`{ in: […] }` tests for one of several",
+                "expected a test, found a list",
+                "use `{ in: […] }` to test for one of several",
             );
             return Box::default();
         }
@@ -67,7 +67,7 @@ fn test(reader: &mut Reader<'_>, name: &str, node: &Node, nesting: u8) -> Option
             Some(reader.items(node).iter().map(|item| item.to_json(&mut reader.findings)).collect())
         }
         Content::Scalar { .. } | Content::Map(_) => {
-            reader.findings.error(node.at, format!("`{name}` wants a list, this is {}", node.kind()));
+            reader.findings.error(node.at, format!("`{name}` needs a list, not {}", node.kind()));
             None
         }
     };
@@ -108,13 +108,13 @@ pub(super) fn transforms(reader: &mut Reader<'_>, node: &Node) -> Box<[Transform
     for entry in reader.mapping(node, "`set`").entries() {
         if !entry.key.starts_with('/') {
             let help = format!("write `/{}`", entry.key);
-            reader.findings.error_with_help(entry.key_at, "what is changed is named by a JSON pointer", help);
+            reader.findings.error_with_help(entry.key_at, "use a JSON pointer to name the argument", help);
             continue;
         }
         let Some(change) = transform(reader, entry.key.clone(), &entry.value) else { continue };
         if reader.layer == Layer::Project && !change.only_narrows() {
             let help = "a project may set `/inspect` to true, `/network` or `/terminal` to false, and `clamp` a limit such as \
-                        `/timeout_ms` with `max`; write any other change into your own policy";
+                        `/timeout_ms` with `max`; put other changes into your own policy";
             let message =
                 format!("a project's file can only narrow, and this changes `{}` of the call", entry.key);
             reader.findings.error_with_help(entry.key_at, message, help);
@@ -129,8 +129,8 @@ fn transform(reader: &mut Reader<'_>, pointer: String, node: &Node) -> Option<Tr
     let fields = reader.fields(node, "a change", CHANGES);
     let kinds = fields.entries().iter().filter(|entry| entry.key != "mask").count();
     if kinds != 1 || (fields.get("mask").is_some() && fields.get("redact").is_none()) {
-        let help = "`value`, `remove: true`, `redact` (with `mask`), `truncate` or `clamp: { min, max }`";
-        reader.findings.error_with_help(node.at, "exactly one change is wanted here", help);
+        let help = "use `value`, `remove: true`, `redact` (with `mask`), `truncate` or `clamp: { min, max }`";
+        reader.findings.error_with_help(node.at, "expected exactly one change", help);
         return None;
     }
     if let Some(node) = fields.get("value") {
@@ -140,7 +140,7 @@ fn transform(reader: &mut Reader<'_>, pointer: String, node: &Node) -> Option<Tr
         if reader.boolean(node)? {
             return Some(Transform::Remove { pointer });
         }
-        reader.findings.error(node.at, "`remove: false` does nothing");
+        reader.findings.error(node.at, "`remove: false` has no effect");
         return None;
     }
     if let Some(node) = fields.get("redact") {

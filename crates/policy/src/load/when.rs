@@ -4,7 +4,7 @@ use super::reader::{Fields, Reader};
 use super::units;
 use super::values::tests;
 use crate::condition::{Clause, Condition, Gauge, LabelTest, Meter, Names, Window};
-use crate::finding::{Place, choices};
+use crate::finding::{SourceSpan, choices};
 use crate::glob::NameGlob;
 use crate::json_path::JsonPath;
 use crate::tree::{Content, Node};
@@ -50,7 +50,7 @@ pub(super) fn clauses(reader: &mut Reader<'_>, node: &Node, nesting: u8) -> Box<
         reader.findings.error_with_help(
             node.at,
             "no conditions are given",
-            "leave the key out to match everything",
+            "remove the key to match everything",
         );
     }
     let mut out = Vec::new();
@@ -152,7 +152,7 @@ fn circumstances(reader: &mut Reader<'_>, fields: Fields<'_>, out: &mut Vec<Clau
     }
 }
 
-fn known_word<T: Word>(reader: &mut Reader<'_>, text: &str, at: Place, what: &str) -> Option<T> {
+fn known_word<T: Word>(reader: &mut Reader<'_>, text: &str, at: SourceSpan, what: &str) -> Option<T> {
     let found = T::parse(text);
     if found.is_none() {
         let known: Vec<&str> = T::WORDS.iter().map(|(word, _)| *word).collect();
@@ -229,7 +229,7 @@ fn window(reader: &mut Reader<'_>, node: &Node) -> Option<Window> {
         Some(node) => {
             let found = reader.text(node).and_then(units::time_of_day_min);
             if found.is_none() {
-                reader.findings.error(node.at, "a time of day is wanted here, in quotes: \"09:30\"");
+                reader.findings.error(node.at, "expected a time of day in quotes: \"09:30\"");
             }
             found
         }
@@ -240,7 +240,7 @@ fn window(reader: &mut Reader<'_>, node: &Node) -> Option<Window> {
         Some(node) => {
             let found = reader.text(node).and_then(units::utc_offset_min);
             if found.is_none() {
-                reader.findings.error(node.at, "an offset from UTC is wanted here, in quotes: \"+02:00\"");
+                reader.findings.error(node.at, "expected an offset from UTC in quotes: \"+02:00\"");
             }
             Some(found?)
         }
@@ -255,10 +255,10 @@ fn contents(reader: &mut Reader<'_>, fields: Fields<'_>, out: &mut Vec<Clause>) 
                 "*" => None,
                 pointer if pointer.is_empty() || pointer.starts_with('/') => Some(Box::from(pointer)),
                 other => {
-                    let help = "a JSON pointer such as `/body`, or `*` for any argument";
+                    let help = "use a JSON pointer such as `/body`, or `*` for any argument";
                     reader.findings.error_with_help(
                         entry.key_at,
-                        format!("`{other}` names no argument"),
+                        format!("`{other}` is not an argument"),
                         help,
                     );
                     continue;
@@ -296,7 +296,7 @@ fn contents(reader: &mut Reader<'_>, fields: Fields<'_>, out: &mut Vec<Clause>) 
                 }
                 Err(error) => {
                     let help = format!(
-                        "a JSON pointer such as `/{0}`, or a path such as `$.{0}[*]`",
+                        "use a JSON pointer such as `/{0}`, or a path such as `$.{0}[*]`",
                         entry.key.trim_matches(['/', '$', '.'])
                     );
                     reader.findings.error_with_help(entry.key_at, error.to_string(), help);

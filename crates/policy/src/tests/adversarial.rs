@@ -44,7 +44,7 @@ fn adv_077_an_approval_is_for_the_arguments_that_were_shown() {
         resolve(&shown, Some(&yes), shown.enforced_identity.as_deref().unwrap()).decision,
         Decision::Allow
     );
-    // Nobody to ask is a no, and so is silence.
+    // Without a reviewer or an answer, the call is denied.
     assert_eq!(resolve(&shown, None, &now).decision, Decision::Deny);
 }
 
@@ -66,16 +66,10 @@ fn adv_078_what_was_allowed_once_is_not_allowed_twice() {
 #[test]
 fn adv_079_asking_without_end_is_a_rate_like_any_other() {
     let policy = policy("version: 1\nrules: [{ id: a, effect: ask, match: { tool: x }, rate: 5/min }]");
-    #[derive(Debug)]
-    struct Used(u32);
-    impl crate::Rates for Used {
-        fn used(&self, _: crate::RuleId, _: u64) -> u32 {
-            self.0
-        }
-    }
     let asked = |used: u32| {
-        super::call("{ tool: x }")
-            .with_facts(|facts| policy.decide(&crate::Facts { rates: &Used(used), ..*facts }).word())
+        super::call("{ tool: x }").with_facts(|facts| {
+            policy.decide(&crate::Facts { rates: crate::Rates::All(used), ..*facts }).word()
+        })
     };
     assert_eq!((asked(4), asked(5), asked(500)), ("ask", "deny", "deny"));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{call, decide, policy, rules, verdict};
-use crate::{Facts, Grant, Layer, Policy, Rates, RuleId, Source, Tier, Transform, Verdict, codes, load};
+use crate::{Facts, Grant, Layer, Policy, RateCounts, Rates, Source, Tier, Transform, Verdict, codes, load};
 
 fn granted(policy: &Policy, text: &str) -> Grant {
     match decide(policy, text) {
@@ -76,15 +76,6 @@ fn an_exception_covers_what_its_rule_needs_it_to() {
     assert_eq!(verdict(&allow, "{ tool: t, path: [src/x, .git/config] }"), "deny policy.no_rule");
 }
 
-#[derive(Debug)]
-struct Used(u32);
-
-impl Rates for Used {
-    fn used(&self, _rule: RuleId, _window_ms: u64) -> u32 {
-        self.0
-    }
-}
-
 #[test]
 fn a_rate_allows_so_many_and_then_denies() {
     let policy = rules(
@@ -92,7 +83,7 @@ fn a_rate_allows_so_many_and_then_denies() {
     );
     let ask = |tool: &str, used: u32| {
         call(&format!("{{ tool: {tool} }}"))
-            .with_facts(|facts| policy.decide(&Facts { rates: &Used(used), ..*facts }))
+            .with_facts(|facts| policy.decide(&Facts { rates: Rates::All(used), ..*facts }))
     };
     let Verdict::Allow(grant) = ask("t", 4) else { panic!("the fifth call is allowed") };
     assert_eq!(grant.charges.len(), 1);
@@ -104,6 +95,40 @@ fn a_rate_allows_so_many_and_then_denies() {
     let Verdict::Allow(grant) = ask("u", 1) else { panic!("below the rate") };
     assert_eq!(grant.charges.len(), 1);
     assert!(matches!(ask("u", 2), Verdict::Deny(reason) if reason.code == codes::RATE));
+}
+
+#[test]
+fn policy_names_the_rates_that_a_call_needs_and_a_missing_count_denies() {
+    let policy = rules(
+        "  - { id: a, effect: allow, match: { tool: t }, rate: 5/min }\n  - { id: b, effect: allow, match: { tool: u } }\n  - { id: c, effect: deny, match: { tool: v }, rate: 2/hour }\n  - { id: d, effect: allow, match: { tool: v } }",
+    );
+    let candidate = rules("  - { id: a, effect: allow, match: { tool: t }, rate: 9/hour }");
+    let digest = candidate.digest();
+    let policy = policy.shadowed(candidate, digest);
+    let cases: [(&str, &[(u32, u64)]); 3] =
+        [("t", &[(5, 60_000), (9, 3_600_000)]), ("u", &[]), ("v", &[(2, 3_600_000)])];
+    for (tool, expected) in cases {
+        call(&format!("{{ tool: {tool} }}")).with_facts(|facts| {
+            let mut needed = Vec::new();
+            policy.rates(facts, &mut |charge| needed.push(charge));
+            needed.sort_by_key(|charge| charge.window_ms);
+            needed.dedup();
+            let found: Vec<(u32, u64)> = needed.iter().map(|one| (one.limit, one.window_ms)).collect();
+            // The index may name more than match, and never fewer.
+            assert!(expected.iter().all(|one| found.contains(one)), "{tool}: {found:?}");
+            let mut counts = RateCounts::default();
+            let none = policy.decide(&Facts { rates: Rates::Counted(&counts), ..*facts });
+            assert_eq!(none.word(), if expected.is_empty() { "allow" } else { "deny" }, "{tool}");
+            needed.iter().for_each(|charge| counts.insert(charge, 1));
+            let facts = Facts { rates: Rates::Counted(&counts), ..*facts };
+            assert_eq!(policy.decide(&facts).word(), "allow", "{tool}");
+            assert_eq!(policy.decide(&facts), policy.decide(&facts));
+            let mut full = RateCounts::default();
+            needed.iter().for_each(|charge| full.insert(charge, charge.limit));
+            let facts = Facts { rates: Rates::Counted(&full), ..facts };
+            assert_eq!(policy.decide(&facts).word(), none.word(), "{tool}");
+        });
+    }
 }
 
 #[test]
@@ -155,7 +180,7 @@ fn an_ask_about_a_part_says_that_a_yes_covers_the_rest() {
         Verdict::Ask(question) => {
             // In the question, before the answer, and not beside the outcome.
             assert!(question.grant.warnings.is_empty());
-            (question.approvers, question.reason.contains("no rule speaks of the rest"))
+            (question.approvers, question.reason.contains("no rule matches the rest"))
         }
         other @ (Verdict::Allow(_) | Verdict::Deny(_)) => panic!("{other:?}"),
     };

@@ -48,7 +48,7 @@ fn what_a_rule_declassifies_is_in_its_grant_and_only_there() {
 fn mistakes_are_told_at_their_place() {
     let allow = "    effect: allow\n    match: { tool: t }\n";
     let cases = [
-        (with("    effect: allow\n    declassify: { trust: [x] }"), 5, 5, "the result of named tools"),
+        (with("    effect: allow\n    declassify: { trust: [x] }"), 5, 5, "needs named tools"),
         (
             with("    effect: allow\n    match: { tool: \"t*\" }\n    declassify: { trust: [x] }"),
             6,
@@ -66,7 +66,7 @@ fn mistakes_are_told_at_their_place() {
             with("    effect: ask\n    match: { tool: t }\n    declassify: { trust: [x] }"),
             6,
             17,
-            "`declassify` means nothing",
+            "`declassify` has no effect",
         ),
     ];
     for (text, line, column, message) in cases {
@@ -87,7 +87,7 @@ fn a_projects_file_declassifies_nothing() {
     let found = &error.findings[0];
     assert_eq!((found.line, found.column), (6, 5));
     assert!(found.message.contains("can only narrow"), "{}", found.message);
-    // Nor does any file below the first that speaks of the caller: a tenant's, say.
+    // Nor does any file below the first that applies to the caller: a tenant's, say.
     let plain = "version: 1\nrules:\n  - { id: all, effect: allow }\n";
     let below = Policy::layered(policy(plain), Some(policy(MAIL)));
     assert!(grant(&below, "{ tool: mail.list }").declassify.is_empty());
@@ -99,10 +99,7 @@ fn a_projects_file_declassifies_nothing() {
 fn who_reads_the_file_or_a_change_to_it_sees_it() {
     let notes = lint(&policy(MAIL), &[]);
     let says = |text: &str| notes.iter().any(|note| note.message.contains(text) && note.line == 3);
-    assert!(
-        says("rule `mail` trusts `[].sender`") && says("lets `[].subject` be told to anyone"),
-        "{notes:#?}"
-    );
+    assert!(says("rule `mail` trusts `[].sender`") && says("releases `[].subject` to anyone"), "{notes:#?}");
     let without = MAIL.replace(", open: [\"[].subject\"]", "");
     let wider = diff(&policy(&without), &policy(MAIL));
     assert_eq!((wider.changed.as_slice(), wider.losses.len()), (&["user:mail".to_owned()][..], 0));
@@ -143,7 +140,7 @@ fn rules() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Whatever is put below a policy, and whoever is above the caller: no field is declassified that the first wouldn't.
+    /// Whatever is put below a policy, and whatever ancestors the caller has: no field is declassified that the first wouldn't.
     #[test]
     fn narrowing_never_declassifies(one in rules(), other in rules(), tool in 0..2_u8) {
         let call = format!("{{ tool: t{tool} }}");

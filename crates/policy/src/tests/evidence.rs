@@ -3,19 +3,26 @@
 use serde_json::{Value, json};
 
 use super::{call, policy, source};
-use crate::{Confidentiality, Cover, Integrity, Label, Past, Recorded, Replay, Trace, Verdict, diff, load};
+use crate::{
+    Class, Confidentiality, Cover, Integrity, Label, Past, PastCall, Replay, Tier, Trace, Verdict, diff, load,
+};
 
-/// An intent as the kernel records it.
-fn intent(agent: &str, tool: &str, verdict: &str, targets: Value) -> Value {
-    json!({
-        "caller": {"agent": "a", "chain": ["ada"], "class": "agent", "name": agent},
-        "depth": 0, "idempotent": true, "op": "tool.run", "policy": "00", "session": "s", "targets": targets,
-        "tier": "host", "tool": {"digest": "00", "name": tool}, "verdict": {"effect": verdict},
-    })
-}
-
-fn recorded(at_ms: i64, agent: &str, tool: &str, verdict: &str, targets: Value) -> Recorded {
-    Recorded::read(at_ms, &intent(agent, tool, verdict, targets), None, Vec::new()).expect("an intent")
+fn recorded(at_ms: i64, agent: &str, tool: &str, verdict: &str, targets: Value) -> PastCall {
+    PastCall {
+        at_ms,
+        session: "s".to_owned(),
+        agent: agent.to_owned(),
+        class: Class::Agent,
+        op: "tool.run".to_owned(),
+        tool: Some(tool.to_owned()),
+        verdict: verdict.to_owned(),
+        rule: None,
+        code: None,
+        tier: Tier::Host,
+        args: json!({}),
+        capabilities: Vec::new(),
+        targets: serde_json::from_value(targets).expect("targets"),
+    }
 }
 
 fn path(path: &str, access: &str) -> Value {
@@ -44,10 +51,8 @@ fn a_back_test_counts_what_a_person_counts() {
     for (seq, call) in (0..).zip(&calls) {
         replay.call((0, seq), call);
     }
-    let refused = json!({"effect": "deny", "code": "tool.unknown"});
-    let mut body = intent("ada", "gone", "deny", json!([]));
-    body["verdict"] = refused;
-    replay.call((0, 9), &Recorded::read(8, &body, None, Vec::new()).unwrap());
+    let refused = recorded(8, "ada", "gone", "deny", json!([]));
+    replay.call((0, 9), &PastCall { code: Some("tool.unknown".to_owned()), ..refused });
     let found = replay.finish();
     assert_eq!((found.calls, found.refused_anyway, found.not_reproduced), (8, 1, 1));
     assert_eq!((found.newly_allowed, found.newly_asked, found.newly_denied), (2, 1, 3));
@@ -113,7 +118,7 @@ fn a_difference_says_who_gains_what() {
 fn a_learnt_policy_allows_what_was_done_and_nothing_else() {
     let argv = json!([{"argv": ["/usr/bin/git", "status"]}]);
     let fetch = json!([{"endpoint": {"scheme": "https", "host": "api.example.com", "port": 443, "method": "GET", "path": "/"}}]);
-    let done: Vec<Recorded> = ["a", "b", "c", "d", "e"]
+    let done: Vec<PastCall> = ["a", "b", "c", "d", "e"]
         .iter()
         .map(|name| recorded(1, "ada", "fs.read", "allow", path(&format!("src/{name}"), "read")))
         .chain([
@@ -130,8 +135,8 @@ fn a_learnt_policy_allows_what_was_done_and_nothing_else() {
     let text = trace.policy();
     let learnt =
         load(&text, &source("learnt.yml")).unwrap_or_else(|error| panic!("{:#?}\n{text}", error.findings));
-    let verdict = |call: &Recorded| {
-        call.with_facts(Past::default(), &crate::NoRates, |facts| learnt.decide(facts).word())
+    let verdict = |call: &PastCall| {
+        call.with_facts(Past::default(), crate::Rates::All(0), |facts| learnt.decide(facts).word())
     };
     for call in &done {
         assert_eq!(verdict(call), if call.what() == "evil" { "deny" } else { "allow" }, "{call:?}\n{text}");
@@ -199,17 +204,22 @@ fn the_smallest_cover_is_an_exception_or_a_rule() {
 
 #[test]
 fn a_shadow_counts_and_decides_nothing() {
-    let tally = std::sync::Arc::new(crate::Tally::default());
+    let mut counted = crate::Tallied::default();
     let active = policy("version: 1\nrules: [{ id: a, effect: allow, match: { tool: [x, y] } }]");
     let candidate = policy(
         "version: 1\nrules: [{ id: a, effect: allow, match: { tool: x } }, { id: b, effect: ask, match: { tool: z } }]",
     );
-    let both = active.clone().shadowed(candidate, std::sync::Arc::clone(&tally));
+    let both = active.clone().shadowed(candidate.clone(), candidate.digest());
     for tool in ["x", "y", "z", "w"] {
         let text = format!("{{ tool: {tool} }}");
         assert_eq!(super::verdict(&both, &text), super::verdict(&active, &text));
+        call(&text).with_facts(|facts| {
+            let (digest, contrast) = both.contrast(facts, &both.decide(facts)).unwrap();
+            assert_eq!(digest, candidate.digest());
+            counted.count(contrast);
+            assert_eq!(active.contrast(facts, &active.decide(facts)), None);
+        });
     }
-    let counted = tally.read();
     assert_eq!(
         (counted.judged, counted.newly_denied, counted.newly_asked, counted.newly_allowed),
         (4, 1, 1, 0)

@@ -198,7 +198,7 @@ fn what_a_security_file_gets_wrong_is_never_skipped() {
         ("policies: [{ action: x }]", "neither `effect` nor"),
         ("policies: [{ effect: allow }]", "no `action`"),
         ("policies: [{ action: x, effect: allow, mode: readonly }]", "unknown mode"),
-        ("policies: [{ action: x, effect: allow, rate_limit: lots }]", "a rate is wanted"),
+        ("policies: [{ action: x, effect: allow, rate_limit: lots }]", "expected a rate"),
         ("policies: [{ action: x, effect: allow, constraints: { tables: [a] } }]", "unknown key `tables`"),
         ("policies: [{ action: x, effect: allow, when: now }]", "unknown key `when`"),
         ("policies: { action: x }", "must be a list"),

@@ -48,11 +48,11 @@ fn a_graph_that_makes_no_sense_is_refused() {
     let edges = |edges: &str| format!("version: 1\nrules: []\ngraph: [{edges}]");
     let cases = [
         ("{ from: a }", "no `to`"),
-        ("{ from: a, to: { place: x } }", "no edge leads on from `x`"),
+        ("{ from: a, to: { place: x } }", "no edge leads from `x`"),
         ("{ from: { place: x }, to: { host: h } }", "no edge leads to `x`"),
         (
             "{ from: a, to: { place: x } }, { from: { place: x }, to: { place: y } }, { from: { place: y }, to: { place: x } }",
-            "circle",
+            "cycle",
         ),
         ("{ from: a, to: { tool: x } }", "unknown key `tool`"),
         ("{ from: a, to: { host: h }, effect: ask }", "`allow` or `deny`"),

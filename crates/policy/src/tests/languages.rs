@@ -114,7 +114,7 @@ forbid(principal, action == Action::"pay", resource) when { context.args.amount 
         // A forbid that can't be evaluated holds.
         ("{ tool: pay, args: {} }", "deny policy.denied"),
         ("{ tool: pay, args: { amount: 1.5 } }", "deny policy.denied"),
-        // The marks of another language don't come in through arguments: nothing can be said of such a call by whoever looks
+        // The marks of another language don't come in through arguments: nothing can be said of such a call by a rule that looks
         // at them, and nobody else gets to see them.
         (
             "{ tool: pay, args: { amount: 5, to: { __entity: { type: Agent, id: ada } } } }",

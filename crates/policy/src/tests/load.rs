@@ -25,7 +25,7 @@ fn mistakes_are_reported_where_they_are() {
             "did you mean `mode`?",
         ),
         ("version: 1\nmode: strickt\nrules: []", 2, 7, "unknown mode `strickt`", "did you mean `strict`?"),
-        ("version: 1\nrules: 5", 2, 8, "`rules` must be a list, this is a number", ""),
+        ("version: 1\nrules: 5", 2, 8, "`rules` must be a list, not a number", ""),
         ("version: 1\nrules:\n  - effect: allow", 3, 5, "the rule has no `id`", ""),
         ("version: 1\nrules:\n  - id: a", 3, 5, "the rule has no `effect`", ""),
         (
@@ -42,10 +42,10 @@ fn mistakes_are_reported_where_they_are() {
             "the id `a` is taken by the rule in line 3",
             "",
         ),
-        ("version: 1\nrules:\n  - { id: a b, effect: deny }", 3, 11, "an id is", ""),
-        ("version: 1\nrules:\n  - { id: a, effect: deny, tier: wasm }", 3, 34, "`tier` means nothing", ""),
+        ("version: 1\nrules:\n  - { id: a b, effect: deny }", 3, 11, "an id has", ""),
+        ("version: 1\nrules:\n  - { id: a, effect: deny, tier: wasm }", 3, 34, "`tier` has no effect", ""),
         ("version: 1\nrules:\n  - { id: a, effect: raise-tier }", 3, 5, "needs `tier`", ""),
-        ("version: 1\nrules:\n  - { id: a, effect: allow, rate: often }", 3, 35, "a rate is wanted here", ""),
+        ("version: 1\nrules:\n  - { id: a, effect: allow, rate: often }", 3, 35, "expected a rate", ""),
         ("version: 1\nrules:\n  - { id: a, effect: ask, approvers: 0 }", 3, 38, "from 1 to 100", ""),
     ];
     check(&cases);
@@ -54,7 +54,7 @@ fn mistakes_are_reported_where_they_are() {
 #[test]
 fn mistakes_at_the_top_are_reported_where_they_are() {
     let cases = [
-        ("version: 1\nlimits: { wall: 60 }\nrules: []", 2, 17, "an amount with its unit", ""),
+        ("version: 1\nlimits: { wall: 60 }\nrules: []", 2, 17, "an amount with a unit", ""),
         ("version: 1\nlimits: { wal: 60s }\nrules: []", 2, 11, "unknown key `wal`", "did you mean `wall`?"),
         ("version: 1\nallowed_tools: []\nrules: []", 2, 16, "the list is empty", ""),
         (
@@ -81,10 +81,10 @@ fn mistakes_at_the_top_are_reported_where_they_are() {
         ),
         ("version: 1\nrules: [\n", 2, 8, "this is not YAML", ""),
         ("version: 1\n\trules: []", 1, 10, "this is not YAML", ""),
-        ("version: 1\nversion: 1\nrules: []", 2, 1, "the key `version` is there twice", ""),
+        ("version: 1\nversion: 1\nrules: []", 2, 1, "duplicate key `version`", ""),
         ("version: 1\nrules: !x []", 2, 8, "tags", ""),
         ("version: 1\nrules: []\n---\nversion: 1", 3, 1, "only one document", ""),
-        ("version: 1\nrules: []\n? [a]\n: b", 3, 3, "a key must be a plain text", ""),
+        ("version: 1\nrules: []\n? [a]\n: b", 3, 3, "a key must be plain text", ""),
     ];
     check(&cases);
 }
@@ -120,28 +120,28 @@ fn mistakes_in_conditions_are_reported_where_they_are() {
         ("{ path: '~/x' }", 9, "`~` is not expanded", "absolute"),
         ("{ path: 'a/../b' }", 9, "can't contain", ""),
         ("{ access: raed }", 11, "unknown access `raed`", "did you mean `read`?"),
-        ("{ host: 'https://x.test' }", 9, "is not a host pattern", "keys of their own"),
+        ("{ host: 'https://x.test' }", 9, "is not a host pattern", "their own keys"),
         ("{ host: 'a.*.test' }", 9, "is not a host pattern", ""),
-        ("{ port: 99999 }", 9, "a port is wanted", ""),
+        ("{ port: 99999 }", 9, "expected a port", ""),
         ("{ url_path: v1 }", 13, "starts with `/`", ""),
-        ("{ argv: git }", 9, "a list is wanted", ""),
-        ("{ argv: ['...', x] }", 10, "the program's", ""),
+        ("{ argv: git }", 9, "expected a list", ""),
+        ("{ argv: ['...', x] }", 10, "must be the program", ""),
         ("{ args: { amount: 5 } }", 11, "starts with `/` or `$`", "`/amount`"),
         ("{ args: { /a: { equals: 5 } } }", 17, "unknown test `equals`", ""),
-        ("{ args: { /a: { gt: x } } }", 21, "a number is wanted", ""),
-        ("{ args: { /a: { in: 5 } } }", 21, "wants a list", ""),
-        ("{ args: { /a: [1] } }", 15, "a test is wanted", "in:"),
+        ("{ args: { /a: { gt: x } } }", 21, "expected a number", ""),
+        ("{ args: { /a: { in: 5 } } }", 21, "needs a list", ""),
+        ("{ args: { /a: [1] } }", 15, "expected a test", "in:"),
         ("{ args: { /a: { matches: '(?=x)' } } }", 26, "is not a regular expression", ""),
-        ("{ labels: { body: { integrity: web } } }", 13, "names no argument", "JSON pointer"),
+        ("{ labels: { body: { integrity: web } } }", 13, "is not an argument", "JSON pointer"),
         ("{ labels: { /b: { integrity: wep } } }", 30, "unknown origin `wep`", "did you mean `web`?"),
         ("{ tier: procss }", 9, "unknown tier `procss`", "did you mean `process`?"),
-        ("{ time: { from: 9 } }", 17, "a text is wanted", ""),
+        ("{ time: { from: 9 } }", 17, "expected text", ""),
         ("{ time: { days: [monday] } }", 18, "unknown day", ""),
         ("{ budget_left: { money: { lt: 1 } } }", 18, "unknown budget `money`", ""),
         ("{ session: { drft: { lt: 1 } } }", 14, "unknown measure `drft`", "did you mean `drift`?"),
         ("{ any: [] }", 8, "the list is empty", ""),
-        ("{ tool: 5 }", 9, "a text is wanted here, this is a number", "quotes"),
-        ("{ tool: { a: b } }", 9, "a text is wanted here, this is a mapping", ""),
+        ("{ tool: 5 }", 9, "expected text, found a number", "quote it"),
+        ("{ tool: { a: b } }", 9, "expected text, found a mapping", ""),
     ];
     for (conditions, column, message, help) in cases {
         let found = findings(&with(conditions));
@@ -179,7 +179,7 @@ fn an_example_that_fails_is_a_mistake_at_its_line() {
         [(9, 11), (11, 11)]
     );
     assert_eq!(found[0].message, "rule `a` doesn't match this example, and it should");
-    assert_eq!(found[0].help.as_deref(), Some("`path: 'src/**'` in line 5 doesn't hold"));
+    assert_eq!(found[0].help.as_deref(), Some("`path: 'src/**'` in line 5 doesn't match"));
     assert_eq!(found[1].message, "rule `a` matches this example, and it should not");
 }
 
@@ -234,7 +234,7 @@ fn adv_006_monsters_are_refused() {
             .map(|n| format!("a{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 10].join(", ")))
             .collect::<String>()
     );
-    assert!(findings(&bomb).iter().any(|finding| finding.message.contains("repetitions by alias")));
+    assert!(findings(&bomb).iter().any(|finding| finding.message.contains("repeated by alias")));
     assert!(!findings("version: 1\nrules: &r [*r]").is_empty());
     let regex = |pattern: &str| findings(&with(&format!("{{ args: {{ /a: {{ matches: '{pattern}' }} }} }}")));
     assert!(regex("(\\w{1000}){1000}")[0].message.contains("too large"));
@@ -245,9 +245,9 @@ fn adv_006_monsters_are_refused() {
         )
     };
     let regexes = format!("version: 1\nrules:\n{}", (0..600).map(rule).collect::<String>());
-    assert!(findings(&regexes).iter().any(|finding| finding.message.contains("too much memory together")));
+    assert!(findings(&regexes).iter().any(|finding| finding.message.contains("too large together")));
     let braces = with(&format!("{{ path: '{}' }}", "{a,b}".repeat(12)));
-    assert!(findings(&braces)[0].message.contains("stand for more than"));
+    assert!(findings(&braces)[0].message.contains("expand to more than"));
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn an_unknown_set_is_an_error_and_a_literal_at_sign_is_not() {
         format!("version: 1\nrules:\n  - {{ id: a, effect: deny, match: {{ path: '{path}' }} }}")
     };
     let error = load(&text("@control"), &source("policy.yml")).unwrap_err();
-    assert!(error.findings[0].message.contains("no set `@control`"), "{error:?}");
+    assert!(error.findings[0].message.contains("unknown set `@control`"), "{error:?}");
     assert!(error.findings[0].help.as_ref().unwrap().contains("`@control-files`"), "{error:?}");
     for literal in ["@types/**", "**/@scope/x", "@x.y", "\\@control"] {
         assert!(load(&text(literal), &source("policy.yml")).is_ok(), "{literal}");

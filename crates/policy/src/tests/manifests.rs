@@ -1,4 +1,4 @@
-//! ACS manifests in force: which point is asked where, what each verdict becomes, and that everything else is a no.
+//! ACS manifests in force: which point is asked where, what each verdict becomes, and that everything else is denied.
 
 use std::collections::BTreeMap;
 
@@ -133,7 +133,7 @@ fn each_point_before_a_call_is_asked_about_its_own() {
         assert_eq!(word(&policy, call.clone()), "allow", "{call}");
     }
     let masked = word(&policy, infer("maskme", "x"));
-    assert!(masked.contains("transform_target_forbidden"), "what can't be changed here is a no: {masked}");
+    assert!(masked.contains("transform_target_forbidden"), "what can't be changed here is denied: {masked}");
 }
 
 #[test]
@@ -209,17 +209,17 @@ fn a_projects_manifest_only_narrows() {
 fn what_nothing_here_can_answer_for_is_refused_when_it_is_loaded() {
     let whole = manifest(&[("pre_tool_call", "$.tool_call.args")]);
     let cases = [
-        (whole.replace("0.3.1-beta", "0.9.0"), "isn't known"),
+        (whole.replace("0.3.1-beta", "0.9.0"), "unknown version"),
         (whole.replace("type: rego, bundle: ./rules,", "type: rego,"), "no `bundle`"),
         (whole.replace("./rules", "../rules"), "no `bundle`"),
-        (whole.replace("./rules", "./empty"), "no Rego"),
-        (whole.replace("bundle: ./rules", "bundle_url: { url: x }"), "nothing is fetched"),
+        (whole.replace("./rules", "./empty"), "without Rego"),
+        (whole.replace("bundle: ./rules", "bundle_url: { url: x }"), "bundle_url"),
         (whole.replace("data.acs.verdict", "data.acs.none"), "no rule `none`"),
-        (whole.replace("data.acs.verdict", "1 == 1"), "no path to a rule"),
-        (whole.replace("type: rego", "type: test"), "for tests alone"),
-        (whole.replace("type: rego", "type: custom, adapter: other"), "isn't here"),
-        (whole.replace("tools:", "extends: [base.yml]\ntools:"), "merged before"),
-        (whole.replace("tools:", "approval: { on_timeout: allow }\ntools:"), "silence a yes"),
+        (whole.replace("data.acs.verdict", "1 == 1"), "not a rule path"),
+        (whole.replace("type: rego", "type: test"), "for tests only"),
+        (whole.replace("type: rego", "type: custom, adapter: other"), "unknown adapter"),
+        (whole.replace("tools:", "extends: [base.yml]\ntools:"), "`extends` is not supported"),
+        (whole.replace("tools:", "approval: { on_timeout: allow }\ntools:"), "without an answer is denied"),
         (whole.replace("tools:", "surprise: 1\ntools:"), "unknown key"),
         (
             whole

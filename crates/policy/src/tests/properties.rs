@@ -8,18 +8,17 @@ use crate::condition::secrets;
 use crate::policy::{Hits, Mode};
 use crate::rule::Effect;
 use crate::{
-    CallSketch, DEFAULT_POLICY, Facts, Layer, Limits, Policy, Rates, RuleId, Source, Tier, Verdict, load,
+    CallSketch, DEFAULT_POLICY, Facts, Layer, Limits, Policy, RateCounts, Rates, Source, Tier, Verdict, load,
     run_cases,
 };
 
-/// How often rules were used, by the parity of their ids.
-#[derive(Debug, Clone, Copy)]
-struct Used(u32);
-
-impl Rates for Used {
-    fn used(&self, rule: RuleId, _window_ms: u64) -> u32 {
-        if rule.0.is_multiple_of(2) { self.0 } else { 0 }
-    }
+/// How often rules were used, by the parity of their ids, for the rates that the policy asks for.
+fn counted(policy: &Policy, facts: &Facts<'_>, used: u32) -> RateCounts {
+    let mut counts = RateCounts::default();
+    policy.rates(facts, &mut |charge| {
+        counts.insert(&charge, if charge.rule.0.is_multiple_of(2) { used } else { 0 });
+    });
+    counts
 }
 
 fn pick(words: &'static [&'static str]) -> impl Strategy<Value = Value> {
@@ -237,7 +236,10 @@ fn loaded(text: &str, layer: Layer) -> Policy {
 }
 
 fn decided(policy: &Policy, call: &Value, used: u32) -> Verdict {
-    parsed(call).with_facts(|facts| policy.decide(&Facts { rates: &Used(used), ..*facts }))
+    parsed(call).with_facts(|facts| {
+        let counts = counted(policy, facts, used);
+        policy.decide(&Facts { rates: Rates::Counted(&counts), ..*facts })
+    })
 }
 
 /// The same policy with no changes but those that a project may make.
@@ -259,7 +261,7 @@ fn strictness(verdict: &Verdict) -> u8 {
     }
 }
 
-/// What a yes gives, now or after a person has agreed.
+/// What an allow grants, now or after an approval.
 fn grant(verdict: &Verdict) -> Option<&crate::Grant> {
     match verdict {
         Verdict::Allow(grant) => Some(grant),
@@ -303,7 +305,8 @@ proptest! {
         let policy = loaded(&text, Layer::User);
         for call in &calls {
             parsed(call).with_facts(|facts| {
-                let facts = Facts { rates: &Used(used), ..*facts };
+                let counts = counted(&policy, facts, used);
+                let facts = Facts { rates: Rates::Counted(&counts), ..*facts };
                 let set = &policy.sets()[0];
                 let mut walked = Hits::default();
                 for (at, rule) in set.rules.iter().enumerate() {
@@ -320,7 +323,8 @@ proptest! {
     fn decide_equals_the_plain_evaluator(text in policy_text(ALL_MODES, 12), call in call(), used in 0_u32..5) {
         let policy = loaded(&text, Layer::User);
         parsed(&call).with_facts(|facts| {
-            let facts = Facts { rates: &Used(used), ..*facts };
+            let counts = counted(&policy, facts, used);
+            let facts = Facts { rates: Rates::Counted(&counts), ..*facts };
             let (answer, rule, limits, tier) = plainly(&policy, &facts);
             let verdict = policy.decide(&facts);
             assert_eq!(strictness(&verdict), answer, "{verdict:?}");

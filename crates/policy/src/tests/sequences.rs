@@ -75,7 +75,7 @@ fn after_reading_a_secret_nothing_leaves_until_a_person_agrees() {
     session.make(&policy, "{ tool: fs.read, path: .env }", secret, false);
     assert_eq!(session.make(&policy, fetch, public, false), "ask");
     assert_eq!(session.make(&policy, "{ tool: fs.read, path: b }", public, false), "allow");
-    // A question that nobody answers changes nothing; a yes does.
+    // An unanswered question changes nothing; an approval does.
     assert_eq!(session.make(&policy, fetch, public, true), "ask");
     assert_eq!(session.make(&policy, fetch, public, false), "allow");
     session.make(&policy, "{ tool: fs.read, path: .env }", secret, false);
@@ -142,11 +142,11 @@ fn a_read_that_failed_is_no_read() {
 fn what_makes_no_sense_is_refused() {
     let rule = |rest: &str| format!("version: 1\nrules: [{{ id: a, {rest} }}]");
     let cases = [
-        ("effect: allow, at_most: 1", "means nothing"),
+        ("effect: allow, at_most: 1", "has no effect"),
         ("effect: deny, at_most: -1", "whole number"),
-        ("effect: deny, until: approved", "means nothing without `after`"),
+        ("effect: deny, until: approved", "has no effect without `after`"),
         ("effect: deny, at_most: 1, needs: { tool: x }", "one of `after`"),
-        ("effect: deny, scope: lasting", "doesn't look back"),
+        ("effect: deny, scope: lasting", "has no effect without `after`"),
         ("effect: deny, needs: { tool: x }, same: '$..k'", "several values"),
         ("effect: deny, after: {}", "no conditions"),
         ("effect: deny, after: { tool: x }, until: never", "`approved` or conditions"),

@@ -3,7 +3,7 @@
 use toml::de::{DeTable, DeValue};
 
 use super::{Content, DEPTH_MAX, Entry, Node, TEXT_BYTES_MAX};
-use crate::finding::{Findings, Place, Span};
+use crate::finding::{Findings, SourceSpan, Span};
 
 /// Reads a document. `None` if it can't be read at all; findings say why.
 pub(crate) fn parse(text: &str, findings: &mut Findings) -> Option<Node> {
@@ -38,18 +38,24 @@ impl<'t> Places<'t> {
         Self { text, line_starts: std::iter::once(0).chain(starts).collect() }
     }
 
-    fn at(&self, range: std::ops::Range<usize>) -> Place {
+    fn at(&self, range: std::ops::Range<usize>) -> SourceSpan {
         let line = self.line_starts.partition_point(|start| *start <= range.start);
         let start = line.checked_sub(1).and_then(|at| self.line_starts.get(at)).copied().unwrap_or(0);
         let column = self.text.get(start..range.start).map_or(0, |before| before.chars().count()) + 1;
-        Place {
+        SourceSpan {
             line: u32::try_from(line).unwrap_or(u32::MAX),
             column: u32::try_from(column).unwrap_or(u32::MAX),
             span: Span { start: range.start, end: range.end },
         }
     }
 
-    fn table(&self, table: &DeTable<'_>, at: Place, depth: usize, findings: &mut Findings) -> Option<Node> {
+    fn table(
+        &self,
+        table: &DeTable<'_>,
+        at: SourceSpan,
+        depth: usize,
+        findings: &mut Findings,
+    ) -> Option<Node> {
         let mut entries = Vec::new();
         for (key, value) in table {
             let key_at = self.at(key.span());
@@ -60,7 +66,13 @@ impl<'t> Places<'t> {
         Some(Node { content: Content::Map(entries), at })
     }
 
-    fn value(&self, value: &DeValue<'_>, at: Place, depth: usize, findings: &mut Findings) -> Option<Node> {
+    fn value(
+        &self,
+        value: &DeValue<'_>,
+        at: SourceSpan,
+        depth: usize,
+        findings: &mut Findings,
+    ) -> Option<Node> {
         if depth > DEPTH_MAX {
             findings.error(at, format!("the file is nested deeper than {DEPTH_MAX}"));
             return None;

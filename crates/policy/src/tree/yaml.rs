@@ -5,13 +5,13 @@ use std::collections::{HashMap, HashSet};
 use granit_parser::{Event, Parser, ScalarStyle, options};
 
 use super::{Content, DEPTH_MAX, Entry, NODES_MAX, Node, TEXT_BYTES_MAX};
-use crate::finding::{Findings, Place, Span};
+use crate::finding::{Findings, SourceSpan, Span};
 
 /// Reads one document. `None` if it can't be read at all; findings say why.
 pub(crate) fn parse(text: &str, findings: &mut Findings) -> Option<Node> {
     if text.len() > TEXT_BYTES_MAX {
         findings.error(
-            Place { line: 1, column: 1, ..Place::default() },
+            SourceSpan { line: 1, column: 1, ..SourceSpan::default() },
             format!("the file is larger than {TEXT_BYTES_MAX} bytes"),
         );
         return None;
@@ -26,7 +26,7 @@ pub(crate) fn parse(text: &str, findings: &mut Findings) -> Option<Node> {
             Err(error) => {
                 let mark = error.marker();
                 let at = mark.byte_offset().unwrap_or(text.len());
-                let place = Place {
+                let place = SourceSpan {
                     line: narrow(mark.line()),
                     column: narrow(mark.col() + 1),
                     span: Span { start: at, end: at },
@@ -39,7 +39,7 @@ pub(crate) fn parse(text: &str, findings: &mut Findings) -> Option<Node> {
     match builder.root {
         Some(root) => Some(root),
         None => {
-            findings.error(Place { line: 1, column: 1, ..Place::default() }, "the file is empty");
+            findings.error(SourceSpan { line: 1, column: 1, ..SourceSpan::default() }, "the file is empty");
             None
         }
     }
@@ -49,11 +49,11 @@ fn narrow(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-fn place(span: &granit_parser::Span) -> Place {
+fn place(span: &granit_parser::Span) -> SourceSpan {
     // A node with a tag starts with its tag.
     let mark = span.tag_start().unwrap_or(span.start);
     let start = mark.byte_offset().unwrap_or(0);
-    Place {
+    SourceSpan {
         line: narrow(mark.line()),
         column: narrow(mark.col() + 1),
         span: Span { start, end: span.end.byte_offset().unwrap_or(start) },
@@ -71,18 +71,18 @@ struct Builder<'f> {
 
 /// A list or mapping that is not closed yet.
 struct Open {
-    at: Place,
+    at: SourceSpan,
     anchor: usize,
     content: Unclosed,
 }
 
 enum Unclosed {
     List(Vec<Node>),
-    Map { entries: Vec<Entry>, keys: HashSet<String>, key: Option<(String, Place)> },
+    Map { entries: Vec<Entry>, keys: HashSet<String>, key: Option<(String, SourceSpan)> },
 }
 
 impl Builder<'_> {
-    fn event(&mut self, event: Event<'_>, at: Place) -> Option<()> {
+    fn event(&mut self, event: Event<'_>, at: SourceSpan) -> Option<()> {
         if event.tag().is_some() {
             return self.stop(at, "tags (`!…`) are not used here");
         }
@@ -113,29 +113,29 @@ impl Builder<'_> {
                 None => self.stop(at, "this alias refers to something that contains it"),
             },
             Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Anchor(..) => Some(()),
-            Event::UnresolvedAlias(_) => self.stop(at, "this alias refers to nothing"),
+            Event::UnresolvedAlias(_) => self.stop(at, "this alias is undefined"),
             // The parser may learn new kinds of event; a policy that contains one is not understood.
             _ => self.stop(at, "this kind of YAML is not supported"),
         }
     }
 
-    fn stop(&mut self, at: Place, message: impl Into<String>) -> Option<()> {
+    fn stop(&mut self, at: SourceSpan, message: impl Into<String>) -> Option<()> {
         self.findings.error(at, message);
         None
     }
 
-    fn start(&mut self, at: Place, anchor: usize, content: Unclosed) -> Option<()> {
+    fn start(&mut self, at: SourceSpan, anchor: usize, content: Unclosed) -> Option<()> {
         if self.open.len() >= DEPTH_MAX {
             return self.stop(at, format!("the file is nested deeper than {DEPTH_MAX}"));
         }
         if let Some(Open { content: Unclosed::Map { key: None, .. }, .. }) = self.open.last() {
-            return self.stop(at, "a key must be a plain text");
+            return self.stop(at, "a key must be plain text");
         }
         self.open.push(Open { at, anchor, content });
         Some(())
     }
 
-    fn end(&mut self, end: Place) -> Option<()> {
+    fn end(&mut self, end: SourceSpan) -> Option<()> {
         let Open { mut at, anchor, content } = self.open.pop()?;
         at.span.end = end.span.end.max(at.span.end);
         let content = match content {
@@ -152,7 +152,7 @@ impl Builder<'_> {
         if self.nodes > NODES_MAX {
             return self.stop(
                 node.at,
-                format!("the file has more than {NODES_MAX} values, repetitions by alias included"),
+                format!("the file has more than {NODES_MAX} values, including those repeated by alias"),
             );
         }
         if anchor != 0 {
@@ -168,10 +168,10 @@ impl Builder<'_> {
                 Some((key, key_at)) => entries.push(Entry { key, key_at, value: node }),
                 None => {
                     let Content::Scalar { text, .. } = node.content else {
-                        return self.stop(node.at, "a key must be a plain text");
+                        return self.stop(node.at, "a key must be plain text");
                     };
                     if !keys.insert(text.clone()) {
-                        self.findings.error(node.at, format!("the key `{text}` is there twice"));
+                        self.findings.error(node.at, format!("duplicate key `{text}`"));
                     }
                     *key = Some((text, node.at));
                 }

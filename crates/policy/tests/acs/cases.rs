@@ -76,7 +76,7 @@ fn run(case: &Value) -> Result<(), String> {
         let now = said.enforced_identity.clone().unwrap();
         let other = regent_policy::acs::identity(&json!("something else"));
         verdict = resolve(&said, Some(&Approval::Allow(other.clone())), &now);
-        // Nor may the action have changed since, and a yes to what is done is one.
+        // Nor may the action have changed since; an approval of exactly this action is valid.
         assert_eq!(resolve(&said, Some(&Approval::Allow(now.clone())), &other), verdict);
         assert_eq!(resolve(&said, Some(&Approval::Suspend(other)), &now), verdict);
         assert_eq!(resolve(&said, Some(&Approval::Allow(now.clone())), &now).decision, Decision::Allow);

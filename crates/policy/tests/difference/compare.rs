@@ -1,6 +1,6 @@
 //! Both evaluators, side by side.
 
-use regent_policy::{CallSketch, Facts, Layer, Policy, Rates, RuleId, Source, Tier, Verdict, codes, load};
+use regent_policy::{CallSketch, Facts, Layer, Policy, Rates, Source, Tier, Verdict, codes, load};
 use serde_json::Value;
 
 use crate::generate::{self, Dice};
@@ -10,16 +10,6 @@ use crate::reference::{self, Answer, Given};
 const PAIRS_DEFAULT: usize = 20_000;
 const CALLS: usize = 2_000;
 const PAIRS_PER_POLICY: usize = 100;
-
-/// Every rule has been used so often.
-#[derive(Debug, Clone, Copy)]
-struct Used(u32);
-
-impl Rates for Used {
-    fn used(&self, _rule: RuleId, _window_ms: u64) -> u32 {
-        self.0
-    }
-}
 
 fn number(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
@@ -45,7 +35,8 @@ fn the_index_and_the_plain_evaluator_never_differ() {
         for _ in 0..PAIRS_PER_POLICY {
             let (call, parsed) = &calls[dice.below(CALLS)];
             let used = u32::try_from(dice.below(5)).unwrap();
-            let verdict = parsed.with_facts(|facts| policy.decide(&Facts { rates: &Used(used), ..*facts }));
+            let verdict =
+                parsed.with_facts(|facts| policy.decide(&Facts { rates: Rates::All(used), ..*facts }));
             let plain = reference::decide(&files.iter().collect::<Vec<_>>(), call, used.into());
             let ours = answer(&verdict);
             assert_eq!(ours, plain, "\ncall {call}\nused {used}\npolicies {files:#?}\nverdict {verdict:#?}");

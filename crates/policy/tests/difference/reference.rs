@@ -8,11 +8,11 @@ use serde_json::Value;
 pub(crate) struct Answer {
     pub(crate) verdict: &'static str,
     pub(crate) rule: Option<String>,
-    /// What a yes gives; empty for a no.
+    /// What an allow grants; empty for a deny.
     pub(crate) grant: Option<Given>,
 }
 
-/// What a yes gives, in so far as the generated policies say anything about it.
+/// What an allow grants, as far as the generated policies say.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Given {
     pub(crate) wall_ms_max: u64,

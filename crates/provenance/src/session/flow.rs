@@ -136,7 +136,7 @@ impl Session {
             let has_theirs = self.transcript.is_tainted() || !self.quarantine.is_empty();
             if has_theirs && self.contradicts(argument, named) {
                 let contradiction = format!(
-                    "the host reports that `{}` doesn't come from what others can write, but it is found there",
+                    "the host reports that `{}` doesn't come from untrusted text, but it is found there",
                     argument.name
                 );
                 return Ok(Unswayed { contradiction: Some(contradiction), ..Unswayed::default() });

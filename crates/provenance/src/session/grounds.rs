@@ -55,12 +55,11 @@ impl Session {
             return Point::ask("provenance.intent", reason);
         }
         if let Some(name) = self.left_out(labels, said) {
-            let reason =
-                format!("the request has a word for `{name}` of `{tool}`, and the call leaves it out");
+            let reason = format!("the request mentions `{name}` of `{tool}`, but the call omits it");
             return Point::ask("provenance.left_out", reason);
         }
         if self.is_done(&acts_of(tool, said)) {
-            let reason = format!("`{tool}` has done this already for the same");
+            let reason = format!("`{tool}` has already done this for the same target");
             return Point::ask("provenance.repeated", reason);
         }
         so_far
@@ -147,7 +146,8 @@ impl Session {
         if argument.leaves.iter().all(is_fine) {
             return Point::fine();
         }
-        let reason = "it is not made of the request's words, nor of trusted results that may be passed on";
+        let reason =
+            "it consists neither of the request's words nor of trusted results that may be passed on";
         Point::ask_about("provenance.content", argument.name, reason)
     }
 

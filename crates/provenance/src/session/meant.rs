@@ -35,7 +35,7 @@ impl Session {
     }
 
     /// Whether a number is what the request wants worked out: half of a number of a record that it names, or the sum or the difference of that
-    /// number, or of a share of it, and a number that the request says, or half of that. Names in what others write do: whoever adds a record of that name makes it ambiguous.
+    /// number, or of a share of it, and a number that the request says, or half of that. Names in untrusted text do: an attacker who adds a record of that name makes it ambiguous.
     pub(super) fn is_worked_out(&self, argument: &str, leaf: &Leaf) -> bool {
         let wanted = leaf.words.first().filter(|_| is_number(leaf)).and_then(|word| word.parse::<f64>().ok());
         let Some(wanted) = wanted.filter(|_| self.intent.reckons()) else { return false };

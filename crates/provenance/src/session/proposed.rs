@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Planned, Session};
 use crate::intent::{self, Intent};
 use crate::labels::FieldLabels;
-use crate::plan::{Argument, Pick, Plan, ProposedStep, Selection, Step};
+use crate::plan::{Argument, Pick, Plan, PlanStep, ProposedStep, Selection};
 use crate::ruling::{Point, Ruling, Stance};
 use crate::said::{self, Said};
 use crate::text;
@@ -28,7 +28,7 @@ impl Session {
         turn.hear(request);
         let is_open = |(_, labels): &(&String, &FieldLabels)| is_proposable(labels);
         let asked = self.tools.iter().filter(is_open).filter(|(tool, _)| turn.asks_for(tool));
-        let mut steps: Vec<Step> =
+        let mut steps: Vec<PlanStep> =
             asked.map(|(tool, labels)| step_of(tool, labels, BTreeMap::new())).collect();
         steps.sort_by(|one, other| one.tool.cmp(&other.tool));
         for step in proposed.iter().take(PROPOSED_MAX) {
@@ -38,7 +38,12 @@ impl Session {
     }
 
     /// A model's step, if the request bears it out and it adds something to the steps so far.
-    fn accepted(&mut self, turn: &mut Intent, proposed: &ProposedStep, so_far: &[Step]) -> Option<Step> {
+    fn accepted(
+        &mut self,
+        turn: &mut Intent,
+        proposed: &ProposedStep,
+        so_far: &[PlanStep],
+    ) -> Option<PlanStep> {
         let ProposedStep { tool, word, args } = proposed;
         let labels = self.tools.get(tool).filter(|labels| is_proposable(labels))?;
         let args = args.iter().filter(|(name, argument)| self.is_borne_out(labels, name, argument));
@@ -47,7 +52,7 @@ impl Session {
         let has_selection =
             args.iter().any(|(name, one)| is_sink(name) && matches!(one, Argument::Select(_)));
         // Once more only for somebody else: a repetition has to name whom it is for.
-        let others: Vec<&Step> = so_far.iter().filter(|step| step.tool == *tool).collect();
+        let others: Vec<&PlanStep> = so_far.iter().filter(|step| step.tool == *tool).collect();
         let is_another = args.keys().any(is_sink)
             && !others
                 .iter()
@@ -139,9 +144,9 @@ fn is_proposable(labels: &FieldLabels) -> bool {
 }
 
 /// A step with these arguments, and with content in the agent's own words.
-fn step_of(tool: &str, labels: &FieldLabels, mut args: BTreeMap<String, Argument>) -> Step {
+fn step_of(tool: &str, labels: &FieldLabels, mut args: BTreeMap<String, Argument>) -> PlanStep {
     for name in labels.fields.iter().filter(|name| !labels.sinks.contains(*name)) {
         args.entry(name.clone()).or_insert(Argument::Free(true));
     }
-    Step { tool: tool.to_owned(), args }
+    PlanStep { tool: tool.to_owned(), args }
 }

@@ -16,7 +16,7 @@ use crate::spans::Sources;
 use crate::stored::StoredLabel;
 use crate::transcript::Hearing;
 
-/// How much of a result its agent gets to read.
+/// How much of a result the agent reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reading {

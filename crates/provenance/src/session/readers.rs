@@ -39,7 +39,7 @@ impl Session {
             return Point::fine();
         }
         let tool = self.transcript.name_of(kept);
-        let reason = format!("it may say what `{tool}` gave, which isn't for everyone that this reaches");
+        let reason = format!("it may contain output of `{tool}`, which not all recipients may read");
         Point::ask_about("provenance.readers", argument.name, reason)
     }
 }

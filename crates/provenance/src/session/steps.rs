@@ -5,7 +5,7 @@ use super::meant::is_number;
 use super::{Planned, Session};
 use crate::intent;
 use crate::labels::FieldLabels;
-use crate::plan::{self, Selection, Step};
+use crate::plan::{self, PlanStep, Selection};
 use crate::records;
 use crate::ruling::{Point, Ruling};
 use crate::said::{Argument, Leaf, Said};
@@ -18,7 +18,7 @@ struct Held<'a, 'v> {
     planned: &'a Planned,
     labels: &'a FieldLabels,
     said: &'a Said<'v>,
-    step: &'a Step,
+    step: &'a PlanStep,
 }
 
 impl Session {
@@ -52,7 +52,7 @@ impl Session {
             return Ruling::new(self.by_grounds(tool, labels, said));
         }
         let point = if spent {
-            Point::ask("plan.used_up", format!("every planned step with `{tool}` has been taken"))
+            Point::ask("plan.used_up", format!("all planned steps with `{tool}` have been used"))
         } else {
             Point::ask("plan.not_planned", format!("`{tool}` is not in the plan"))
         };
@@ -78,7 +78,7 @@ impl Session {
         });
         match missing {
             Some((name, _)) => {
-                so_far.or(Point::ask("plan.missing", format!("`{name}` was planned and isn't there")))
+                so_far.or(Point::ask("plan.missing", format!("the plan has `{name}`, but the call omits it")))
             }
             None => so_far,
         }
@@ -90,7 +90,7 @@ impl Session {
             None => self.is_fine_unplanned(&step.tool, labels, said, argument),
             Some(plan::Argument::Const(planned)) if text::same(planned, argument.value) => Point::fine(),
             Some(plan::Argument::Const(_)) => {
-                Point::ask_about("plan.const", argument.name, "that is not what the plan says")
+                Point::ask_about("plan.const", argument.name, "the plan has another value")
             }
             // What a read looks at is its own matter as long as it reaches nobody.
             Some(plan::Argument::From(_) | plan::Argument::Select(_) | plan::Argument::Free(_))
@@ -163,7 +163,7 @@ impl Session {
         if is_only {
             return Point::fine();
         }
-        Point::ask_about("plan.untrusted_choice", name, "they could have named another")
+        Point::ask_about("plan.untrusted_choice", name, "untrusted text could have named another")
     }
 
     /// Of several trusted values one is meant: the one that the request names by a word beside it or by its place ("the largest"), or the
@@ -195,7 +195,7 @@ impl Session {
         if is_meant {
             return Point::fine();
         }
-        let reason = format!("it could be another of those in {}", list(from));
+        let reason = format!("there are other candidates in {}", list(from));
         Point::ask_about("plan.choice", argument.name, reason)
     }
 
@@ -207,20 +207,16 @@ impl Session {
     fn is_selected(&self, held: &Held<'_, '_>, argument: &Argument<'_>, selection: &Selection) -> Point {
         let name = argument.name;
         let Some(picked) = self.transcript.records.select(selection) else {
-            return Point::ask_about("plan.select", name, "there is nothing that it could be selected from");
+            return Point::ask_about("plan.select", name, "there is nothing to select it from");
         };
         let items = argument.value.as_array().map_or(std::slice::from_ref(argument.value), Vec::as_slice);
         if !items.iter().all(|item| picked.contains(&records::spelt(item))) {
-            return Point::ask_about("plan.select", name, "the planned selection gives another");
+            return Point::ask_about("plan.select", name, "the planned selection gives another value");
         }
         // A proposed selection was checked by nobody, so it may not rest on a stranger's text at all.
         let is_open = held.planned.is_proposed || picked.len() > items.len();
         if argument.is_sink && is_open && self.transcript.records.is_by_untrusted(selection) {
-            return Point::ask_about(
-                "plan.untrusted_choice",
-                name,
-                "it is selected by what others can write",
-            );
+            return Point::ask_about("plan.untrusted_choice", name, "it is selected by untrusted text");
         }
         Point::fine()
     }
@@ -236,7 +232,7 @@ impl Session {
                 is_number(leaf) && sources != 0 && (sources & 1 == 0 || is_one_of_several())
             };
             if argument.leaves.iter().any(is_taken) {
-                let reason = "the plan leaves open what it is, and it could be another number";
+                let reason = "the plan leaves it open, and it could be another number";
                 return Point::ask_about("plan.free_number", argument.name, reason);
             }
             return self.smuggles_nothing(argument);

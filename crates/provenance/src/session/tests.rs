@@ -188,7 +188,7 @@ fn a_planned_value_may_come_from_what_others_write_only_where_no_choice_is_left(
     assert_eq!(perform(&mut paid, "pay", call), (Stance::Ask, "plan.untrusted_choice"));
 }
 
-/// Whoever plants the one account number among the subjects of payments hasn't left only that one: the senders have numbers too.
+/// An attacker who puts one account number into a payment's subject doesn't make it the only one: the senders have numbers too.
 #[test]
 fn what_others_wrote_is_a_choice_also_beside_what_is_trusted() {
     let plan = json!({"plan": [
@@ -353,7 +353,7 @@ fn cleared(trust: &[&str], open: &[&str]) -> Cleared {
 #[test]
 fn a_rule_declassifies_the_fields_it_names_and_nothing_else() {
     let letter = json!({"from": "dora@d.test", "body": {"from": "eve@e.test", "text": PLANTED}});
-    let mut session = session("Write to whoever wrote", json!(null));
+    let mut session = session("Write to the person who wrote", json!(null));
     assert_eq!(
         hear_cleared(&mut session, "letter", &letter, &cleared(&["from", "sender"], &[])),
         cleared(&["from"], &[])
@@ -478,7 +478,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 proptest! {
-    /// Labels only rise, but for a declassification that is told to whoever records: whatever happens in whatever order, a word is trusted if
+    /// Labels only rise, except for a declassification that the caller records: whatever happens in whatever order, a word is trusted if
     /// and only if a trusted field had it, a person said so, or a rule did and the session gave back that it did.
     #[test]
     fn labels_only_rise_except_by_told_declassification(events in proptest::collection::vec(happens(), 0..24)) {
@@ -558,7 +558,7 @@ proptest! {
         prop_assert!(session.transcript().origin(&json!(first)).is_trusted());
     }
 
-    /// No call, whatever it looks like, is a panic; and an unknown tool is never a yes.
+    /// No call, whatever it looks like, is a panic; and an unknown tool is never allowed.
     #[test]
     fn nothing_panics(text in "\\PC{0,80}", key in "\\PC{0,12}") {
         let mut session = session(&text, json!(null));

@@ -2,10 +2,11 @@
 
 use clap::Subcommand;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use regent_control::{self as control, Peer, RemoteOutput, RemoteReply};
+use regent_control::{self as control, ControlError, Peer, RemoteOutput, RemoteReply};
 use regent_kernel::{AgentId, Op, Signal};
 use serde_json::{Value, json};
 
+use crate::caller::PresentedToken;
 use crate::codes;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -13,10 +14,10 @@ use crate::output::{CommandResult, Done};
 use crate::paths::Paths;
 use crate::term;
 
-/// See and signal running agents
+/// List and signal running agents
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
-    /// List the agents of all kernels that run under your name
+    /// List the agents of all your running kernels
     Ps,
     /// Send a signal to an agent
     Signal {
@@ -25,7 +26,7 @@ pub(crate) enum AgentCommand {
         id: String,
         /// STOP, CONT, INT, KILL, TERM, USR1, USR2, POLICY, TRUST, BUDGET, LOOP, DRIFT, or the number
         signal: String,
-        /// To its whole process group
+        /// Signal its whole process group
         #[arg(long)]
         group: bool,
     },
@@ -56,7 +57,7 @@ struct Seen {
 
 /// Makes a call in the kernel that knows an agent, as the operator there.
 pub(crate) async fn call_beside(context: &Context, id: &str, op: Op) -> Result<Value, Failure> {
-    let peers = peers(&context.paths).await?;
+    let peers = own_peers(context).await?;
     let seen = agents(&peers).await?;
     let found = seen.iter().find(|one| one.agent.get("agent").and_then(Value::as_str) == Some(id));
     match found.and_then(|one| peers.get(one.peer)) {
@@ -66,14 +67,20 @@ pub(crate) async fn call_beside(context: &Context, id: &str, op: Op) -> Result<V
 }
 
 fn unknown(id: &str) -> Failure {
-    let message = format!("no running kernel knows the agent `{}`", term::inline(id));
-    Failure::new(codes::AGENT_UNKNOWN, message).help("`regent agent ps` shows those that run")
+    let message = format!("no running kernel has an agent `{}`", term::inline(id));
+    Failure::new(codes::AGENT_UNKNOWN, message).help("`regent agent ps` lists running agents")
 }
 
 async fn peers(paths: &Paths) -> Result<Vec<Peer>, Failure> {
     control::processes(&paths.runtime).await.map_err(|error| {
         Failure::new(codes::CONTROL_UNREACHABLE, format!("the running kernels can't be listed: {error}"))
     })
+}
+
+/// The same, spoken to as whoever gives the command.
+async fn own_peers(context: &Context) -> Result<Vec<Peer>, Failure> {
+    let token = context.token.as_ref().map(PresentedToken::text);
+    Ok(peers(&context.paths).await?.into_iter().map(|peer| peer.presenting(token)).collect())
 }
 
 async fn agents(peers: &[Peer]) -> Result<Vec<Seen>, Failure> {
@@ -90,8 +97,17 @@ async fn agents(peers: &[Peer]) -> Result<Vec<Seen>, Failure> {
 /// What a kernel answers, as JSON.
 async fn answer(peer: &Peer, op: Op) -> Result<Value, Failure> {
     let pid = peer.hello().pid;
-    let reply = peer.call(op).await.map_err(|error| {
-        Failure::new(codes::CONTROL_UNREACHABLE, format!("kernel {pid} doesn't answer: {error}"))
+    let reply = peer.call(op).await.map_err(|error| match error {
+        ControlError::Refused { code, message } if code.starts_with("auth.") => {
+            let exit = codes::exit_of(&code);
+            Failure::named(code, exit, message)
+        }
+        other @ (ControlError::Folder { .. }
+        | ControlError::Socket { .. }
+        | ControlError::Refused { .. }
+        | ControlError::Malformed(_)) => {
+            Failure::new(codes::CONTROL_UNREACHABLE, format!("kernel {pid} doesn't answer: {other}"))
+        }
     })?;
     match reply {
         RemoteReply::Done(outcome) => {
@@ -108,11 +124,14 @@ async fn answer(peer: &Peer, op: Op) -> Result<Value, Failure> {
             let RemoteOutput::Text(text) = &outcome.output else {
                 return Err(Failure::new(
                     codes::CONTROL_UNREACHABLE,
-                    format!("kernel {pid} answers with bytes that are not text"),
+                    format!("the answer of kernel {pid} is not text"),
                 ));
             };
             serde_json::from_str(text).map_err(|error| {
-                Failure::new(codes::CONTROL_UNREACHABLE, format!("kernel {pid} answers nonsense: {error}"))
+                Failure::new(
+                    codes::CONTROL_UNREACHABLE,
+                    format!("the answer of kernel {pid} can't be parsed: {error}"),
+                )
             })
         }
         RemoteReply::Denied(denial) => {
@@ -122,7 +141,7 @@ async fn answer(peer: &Peer, op: Op) -> Result<Value, Failure> {
         }
         RemoteReply::Pending(ticket) => Err(Failure::new(
             codes::APPROVAL_NEEDED,
-            format!("a person has to agree first (question {})", ticket.id.0),
+            format!("needs your approval (question {})", ticket.id.0),
         )),
         RemoteReply::Fault { message, happened } => {
             let code = if happened { codes::OUTCOME_UNRECORDED } else { codes::KERNEL_FAULT };
@@ -132,7 +151,7 @@ async fn answer(peer: &Peer, op: Op) -> Result<Value, Failure> {
 }
 
 async fn ps(context: &Context) -> CommandResult {
-    let peers = peers(&context.paths).await?;
+    let peers = own_peers(context).await?;
     let seen = agents(&peers).await?;
     let field = |agent: &Value, name: &str| match agent.get(name) {
         Some(Value::String(text)) => term::short(text, 40),
@@ -186,7 +205,7 @@ pub(crate) async fn deliver(
     signal: Signal,
     group: bool,
 ) -> Result<Value, Failure> {
-    let peers = peers(&context.paths).await?;
+    let peers = own_peers(context).await?;
     let seen = agents(&peers).await?;
     let found = seen.iter().find(|one| one.agent.get("agent").and_then(Value::as_str) == Some(id));
     let Some(peer) = found.and_then(|one| peers.get(one.peer)) else {

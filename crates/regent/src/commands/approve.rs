@@ -9,6 +9,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use regent_kernel::{Answer, Answered, Op, OpenQuestion, Reader, Scope, Skipped, TicketId};
 use regent_ledger::{Entry, Kind};
+use regent_wire::body::EntryBody;
+use regent_wire::{AnswerCall, Status};
 use serde_json::{Value, json};
 
 use crate::calls;
@@ -35,7 +37,7 @@ const GONE: &str = "approval.gone";
 const TOO_SOON_TRIES_MAX: u32 = 8;
 const TOO_SOON_WAIT: Duration = Duration::from_millis(250);
 
-/// Approve a call that waits for you; without an id, list the questions that wait
+/// Approve a pending call; without an id, list pending questions
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ApproveArgs {
@@ -44,35 +46,35 @@ pub(crate) struct ApproveArgs {
     /// The question's id, or at least four letters of it
     #[arg(add = ArgValueCandidates::new(open_ids))]
     id: Option<String>,
-    /// The digest that stands below the question, or at least eight letters of it: needed where parts of the call were left out of the
-    /// short form (`regent approve show ID --all` shows all of it, and the digest)
+    /// The digest below the question, or at least eight letters of it; needed if the short form left out parts of the call
+    /// (`regent approve show ID --all` shows it in full, with the digest)
     #[arg(long, value_name = "SHA256", requires = "id")]
     digest: Option<String>,
-    /// Approve although parts of the call were left out of what you were shown
+    /// Approve although you haven't seen the call in full
     #[arg(long, requires = "id", conflicts_with = "digest")]
     unseen: bool,
-    /// Approve this call alone, not those of the same cause that are listed with it
+    /// Approve only this call, not the others of the same question
     #[arg(long, requires = "id")]
     only: bool,
-    /// How far the approval goes; always for exactly the same call
+    /// Scope of the approval (only for this exact call)
     #[arg(long, value_enum, default_value = "once")]
     scope: ScopeWord,
-    /// How long it holds, e.g. 90s, 10m, 2h
+    /// How long the approval is valid, e.g. 90s, 10m, 2h
     #[arg(long = "for", value_name = "TIME")]
     valid_for: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 enum ApproveCommand {
-    /// List the questions that wait for a person
+    /// List pending questions
     List,
-    /// Show a question: the call with every argument and what it would change, where its values come from, the files that an approval is
-    /// bound to, the rule, and the smallest exception to it
+    /// Show a question in full: the call with every argument, its diff, where its values come from, the files that an approval is
+    /// bound to, the rule, and the smallest exception
     Show {
         /// The question's id, or at least four letters of it
         #[arg(add = ArgValueCandidates::new(open_ids))]
         id: String,
-        /// Leave nothing out, however long it is; on a terminal through `$PAGER`
+        /// Leave nothing out; on a terminal through `$PAGER`
         #[arg(long)]
         all: bool,
     },
@@ -82,13 +84,13 @@ enum ApproveCommand {
 enum ScopeWord {
     /// For one call
     Once,
-    /// As often as wanted in the session that asked
+    /// Any number of times in the session that asked
     Session,
-    /// As often as wanted in this project
+    /// Any number of times in this project
     Project,
 }
 
-/// Answer a question with no
+/// Deny a pending call
 #[derive(Debug, Args)]
 pub(crate) struct DenyArgs {
     /// The question's id
@@ -97,7 +99,7 @@ pub(crate) struct DenyArgs {
     /// What the agent should do instead
     #[arg(long, value_name = "ADVICE")]
     because: Option<String>,
-    /// Deny this call alone, not those of the same cause that are listed with it
+    /// Deny only this call, not the others of the same question
     #[arg(long)]
     only: bool,
 }
@@ -215,7 +217,7 @@ fn meant(questions: &[OpenQuestion], id: &str) -> Result<OpenQuestion, Failure> 
     if id.chars().filter(char::is_ascii_alphanumeric).count() < ID_LETTERS_MIN {
         let message = format!("`{}` is too short for a question's id", term::inline(id));
         return Err(Failure::new(codes::USAGE, message)
-            .help("give at least four letters of it; `regent approve list` shows the questions that wait"));
+            .help("give at least four letters of it; `regent approve list` shows pending questions"));
     }
     let mut meant = questions.iter().filter(|one| one.id.0.starts_with(id));
     match (meant.next(), meant.next()) {
@@ -223,11 +225,11 @@ fn meant(questions: &[OpenQuestion], id: &str) -> Result<OpenQuestion, Failure> 
         (found, _) => {
             let id = term::inline(id);
             let message = match found {
-                None => format!("no open question begins with `{id}`"),
-                Some(_) => format!("several open questions begin with `{id}`"),
+                None => format!("no open question matches `{id}`"),
+                Some(_) => format!("several open questions match `{id}`"),
             };
             Err(Failure::new(codes::APPROVAL_UNKNOWN, message)
-                .help("`regent approve list` shows those that wait"))
+                .help("`regent approve list` shows pending questions"))
         }
     }
 }
@@ -237,35 +239,42 @@ fn answered_before(context: &Context, running: &Running, id: &str) -> Option<Fai
     let reader = Reader::on(running.host.ledger().storage());
     let is_call = |kind: Kind| matches!(kind, Kind::Intent | Kind::Outcome);
     let newest = reader.tail_of(ENTRIES_LOOKED_AT_MAX, is_call).ok()?;
-    let is_op = |entry: &&Entry| entry.body.get("op").and_then(Value::as_str) == Some("approval.answer");
     let counted = |intent: &Entry, ticket: &str| {
-        let mut outcomes =
-            newest.iter().filter(|entry| entry.kind == Kind::Outcome && entry.lane == intent.lane);
-        let its = |entry: &&Entry| entry.body.get("intent").and_then(Value::as_u64) == Some(intent.seq);
-        let outcome = outcomes.find(its).filter(|outcome| outcome.body.get("status") == Some(&json!("ok")));
-        let Some(outcome) = outcome else { return false };
+        let is_its = |entry: &&Entry| match EntryBody::read(entry) {
+            Ok(EntryBody::Outcome(outcome)) => {
+                (entry.lane, outcome.intent, &*outcome.status) == (intent.lane, intent.seq, &Status::Ok)
+            }
+            Ok(_) | Err(_) => false,
+        };
+        let Some(outcome) = newest.iter().find(is_its) else { return false };
         // An answer to several may have skipped this one.
-        let output = audit::payload_of(context, &reader, outcome, "output").ok().flatten();
+        let output = audit::payload_of(context, &reader, outcome).ok().flatten();
         let output: Value = serde_json::from_slice(&output.unwrap_or_default()).unwrap_or_default();
         let skipped = output.get("skipped").and_then(Value::as_array).into_iter().flatten();
         !skipped.into_iter().any(|one| one.get("id").and_then(Value::as_str) == Some(ticket))
     };
-    for intent in newest.iter().rev().filter(|entry| entry.kind == Kind::Intent).filter(is_op) {
-        let Ok(Some(args)) = audit::payload_of(context, &reader, intent, "args") else { continue };
-        let args: Value = serde_json::from_slice(&args).unwrap_or_default();
-        let with = args.get("with").and_then(Value::as_array).into_iter().flatten();
-        let mut tickets = args.get("ticket").into_iter().chain(with).filter_map(Value::as_str);
+    for intent in newest.iter().rev() {
+        let Ok(EntryBody::Intent(body)) = EntryBody::read(intent) else { continue };
+        if body.op != "approval.answer" {
+            continue;
+        }
+        let Ok(Some(args)) = audit::payload_of(context, &reader, intent) else { continue };
+        let Ok(args) = serde_json::from_slice::<AnswerCall>(&args) else { continue };
+        let mut tickets = std::iter::once(&args.ticket).chain(&args.with).map(|ticket| ticket.0.as_str());
         let ticket = tickets.find(|ticket| ticket.starts_with(id));
         let Some(ticket) = ticket.filter(|ticket| counted(intent, ticket)) else { continue };
-        let word = if args.pointer("/answer/say") == Some(&json!("approve")) { "approved" } else { "denied" };
-        let by = intent.body.pointer("/caller/chain/0").and_then(Value::as_str).unwrap_or("somebody");
+        let word = match args.answer {
+            Answer::Approve { .. } => "approved",
+            Answer::Deny { .. } | Answer::HostSays { .. } => "denied",
+        };
+        let by = body.caller.chain.first().map_or("somebody", String::as_str);
         let ago_ms = context.clock.now_ms().saturating_sub(intent.at_ms);
         let ago = term::span(u64::try_from(ago_ms).unwrap_or(0));
         let message =
             format!("question {} was {word} by {} {ago} ago", term::inline(ticket), term::inline(by));
         return Some(
             Failure::named(GONE, codes::exit_of(GONE), message)
-                .help("a question is answered once; `regent approve list` shows those that wait"),
+                .help("a question can be answered once; `regent approve list` shows pending questions"),
         );
     }
     None
@@ -284,7 +293,7 @@ fn is_here(running: &Running, question: &OpenQuestion) -> Result<(), Failure> {
     let (id, project) = (term::inline(&question.id.0), term::inline(&question.project));
     let message = format!("question {id} belongs to another project: {project}");
     Err(Failure::new(codes::APPROVAL_ELSEWHERE, message)
-        .help(format!("look at it and answer it there: `regent -C '{project}' approve show {id}`")))
+        .help(format!("review and answer it there: `regent -C '{project}' approve show {id}`")))
 }
 
 /// Whether the reviewer can have seen all of what they approve.
@@ -299,24 +308,23 @@ fn is_seen(context: &Context, running: &Running, batch: &Batch, seen: &Seen) -> 
             }
             let message = format!("`{}` is not the digest of question {id}", term::inline(typed));
             Err(Failure::new(codes::APPROVAL_UNSEEN, message).help(format!(
-                "`regent approve show {id} --all` ends with it; give at least {DIGEST_LETTERS_MIN} letters"
+                "`regent approve show {id} --all` shows it at the end; give at least {DIGEST_LETTERS_MIN} letters"
             )))
         }
         Seen::AsShown => {
             if !batch.view(&context.screen, &running.host, Length::Cut).cut {
                 return Ok(());
             }
-            let message =
-                format!("question {id} is longer than its short form, so parts of the call were not shown");
+            let message = format!("the short form of question {id} left out parts of the call");
             Err(Failure::new(codes::APPROVAL_UNSEEN, message).help(format!(
-                "`regent approve show {id} --all` shows all of it; then give `--digest` with the digest below it, or `--unseen`"
+                "`regent approve show {id} --all` shows it in full; then pass the digest below it with `--digest`, or pass `--unseen`"
             )))
         }
     }
 }
 
 async fn open(context: &Context, running: &Running) -> Result<Vec<OpenQuestion>, Failure> {
-    let outcome = calls::call(context, running, &running.host.operator(), Op::Questions).await?;
+    let outcome = calls::call(context, running, &running.caller(), Op::Questions).await?;
     serde_json::from_value(calls::result_json(&outcome)?)
         .map_err(|error| Failure::new(codes::INTERNAL, format!("the questions can't be read: {error}")))
 }
@@ -348,26 +356,28 @@ async fn give(
     let standing: Answered = serde_json::from_value(told.clone())
         .map_err(|error| Failure::new(codes::INTERNAL, format!("the answer can't be read: {error}")))?;
     let id = term::inline(&question.id.0);
-    let data = json!({"question": question, "batch": ids(&batch), "answer": answer, "result": told});
+    let by = running.caller().display_name().to_owned();
+    let data =
+        json!({"question": question, "batch": ids(&batch), "answer": answer, "by": by, "result": told});
     let word = match standing {
         Answered::Approved => context.screen.good("approved"),
         Answered::Denied { .. } => context.screen.bad("denied"),
         // Not a success: nothing can be done with it yet.
         Answered::Waiting { agreed, needed } => {
             let message = format!(
-                "waiting, {agreed} of {needed}: your approval of {id} is recorded, others have to agree too"
+                "waiting, {agreed} of {needed}: your approval of {id} is recorded, others must approve too"
             );
             return Err(Failure::new(codes::APPROVAL_WAITING, message)
-                .help(format!("another person answers with `regent approve {id}`"))
+                .help(format!("another person can approve with `regent approve {id}`"))
                 .data(data));
         }
         Answered::Gone => {
-            return Err(Failure::new(codes::APPROVAL_UNKNOWN, format!("question {id} is over")).data(data));
+            return Err(Failure::new(codes::APPROVAL_UNKNOWN, format!("question {id} is closed")).data(data));
         }
     };
     let skipped = told.get("skipped").cloned().unwrap_or_default();
     let skipped: Vec<Skipped> = serde_json::from_value(skipped).unwrap_or_default();
-    Ok(Done::new(data, receipt::text(&word, &batch, &skipped)))
+    Ok(Done::new(data, receipt::text(&word, &by, &batch, &skipped)))
 }
 
 /// Gives the answer. A command is typed after its question by nature; where it still comes too soon (a script), it waits.
@@ -381,7 +391,7 @@ async fn taken(
     let mut tries_left = TOO_SOON_TRIES_MAX.saturating_mul(calls);
     loop {
         let op = batch.answered_by(answer.clone());
-        let outcome = calls::call(context, running, &running.host.operator(), op).await?;
+        let outcome = calls::call(context, running, &running.caller(), op).await?;
         match calls::result_json(&outcome) {
             Err(failure) if failure.code == calls::TOO_SOON && tries_left > 0 => tries_left -= 1,
             told => return told,
@@ -393,7 +403,7 @@ async fn taken(
 /// Ids of open questions, for completion. What can't be read completes nothing.
 fn open_ids() -> Vec<CompletionCandidate> {
     let asked = || -> Option<Vec<OpenQuestion>> {
-        let global = crate::cli::Global { json: true, no_color: true, dir: None, passphrase_fd: None };
+        let global = crate::cli::Global::for_completion();
         let context = Context::new(&global, "regent.complete").ok()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
         runtime.block_on(async {

@@ -15,6 +15,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use regent_kernel::{Op, ToolCall};
 use regent_ledger::{Digest, Entry, Gone, Kind, LaneId, ReadError, Reader};
+use regent_wire::body::{BodyError, EntryBody};
 use serde_json::{Value, json};
 
 use crate::calls;
@@ -27,7 +28,7 @@ use crate::paths::Project;
 use crate::secrets;
 use crate::term;
 
-/// See, verify and prove what has happened
+/// Query, verify and export the ledger
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
     /// Show the newest entries
@@ -38,25 +39,25 @@ pub(crate) enum AuditCommand {
         /// Wait for new ones
         #[arg(short, long)]
         follow: bool,
-        /// Also show the ledger's own entries: checkpoints and the like
+        /// Also show the ledger's own entries, such as checkpoints
         #[arg(long)]
         all: bool,
         #[command(flatten)]
         at: At,
     },
-    /// Find calls by who, what, verdict, status and time
+    /// Find calls by caller, tool, verdict, status and time
     Find {
         #[command(flatten)]
         wanted: find::FindArgs,
         #[command(flatten)]
         at: At,
     },
-    /// Verify the whole ledger from disk
+    /// Verify the complete ledger on disk
     Verify {
-        /// A signed checkpoint that was kept elsewhere and must be part of this history
+        /// A signed checkpoint, kept elsewhere, that must be part of this history
         #[arg(long, value_name = "FILE")]
         expect: Vec<PathBuf>,
-        /// A public key that must have signed it
+        /// The public key that must have signed it
         #[arg(long, value_name = "KEY")]
         key: Vec<String>,
         #[command(flatten)]
@@ -69,63 +70,63 @@ pub(crate) enum AuditCommand {
         #[command(flatten)]
         at: At,
     },
-    /// Write everything a session left, with proofs, as one file that others can verify
+    /// Export all entries of a session, with proofs, as one file that others can verify
     Export {
         /// The session; `regent audit tail --json` shows it
         #[arg(long, value_name = "ID")]
         session: String,
-        /// Where to; stdout if not given
+        /// Output file [default: stdout]
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
         #[command(flatten)]
         at: At,
     },
-    /// Write a session's decisions as signed receipts, one JSON object a line, for systems that read that format
+    /// Export a session's decisions as signed receipts, one JSON object per line
     Receipts {
         /// The session; `regent audit tail --json` shows it
         #[arg(long, value_name = "ID")]
         session: String,
-        /// Where to; stdout if not given
+        /// Output file [default: stdout]
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
         #[command(flatten)]
         at: At,
     },
-    /// Show one call whole: intent, outcome and what went in and out
+    /// Show one call in full: intent, outcome, arguments and output
     Show {
         /// The entry, e.g. 0000/12, or 12 for the first lane
         entry: String,
         #[command(flatten)]
         at: At,
     },
-    /// Copy the ledger to a new folder while writing goes on
+    /// Copy the ledger to a new folder; other processes may keep writing
     Backup {
-        /// Where to; the folder must be new or empty
+        /// Destination; the folder must be new or empty
         folder: PathBuf,
         #[command(flatten)]
         at: At,
     },
-    /// Put a backup in the place of the ledger and go on from there; what is lost is recorded
+    /// Replace the ledger by a backup and continue from there; records what is lost
     Restore {
-        /// The backup; without one the ledger in place is accepted as it is
+        /// The backup [default: accept the current ledger as it is]
         #[arg(value_hint = clap::ValueHint::DirPath)]
         folder: Option<PathBuf>,
         #[command(flatten)]
         decided: anew::Decided,
     },
-    /// Start a new ledger where there was one; the old one is moved aside, and what is lost is recorded
+    /// Start a new ledger; moves the old one aside and records what is lost
     BeginAnew {
-        /// Also make a new signing key, where the old one is lost
+        /// Also create a new signing key, because the old one is lost
         #[arg(long)]
         new_key: bool,
         #[command(flatten)]
         decided: anew::Decided,
     },
-    /// Erase a payload (arguments or output of a call) for good; the ledger keeps its digest and still verifies
+    /// Erase a payload (arguments or output of a call) permanently; the ledger keeps its digest and still verifies
     Erase {
         /// The payload's SHA-256, as `audit show` prints it
         digest: String,
-        /// Why; it is recorded
+        /// The reason, for the record
         #[arg(long, value_name = "REASON")]
         because: String,
     },
@@ -134,7 +135,7 @@ pub(crate) enum AuditCommand {
 /// Which ledger.
 #[derive(Debug, Args)]
 pub(crate) struct At {
-    /// A ledger's folder; that of the project you are in if not given
+    /// The ledger's folder [default: the current project's]
     #[arg(long, value_name = "DIR")]
     ledger: Option<PathBuf>,
 }
@@ -202,7 +203,7 @@ impl At {
             compose::ledger::demand_kept(&context.paths, &project)?;
         }
         Err(Failure::new(codes::AUDIT_NONE, format!("there is no ledger at `{}`", folder.display()))
-            .help("nothing has been done under Regent here yet"))
+            .help("Regent has recorded nothing here yet"))
     }
 }
 
@@ -214,7 +215,7 @@ fn with_own_ledger(context: &Context, failure: Failure) -> Failure {
         return failure;
     }
     failure.help(format!(
-        "go to a project, or add `--ledger '{}'`: that is the ledger of `regent judge` outside of projects",
+        "change to a project folder, or pass `--ledger '{}'`, the ledger of `regent judge` outside projects",
         own.display()
     ))
 }
@@ -233,6 +234,11 @@ pub(crate) fn unreadable(error: &ReadError) -> Failure {
     }
 }
 
+/// A newer Regent wrote an entry, or it isn't what its kind says.
+pub(crate) fn unreadable_body(error: &BodyError) -> Failure {
+    Failure::new(codes::AUDIT_UNREADABLE, error.to_string())
+}
+
 /// `LANE/SEQ`, or `SEQ` in the first lane.
 pub(super) fn place(text: &str) -> Result<(LaneId, u64), Failure> {
     let parsed = match text.split_once('/') {
@@ -240,7 +246,7 @@ pub(super) fn place(text: &str) -> Result<(LaneId, u64), Failure> {
         None => text.parse().ok().map(|seq| (LaneId::FIRST, seq)),
     };
     parsed.ok_or_else(|| {
-        Failure::new(codes::USAGE, format!("`{text}` is not an entry"))
+        Failure::new(codes::USAGE, format!("`{text}` is not an entry number"))
             .help("give LANE/SEQ as `regent audit tail` shows it, e.g. 0000/12")
     })
 }
@@ -285,7 +291,7 @@ async fn follow_on(context: &Context, reader: &Reader, first: Vec<Entry>, all: b
             && entries.len() == FOLLOW_ENTRIES_MAX
             && !entries.iter().any(|entry| known.contains(&key(entry)))
         {
-            context.screen.say("regent: more entries came than could be followed; some are not shown\n");
+            context.screen.say("regent: entries arrive faster than they can be shown; some were skipped\n");
         }
         for entry in entries.iter().filter(|entry| !known.contains(&key(entry))) {
             let line = match context.screen.json {
@@ -313,16 +319,9 @@ fn show(context: &Context, folder: &std::path::Path, text: &str) -> CommandResul
     let reader = Reader::new(folder);
     let entry = found(&reader, lane, seq)?;
     // An outcome is shown with its intent, and an intent with its outcome.
-    let (intent, outcome) = match entry.body.get("intent").and_then(Value::as_u64) {
-        Some(intent) => {
-            let lane = entry
-                .body
-                .get("lane")
-                .and_then(Value::as_str)
-                .and_then(|lane| lane.parse().ok())
-                .unwrap_or(lane);
-            (reader.get(lane, intent).map_err(|error| unreadable(&error))?, Some(entry))
-        }
+    let body = EntryBody::read_known(&entry).map_err(|error| unreadable_body(&error))?;
+    let (intent, outcome) = match body.and_then(|body| body.intent_place(&entry)) {
+        Some((lane, intent)) => (reader.get(lane, intent).map_err(|error| unreadable(&error))?, Some(entry)),
         None => {
             let outcome = match find::outcome_of(context, folder, lane, seq)? {
                 Some((lane, seq)) => reader.get(lane, seq).map_err(|error| unreadable(&error))?,
@@ -337,13 +336,13 @@ fn show(context: &Context, folder: &std::path::Path, text: &str) -> CommandResul
         let Some(entry) = entry else { continue };
         out.push_str(&lines::one(&context.screen, &entry));
         out.push_str(&lines::body(&context.screen, &entry));
-        let content = payload_of(context, &reader, &entry, payload)?;
+        let content = payload_of(context, &reader, &entry)?;
         match &content {
             Some(content) => {
                 out.push_str(&lines::payload(&context.screen, payload, content, context.screen.width));
             }
             None => {
-                if let Some(gone) = gone(&reader, &entry, payload)? {
+                if let Some(gone) = gone(&reader, &entry)? {
                     out.push_str(&lines::gone(&context.screen, payload, &gone));
                     data.insert(format!("{payload}_gone"), gone_json(&gone));
                 }
@@ -366,14 +365,26 @@ pub(super) fn found(reader: &Reader, lane: LaneId, seq: u64) -> Result<Entry, Fa
     })
 }
 
-/// The digest of a payload that an entry names.
-fn reference(entry: &Entry, name: &str) -> Option<Digest> {
-    entry.body.get(name)?.get("sha256")?.as_str()?.parse().ok()
+/// The digest of the payload that an entry names: the arguments of an intent, the output of an outcome.
+fn reference(entry: &Entry) -> Result<Option<Digest>, Failure> {
+    let payload = match EntryBody::read_known(entry).map_err(|error| unreadable_body(&error))? {
+        Some(EntryBody::Intent(intent)) => intent.args,
+        Some(EntryBody::Outcome(outcome)) => outcome.output,
+        Some(
+            EntryBody::InDoubt(_)
+            | EntryBody::Agent(_)
+            | EntryBody::Policy(_)
+            | EntryBody::Kernel(_)
+            | EntryBody::Internal,
+        )
+        | None => None,
+    };
+    Ok(payload.map(|payload| payload.sha256))
 }
 
-/// Why a payload that an entry names is not there.
-fn gone(reader: &Reader, entry: &Entry, name: &str) -> Result<Option<Gone>, Failure> {
-    let Some(digest) = reference(entry, name) else { return Ok(None) };
+/// Why a payload that an entry names is missing.
+fn gone(reader: &Reader, entry: &Entry) -> Result<Option<Gone>, Failure> {
+    let Some(digest) = reference(entry)? else { return Ok(None) };
     reader.gone(entry.lane, entry.seq, &digest).map_err(|error| unreadable(&error))
 }
 
@@ -381,14 +392,13 @@ fn gone_json(gone: &Gone) -> Value {
     json!({"how": if gone.erased { "erased" } else { "gc" }, "at_ms": gone.at_ms, "reason": gone.reason})
 }
 
-/// What an entry's reference stands for; `None` if it names none, or it was erased.
+/// The arguments of an intent, or the output of an outcome; `None` if it has none, or they were erased.
 pub(crate) fn payload_of(
     context: &Context,
     reader: &Reader,
     entry: &Entry,
-    name: &str,
 ) -> Result<Option<Vec<u8>>, Failure> {
-    let Some(digest) = reference(entry, name) else { return Ok(None) };
+    let Some(digest) = reference(entry)? else { return Ok(None) };
     match reader.payload(&digest, None) {
         // Spoilt, or encrypted: the vault's key tells.
         Err(ReadError::Payload(_)) => {
@@ -406,8 +416,8 @@ fn backup(context: &Context, folder: &std::path::Path, to: &std::path::Path) -> 
     if let (Some(place), Some(ledger)) = (real(&to), real(folder))
         && place.starts_with(&ledger)
     {
-        let message = format!("`{}` is inside the ledger that it would be a copy of", to.display());
-        return Err(Failure::new(codes::USAGE, message).help("name a folder outside of it"));
+        let message = format!("the destination `{}` is inside the ledger", to.display());
+        return Err(Failure::new(codes::USAGE, message).help("choose a folder outside it"));
     }
     Reader::new(folder).backup(&to).map_err(|error| unreadable(&error))?;
     let shown = term::inline(&to.display().to_string()).into_owned();
@@ -427,14 +437,14 @@ async fn erase(context: &Context, digest: &str, because: &str) -> CommandResult 
         tool: "audit.erase".to_owned(),
         args: json!({"because": because, "digest": digest}),
     });
-    let erased = calls::call(context, &running, &running.host.operator(), op).await;
+    let erased = calls::call(context, &running, &running.caller(), op).await;
     let erased = running.close(context, erased.and_then(|outcome| calls::result_json(&outcome))).await?;
     let count = |name: &str| erased.get(name).and_then(Value::as_u64).unwrap_or(0);
     let text = match (count("records"), count("erased_before")) {
         (0, 0) => {
             return Err(Failure::new(codes::AUDIT_NO_ENTRY, format!("no payload has the digest {digest}"))
                 .help(
-                    "`regent audit show LANE/SEQ` prints the digests, and says of a payload that it is gone",
+                    "`regent audit show LANE/SEQ` prints the digests and says whether a payload was removed",
                 ));
         }
         (0, before) => {
@@ -442,7 +452,7 @@ async fn erase(context: &Context, digest: &str, because: &str) -> CommandResult 
         }
         (records, _) => format!(
             "erased {digest} ({}); the ledger keeps the digest\n  Other payloads may quote its text, such as the conversation of a model that read it. \
-             Each has a digest of its own.\n",
+             Each has its own digest.\n",
             term::count(records, "record")
         ),
     };

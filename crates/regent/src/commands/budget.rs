@@ -1,7 +1,7 @@
 //! `regent budget`: what may be used, by whom.
 
 use clap::Subcommand;
-use regent_kernel::{Budget, BudgetScope, Each, Op};
+use regent_kernel::{Budget, BudgetScope, Each, Op, Standing};
 use regent_runtime::TaskView;
 use serde_json::{Value, json};
 
@@ -19,19 +19,19 @@ use crate::term;
 /// How many tasks are looked at for budgets of their own.
 const TASKS_MAX: u32 = 200;
 
-/// See and set what may be used
+/// Show and set budgets
 #[derive(Debug, Subcommand)]
 pub(crate) enum BudgetCommand {
-    /// Give a scope its limits; they replace those that it had
+    /// Set the limits of a scope; replaces its previous limits
     #[command(after_help = "Example: regent budget set user/day 5usd,tokens=2M")]
     Set {
         /// `user/day` (all your projects, each day), `project`, `task/ID`, or `agent/ID` of a running agent
         scope: String,
-        /// E.g. 5usd, tokens=2M, calls=500, time=2h, bytes=1000000, questions=20; `none` takes all limits away
+        /// E.g. 5usd, tokens=2M, calls=500, time=2h, bytes=1000000, questions=20; `none` removes all limits
         #[arg(required = true)]
         limits: Vec<String>,
     },
-    /// Show the budgets, what is used of each, and whether it is ok, warning, critical or paused
+    /// Show each budget, its usage, and its state: ok, warning, critical or paused
     Show,
 }
 
@@ -61,7 +61,7 @@ async fn set(context: &Context, scope: &str, words: &[String]) -> CommandResult 
     let mut text = format!("{}: {shown}\n", term::inline(&told));
     // A task has a record of its own use; what no limit covers isn't counted elsewhere.
     if limits != Budget::default() && scope.strip_prefix("task/").is_none() {
-        text.push_str("what is used from its first limit on counts; `regent cost show` has all use\n");
+        text.push_str("usage counts from the first limit on; `regent cost show` shows all usage\n");
     }
     Ok(Done::new(json!({"scope": told, "limits": limits}), text))
 }
@@ -79,13 +79,15 @@ async fn set_task(context: &Context, id: &str, limits: Budget) -> Result<String,
 
 async fn set_scope(context: &Context, scope: &str, limits: Budget) -> Result<String, Failure> {
     let wrong = |why: String| {
-        Failure::new(codes::USAGE, why).help("one of `user/day`, `project`, `task/ID`, `agent/ID`")
+        Failure::new(codes::USAGE, why).help("use `user/day`, `project`, `task/ID` or `agent/ID`")
     };
     let meant = BudgetScope::try_from(scope.to_owned()).map_err(wrong)?;
     let op = Op::SetBudget { scope: meant.clone(), limits };
     match &meant {
         BudgetScope::Session => {
-            return Err(wrong("a session ends with its command; give the task a budget instead".to_owned()));
+            return Err(wrong(
+                "a session ends with its command; set a budget for the task instead".to_owned(),
+            ));
         }
         // An agent lives in the process that runs it.
         BudgetScope::Agent(id) => {
@@ -93,7 +95,7 @@ async fn set_scope(context: &Context, scope: &str, limits: Budget) -> Result<Str
         }
         BudgetScope::UserDay | BudgetScope::Project => {
             let running = Running::boot(context).await?;
-            let done = calls::call(context, &running, &running.host.operator(), op).await;
+            let done = calls::call(context, &running, &running.caller(), op).await;
             let done = done.and_then(|outcome| calls::succeeded(&outcome));
             running.close(context, done).await?;
         }
@@ -101,11 +103,18 @@ async fn set_scope(context: &Context, scope: &str, limits: Budget) -> Result<Str
     Ok(meant.to_string())
 }
 
+/// How the budgets that processes share stand.
+async fn standings(running: &Running) -> Result<Vec<(String, Standing)>, Failure> {
+    let mut all = Vec::new();
+    for scope in [BudgetScope::UserDay, BudgetScope::Project] {
+        all.push((scope.to_string(), running.host.budget(&scope).await?));
+    }
+    Ok(all)
+}
+
 async fn show(context: &Context) -> CommandResult {
     let running = Running::boot(context).await?;
-    let standing = |scope: BudgetScope| Ok((scope.to_string(), running.host.budget(&scope)?));
-    let shared: Result<Vec<_>, Failure> =
-        [BudgetScope::UserDay, BudgetScope::Project].into_iter().map(standing).collect();
+    let shared = standings(&running).await;
     let shared = running.close(context, shared).await?;
     let mut rows: Vec<Row> = shared
         .into_iter()

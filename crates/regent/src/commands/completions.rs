@@ -8,7 +8,7 @@ use crate::codes;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
 
-/// Print the script that makes a shell complete regent's commands and ids
+/// Print a shell completion script
 #[derive(Debug, Args)]
 #[command(
     after_help = "For bash: regent completions bash > ~/.local/share/bash-completion/completions/regent"
@@ -22,7 +22,7 @@ pub(crate) struct CompletionsArgs {
 pub(crate) fn run(args: &CompletionsArgs) -> CommandResult {
     let shells = Shells::builtins();
     let Some(shell) = shells.completer(&args.shell) else {
-        return Err(Failure::new(codes::USAGE, format!("`{}` is not a shell that can complete", args.shell)));
+        return Err(Failure::new(codes::USAGE, format!("no completions for the shell `{}`", args.shell)));
     };
     let mut script = Vec::new();
     shell

@@ -17,20 +17,20 @@ pub(crate) enum ConfigCommand {
         #[arg(add = ArgValueCandidates::new(names))]
         key: String,
     },
-    /// Change one setting in your own file, or with --project in the project's
+    /// Change one setting in your own file, or in the project's with --project
     Set {
         /// Its name, e.g. ui.color
         #[arg(add = ArgValueCandidates::new(names))]
         key: String,
         /// Its new value
         value: String,
-        /// Change the project's file, which can only make things stricter
+        /// Change the project's file, which can only be stricter than yours
         #[arg(long)]
         project: bool,
     },
     /// Show all settings
     Show {
-        /// Also say where each value comes from
+        /// Also show where each value comes from
         #[arg(long)]
         origin: bool,
     },
@@ -67,7 +67,7 @@ fn set(context: &Context, name: &str, value: &str, in_project: bool) -> CommandR
     settings::set(&path, name, value)?;
     let mut text = format!("{name} = {value}  ({})\n", path.display());
     if in_project {
-        text.push_str("run `regent trust` so that the changed file counts\n");
+        text.push_str("run `regent trust` to activate the changed file\n");
     }
     Ok(Done::new(json!({"key": name, "value": value, "file": path.display().to_string()}), text))
 }

@@ -16,15 +16,15 @@ use crate::term;
 /// The longest bar of the chart.
 const BAR_CHARS_MAX: u64 = 30;
 
-/// See what was used
+/// Show costs
 #[derive(Debug, Subcommand)]
 pub(crate) enum CostCommand {
-    /// Sum up money, tokens and calls, as the ledger's receipts state them
+    /// Sum up money, tokens and calls from the receipts in the ledger
     Show {
-        /// By what
+        /// Group by
         #[arg(long, value_enum, default_value = "day")]
         by: ByWord,
-        /// Not longer ago than this, e.g. 2h or 7d
+        /// Only this recent, e.g. 2h or 7d
         #[arg(long, value_name = "TIME")]
         since: Option<String>,
     },
@@ -34,7 +34,7 @@ pub(crate) enum CostCommand {
 pub(crate) enum ByWord {
     /// The task that calls were made for
     Task,
-    /// Who made the calls
+    /// The agent that made the calls
     Agent,
     /// The day (UTC)
     Day,

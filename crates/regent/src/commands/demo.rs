@@ -12,7 +12,7 @@ use regent_kernel::{Principal, Reply};
 use regent_ledger::{LedgerVerdict, Report, VerifyOptions};
 use serde_json::{Value, json};
 
-use self::script::{Expected, Step, World};
+use self::script::{DemoStep, Expected, World};
 use crate::calls;
 use crate::codes;
 use crate::compose::{self, Running, error_chain};
@@ -23,13 +23,13 @@ use crate::output::{self, CommandResult, Done};
 use crate::paths::Project;
 use crate::term;
 
-/// Watch an agent being governed: useful and harmful calls, verdicts, sandbox, ledger
+/// Demonstrate Regent: useful and harmful calls, verdicts, sandbox, ledger
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// A real task instead, by a model on this machine
+    /// Run a real task with a local model instead
     #[arg(long)]
     task: bool,
-    /// Let a script play the model's part
+    /// Use a script instead of a model
     #[arg(long, requires = "task")]
     no_model: bool,
 }
@@ -45,7 +45,7 @@ pub(crate) async fn run(context: &Context, args: &DemoArgs) -> CommandResult {
     let rules: usize = policy.outline().iter().map(|one| one.rules).sum();
     let running = Running::boot_with(&inside, &project, policy).await?;
     let mut show = Show { context, rows: Vec::new(), unexpected: Vec::new() };
-    show.print(&format!("A kernel is up in a temporary folder, with the policy that `regent init` writes ({rules} rules).\nAn agent named scout gets to work.\n"));
+    show.print(&format!("A kernel runs in a temporary folder, with the policy that `regent init` writes ({rules} rules).\nAn agent named scout starts to work.\n"));
 
     let agent = calls::spawn(&inside, &running, "scout").await?;
     let mut heading = "";
@@ -62,7 +62,7 @@ pub(crate) async fn run(context: &Context, args: &DemoArgs) -> CommandResult {
     show.end(&evidence)
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug)]
 struct Came {
     verdict: &'static str,
@@ -74,7 +74,7 @@ struct Came {
     is_refused_for_want: bool,
 }
 
-async fn make(running: &Running, agent: &Principal, step: &Step) -> Came {
+async fn make(running: &Running, agent: &Principal, step: &DemoStep) -> Came {
     let nothing = |verdict, by: String, says: String| Came {
         verdict,
         by,
@@ -137,7 +137,7 @@ impl Show<'_> {
         }
     }
 
-    fn step(&mut self, step: &Step, came: Came) {
+    fn step(&mut self, step: &DemoStep, came: Came) {
         let screen = &self.context.screen;
         let is_expected = match step.expected {
             Expected::Done => came.verdict == "allow" && !came.is_stopped,
@@ -165,7 +165,7 @@ impl Show<'_> {
         ));
         if !is_expected && !is_less {
             self.unexpected.push(step.title.to_owned());
-            self.print(&format!("             {}\n", screen.bad("this is not what should have happened")));
+            self.print(&format!("             {}\n", screen.bad("this is not the expected result")));
         }
         self.rows.push(json!({
             "title": step.title, "op": step.op, "verdict": came.verdict, "by": came.by, "contained": came.is_stopped, "says": came.says,
@@ -185,11 +185,11 @@ impl Show<'_> {
         }
         self.print(&format!(
             "\n{}\n",
-            self.context.screen.strong("The ledger has it all: attempts, verdicts, outcomes")
+            self.context.screen.strong("The ledger has every attempt, verdict and outcome")
         ));
         for lane in &report.lanes {
             self.print(&format!(
-                "  {}   {} entries verify, Merkle root {}\n",
+                "  {}   {} entries verified, Merkle root {}\n",
                 self.context.screen.good("verified"),
                 lane.entries,
                 lane.root
@@ -219,7 +219,7 @@ impl Show<'_> {
         let less = sandbox
             .full
             .as_ref()
-            .map(|closed| format!("this machine gives less than the full sandbox: {}", closed.reason));
+            .map(|closed| format!("this machine doesn't provide the full sandbox: {}", closed.reason));
         if let Some(less) = &less {
             self.print(&format!("\n{}\n", self.context.screen.warn(&term::inline(less))));
         }
@@ -227,14 +227,14 @@ impl Show<'_> {
             "steps": self.rows, "ledger": evidence.report, "flipped_bit": evidence.found, "less": less, "unexpected": self.unexpected,
         });
         if !self.unexpected.is_empty() {
-            let message = format!("not as it must be: {}", self.unexpected.join("; "));
+            let message = format!("unexpected: {}", self.unexpected.join("; "));
             return Err(Failure::new(codes::DEMO_UNEXPECTED, message)
                 .help("`regent doctor` says what this machine lacks")
                 .data(data));
         }
         Ok(Done::new(
             data,
-            "\nEverything came out as it must. `regent init` sets this up in a folder of yours.\n",
+            "\nEvery step gave the expected result. Run `regent init` in a project folder to start.\n",
         ))
     }
 }

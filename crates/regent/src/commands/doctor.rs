@@ -14,11 +14,11 @@ use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
 use crate::term;
 
-/// Check this machine and your set-up, with live attempts to escape from the sandbox
+/// Check this machine and your setup, with live attempts to escape the sandbox
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Repair what can be repaired: permissions, missing folders, stale sockets, a missing policy; a damaged state database is moved
-    /// away, which loses the budgets, rates and approvals in it
+    /// Fix what is safe to fix automatically: permissions, missing folders, stale sockets, a missing policy. A damaged state database is
+    /// moved aside, which loses its budgets, rates and approvals
     #[arg(long)]
     fix: bool,
 }
@@ -29,7 +29,7 @@ pub(super) struct Check {
     /// A stable id.
     pub(super) id: String,
     pub(super) health: Health,
-    /// What was found.
+    /// The findings.
     pub(super) says: String,
     /// What to do about it.
     pub(super) help: Option<String>,
@@ -41,8 +41,8 @@ pub(super) struct Check {
 pub(super) enum Health {
     /// As it should be.
     Good,
-    /// Works, but less well than it could.
-    Less,
+    /// Works, with a weakness that the user should know of.
+    Warning,
     /// Doesn't work, or isn't safe.
     Bad,
 }
@@ -52,12 +52,12 @@ impl Check {
         Self { id: id.into(), health: Health::Good, says: says.into(), help: None, fix: None }
     }
 
-    pub(super) fn less(id: impl Into<String>, says: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { health: Health::Less, help: Some(help.into()), ..Self::good(id, says) }
+    pub(super) fn warning(id: impl Into<String>, says: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { health: Health::Warning, help: Some(help.into()), ..Self::good(id, says) }
     }
 
     pub(super) fn bad(id: impl Into<String>, says: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { health: Health::Bad, ..Self::less(id, says, help) }
+        Self { health: Health::Bad, ..Self::warning(id, says, help) }
     }
 
     pub(super) fn fixed_by(mut self, fix: fix::Fix) -> Self {
@@ -79,21 +79,21 @@ pub(crate) async fn run(context: &Context, args: &DoctorArgs) -> CommandResult {
         }
     }
     let count = |health: Health| checks.iter().filter(|check| check.health == health).count();
-    let (bad, less) = (count(Health::Bad), count(Health::Less));
+    let (bad, warned) = (count(Health::Bad), count(Health::Warning));
     let text = shown(context, &checks, &fixed);
     let rows: Vec<_> = checks
         .iter()
         .map(|check| {
             let health = match check.health {
                 Health::Good => "ok",
-                Health::Less => "less",
+                Health::Warning => "warn",
                 Health::Bad => "failed",
             };
             json!({"id": check.id, "health": health, "says": check.says, "help": check.help, "fixable": check.fix.is_some()})
         })
         .collect();
     let data =
-        json!({"checks": rows, "ok": count(Health::Good), "less": less, "failed": bad, "fixed": fixed});
+        json!({"checks": rows, "ok": count(Health::Good), "warnings": warned, "failed": bad, "fixed": fixed});
     if bad == 0 {
         return Ok(Done::new(data, text));
     }
@@ -114,7 +114,7 @@ pub(crate) async fn run(context: &Context, args: &DoctorArgs) -> CommandResult {
             .data(data);
     let fixable = checks.iter().any(|check| check.fix.is_some());
     Err(if fixable {
-        failure.help("`regent doctor --fix` fixes what can be fixed without risk")
+        failure.help("`regent doctor --fix` fixes what is safe to fix automatically")
     } else {
         failure
     })
@@ -129,7 +129,7 @@ fn shown(context: &Context, checks: &[Check], fixed: &[String]) -> String {
     for check in checks {
         let mark = match check.health {
             Health::Good => screen.good("ok    "),
-            Health::Less => screen.warn("less  "),
+            Health::Warning => screen.warn("warn  "),
             Health::Bad => screen.bad("failed"),
         };
         text.push_str(&format!("{mark} {:<26} {}\n", check.id, term::inline(&check.says)));
@@ -139,10 +139,10 @@ fn shown(context: &Context, checks: &[Check], fixed: &[String]) -> String {
     }
     let count = |health: Health| checks.iter().filter(|check| check.health == health).count();
     text.push_str(&format!(
-        "\n{} checks: {} ok, {} less than they could be, {} failed\n",
+        "\n{} checks: {} ok, {} warnings, {} failed\n",
         checks.len(),
         count(Health::Good),
-        count(Health::Less),
+        count(Health::Warning),
         count(Health::Bad)
     ));
     text

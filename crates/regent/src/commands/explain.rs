@@ -9,10 +9,10 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
 
-/// Say more about an error code; without one, list them all
+/// Explain an error code; without one, list all codes
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The code that a message shows, e.g. folder.untrusted
+    /// The code in an error message, e.g. folder.untrusted
     #[arg(add = ArgValueCandidates::new(candidates))]
     code: Option<String>,
 }

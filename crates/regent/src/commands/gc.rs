@@ -2,8 +2,9 @@
 //! the ledger before anything goes.
 //!
 //! Entries of a ledger are never removed: it verifies from its first entry on. What goes is what entries name (payloads), what can be made
-//! again (look-up files), and what belongs to projects that are gone.
+//! again (lookup indexes), and data of deleted projects.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -14,8 +15,11 @@ use regent_kernel::{Host, Op, ToolCall};
 use regent_ledger::canonical::CanonicalJson;
 use regent_ledger::{Digest, Draft, Kind, Ledger, OldPack, Reader};
 use regent_runtime::snapshot::{Retention, SnapshotOptions, Snapshots, YOUNG_MS};
+use regent_wire::Version;
+use regent_wire::body::{InUse, RemovalBody, RemovalGroup};
 use serde_json::{Value, json};
 
+use crate::caller;
 use crate::calls;
 use crate::chores::{self, Removed, Removing};
 use crate::codes;
@@ -29,10 +33,10 @@ use crate::paths::{self, Project};
 use crate::term;
 use crate::trust::Trust;
 
-/// Remove old payloads and snapshots, and what is left of projects that are gone, as the settings `gc.*` say
+/// Remove old payloads and snapshots, and data of deleted projects, as the settings `gc.*` say
 #[derive(Debug, Args)]
 pub(crate) struct GcArgs {
-    /// Show what would be removed, and remove nothing
+    /// List what would be removed, without removing it
     #[arg(long)]
     dry_run: bool,
 }
@@ -41,11 +45,11 @@ pub(crate) struct GcArgs {
 const NAMED_MAX: usize = 200;
 /// Folders in the state folder that have something of each project, by a digest of its path.
 const BY_PROJECT: [(&str, &str); 5] = [
-    ("witness", "witnesses of projects that are gone"),
-    ("lookup", "look-up files of projects that are gone"),
-    ("tasks", "snapshots and task locks of projects that are gone"),
-    ("generated", "pins of generated tools of projects that are gone"),
-    ("skills", "pins of skills of projects that are gone"),
+    ("witness", "witnesses of deleted projects"),
+    ("lookup", "lookup indexes of deleted projects"),
+    ("tasks", "snapshots and task locks of deleted projects"),
+    ("generated", "pinned generated tools of deleted projects"),
+    ("skills", "pinned skills of deleted projects"),
 ];
 const DIGEST_CHARS: usize = 64;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
@@ -79,23 +83,26 @@ impl Group {
 
     /// What the call has: enough to tell what went, and to tell this plan from another.
     fn args(&self, state: &Path) -> Value {
-        let shown = self.to_json(state, Removed::default());
+        let items = self.note(state, Removed::default()).items;
         let names = self.items.iter().flat_map(|item| [item.path.as_os_str().as_encoded_bytes(), b"\0"]);
         let digest = Digest::of(&names.collect::<Vec<_>>().concat());
         json!({
-            "what": self.what, "rule": self.rule, "items": shown.get("items"), "sha256": digest.to_string(),
+            "what": self.what, "rule": self.rule, "items": items, "sha256": digest.to_string(),
         })
     }
 
     /// As it is recorded and shown, with what went.
-    fn to_json(&self, state: &Path, removed: Removed) -> Value {
+    fn note(&self, state: &Path, removed: Removed) -> RemovalGroup<'_> {
         let name = |item: &Item| item.path.strip_prefix(state).unwrap_or(&item.path).display().to_string();
-        let names: Vec<String> = self.items.iter().take(NAMED_MAX).map(name).collect();
-        json!({
-            "what": self.what, "rule": self.rule, "removed": removed.count, "bytes": removed.bytes, "items": names,
-            "items_left_out": self.items.len().saturating_sub(NAMED_MAX),
-            "in_use": {"count": self.in_use.len(), "bytes": bytes(&self.in_use)},
-        })
+        RemovalGroup {
+            bytes: removed.bytes,
+            in_use: InUse { bytes: bytes(&self.in_use), count: self.in_use.len() as u64 },
+            items: self.items.iter().take(NAMED_MAX).map(name).collect(),
+            items_left_out: self.items.len().saturating_sub(NAMED_MAX) as u64,
+            removed: removed.count,
+            rule: Cow::Borrowed(&self.rule),
+            what: self.what.into(),
+        }
     }
 }
 
@@ -109,7 +116,7 @@ pub(crate) async fn run(context: &Context, args: &GcArgs) -> CommandResult {
     let planned: Vec<Removed> = groups.iter().map(Group::planned).collect();
     if args.dry_run || groups.iter().all(|group| group.items.is_empty()) {
         let rows: Vec<Value> =
-            groups.iter().zip(&planned).map(|(group, count)| group.to_json(state, *count)).collect();
+            groups.iter().zip(&planned).map(|(group, count)| json!(group.note(state, *count))).collect();
         let text = shown(&groups, &planned, if args.dry_run { "would be removed" } else { "removed" });
         return Ok(Done::new(json!({"dry_run": args.dry_run, "groups": rows}), text));
     }
@@ -121,7 +128,7 @@ pub(crate) async fn run(context: &Context, args: &GcArgs) -> CommandResult {
     let removed = calls::settled(removed, host.shutdown().await)?;
     let groups = &remover.groups;
     let rows: Vec<Value> =
-        groups.iter().zip(&removed).map(|(group, count)| group.to_json(state, *count)).collect();
+        groups.iter().zip(&removed).map(|(group, count)| json!(group.note(state, *count))).collect();
     Ok(Done::new(json!({"dry_run": false, "groups": rows}), shown(groups, &removed, "removed")))
 }
 
@@ -135,7 +142,7 @@ async fn remove_all(context: &Context, host: &Host, remover: &Remover) -> Result
         }
         let args = group.args(&context.paths.state);
         let op = Op::RunTool(ToolCall { tool: "gc.remove".to_owned(), args });
-        let outcome = calls::call_on(context, host, &host.operator(), op).await?;
+        let outcome = calls::call_on(context, host, &caller::authenticate(context, host).await?, op).await?;
         let said = serde_json::from_value(calls::result_json(&outcome)?);
         removed.push(said.map_err(|error| Failure::new(codes::INTERNAL, error.to_string()))?);
     }
@@ -148,12 +155,12 @@ fn shown(groups: &[Group], removed: &[Removed], verb: &str) -> String {
         let (what, rule) = (group.what, term::inline(&group.rule));
         if !group.items.is_empty() {
             let kib = removed.bytes.div_ceil(1024);
-            text.push_str(&format!("{:>6} {verb}, of {kib} KiB: {what} ({rule})\n", removed.count));
+            text.push_str(&format!("{:>6} {verb}, {kib} KiB: {what} ({rule})\n", removed.count));
         }
         if !group.in_use.is_empty() {
             let kib = bytes(&group.in_use).div_ceil(1024);
             text.push_str(&format!(
-                "{:>6} in use, of {kib} KiB: {what}; a running process writes to them, so they stay until it has ended\n",
+                "{:>6} in use, {kib} KiB: {what}; kept while a running process writes to them\n",
                 group.in_use.len()
             ));
         }
@@ -196,7 +203,7 @@ fn plan(context: &Context, project: Option<&Project>) -> Result<Vec<Group>, Fail
 const PAYLOADS: &str = "packs of payloads (arguments and results)";
 const SNAPSHOTS: &str = "snapshots of the workspace";
 
-/// Snapshots of tasks that are over and older. Those of the newest tasks, and of tasks that can go on, stay; so do those that are too young to
+/// Snapshots of tasks that are over and older. Those of the newest tasks, and of tasks that can continue, stay; so do those that are too young to
 /// be in the ledger.
 fn old_snapshots(context: &Context, project: &Project, kept_ms: u64) -> Result<Vec<Item>, Failure> {
     let now_ms = context.clock.now_ms();
@@ -328,7 +335,8 @@ fn discard(path: &Path) -> Result<(), Failure> {
 
 /// The names are in an entry, not only in the call's arguments: those are a payload, and payloads may be removed.
 fn record(context: &Context, ledger: &Ledger, group: &Group, by: &str) -> Result<(), Failure> {
-    let body = json!({"by": by, "gc": group.to_json(&context.paths.state, group.planned())});
+    let gc = group.note(&context.paths.state, group.planned());
+    let body = RemovalBody { by: by.into(), gc, v: Version::CURRENT };
     let body = CanonicalJson::of(&body).map_err(|error| Failure::new(codes::INTERNAL, error.to_string()))?;
     let draft = Draft { kind: Kind::Kernel, at_ms: context.clock.now_ms(), body, payloads: Vec::new() };
     ledger.append_blocking(draft).map(drop).map_err(|error| unrecorded(&error))

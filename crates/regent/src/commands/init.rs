@@ -1,4 +1,4 @@
-//! `regent init`: a policy that is visibly on, a ledger with a key, and what is already here that agents could use.
+//! `regent init`: a working default policy, a ledger with a key, and what is already here that agents could use.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::MetadataExt as _;
@@ -19,10 +19,10 @@ use crate::paths::{self, Project};
 use crate::term;
 use crate::trust::Offer;
 
-/// Put this folder under Regent: write a policy that is on, make the ledger's key, and trust the folder
+/// Set up Regent in this folder: write a default policy, create the ledger's key, and trust the folder
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
-    /// Ask nothing: control files that are already here are named, and not trusted
+    /// Don't ask: list existing control files, and don't trust them
     #[arg(long)]
     quick: bool,
 }
@@ -88,7 +88,7 @@ pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
     let found = look_around(&project.root).await;
     let sandbox = sandbox_word();
     let names: Vec<String> = project.policies().iter().map(|path| project.short(path).into_owned()).collect();
-    let mut text = format!("Regent is on in {}.\n\n", term::inline(&project.root.display().to_string()));
+    let mut text = format!("Regent is set up in {}.\n\n", term::inline(&project.root.display().to_string()));
     let mut row = |name: &str, value: &str| {
         text.push_str(&format!("  {}  {value}\n", screen.faint(&format!("{name:<8}"))))
     };
@@ -106,10 +106,7 @@ pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
     }
     if let Some(above) = &above {
         let above = term::inline(&above.root.display().to_string()).into_owned();
-        row(
-            "above",
-            &format!("{above} is a project too; in here this policy and this ledger count, not its"),
-        );
+        row("above", &format!("{above} is a project too; in this folder its policy and ledger don't apply"));
     }
     text.push_str(&format!(
         "\nNext: {}, {}, {}, or read {}.\n",
@@ -134,13 +131,14 @@ fn demand_unshared(context: &Context, project: &Project) -> Result<(), Failure> 
     let shown = term::inline(&root.display().to_string()).into_owned();
     match meta.mode() {
         mode if mode & STICKY != 0 && mode & OTHERS_WRITE != 0 => {
-            let message = format!("`{shown}` can't be a workspace: all users of this machine share it");
+            let message =
+                format!("`{shown}` can't be a workspace: all users of this machine can write to it");
             Err(Failure::new(codes::FOLDER_WIDE, message)
-                .help("make a folder for the work in it or elsewhere, and run `regent init` there"))
+                .help("create a folder for your work, and run `regent init` there"))
         }
         mode if mode & OTHERS_WRITE != 0 => {
             context.screen.say(&format!(
-                "regent: every user of this machine can write to {shown}; `chmod o-w` closes it to them\n"
+                "regent: every user of this machine can write to {shown}; `chmod o-w` prevents that\n"
             ));
             Ok(())
         }
@@ -155,9 +153,9 @@ async fn agree(context: &Context, project: &Project) -> Result<(), Failure> {
         return Ok(());
     }
     let unasked = || {
-        let message = format!("this folder already has {}; you have to agree to trust them", offer.names());
+        let message = format!("this folder already has {}; they need your trust", offer.names());
         Failure::new(codes::TERMINAL_NEEDED, message)
-            .help("look at them, then run `regent trust --yes`; `regent init --quick` sets up the rest and trusts none of them")
+            .help("review them, then run `regent trust --yes`; `regent init --quick` sets up everything else and trusts none of them")
             .data(offer.to_json())
     };
     offer.ask(context, project, unasked).await?;
@@ -171,11 +169,11 @@ fn own(context: &Context, project: &Project) -> Result<Offer, Failure> {
         return Ok(offer);
     }
     let message = format!(
-        "Regent is set up, but this folder is not trusted: it already had {}, and nobody has agreed to them",
+        "Regent is set up, but this folder is not trusted: it already had {}, which nobody has reviewed",
         offer.names()
     );
     Err(Failure::new(codes::FOLDER_UNTRUSTED, message)
-        .help("look at them, then run `regent trust`")
+        .help("review them, then run `regent trust`")
         .data(offer.to_json()))
 }
 
@@ -196,9 +194,11 @@ fn sandbox_word() -> String {
             Some(less) => format!("namespaces, Landlock and seccomp; {}", less.says),
         },
         (Some(closed), None) => {
-            format!("Landlock and seccomp only ({}); `regent doctor` says more", closed.reason)
+            format!("Landlock and seccomp only ({}); for details run `regent doctor`", closed.reason)
         }
-        (Some(closed), Some(_)) => format!("not available: {}; `regent doctor` says more", closed.reason),
+        (Some(closed), Some(_)) => {
+            format!("not available: {}; for details run `regent doctor`", closed.reason)
+        }
     }
 }
 
@@ -218,11 +218,9 @@ async fn look_around(root: &Path) -> Found {
     let mcp = mcp_servers(&root.join(".mcp.json"));
     let mut lines = Vec::new();
     if !keys.is_empty() {
-        lines.push(format!("{} in the environment (programs in the sandbox don't see it)", keys.join(", ")));
+        lines.push(format!("{} in the environment (hidden from sandboxed programs)", keys.join(", ")));
     }
-    lines.extend(
-        servers.iter().map(|(name, port)| format!("something listens where {name} does: 127.0.0.1:{port}")),
-    );
+    lines.extend(servers.iter().map(|(name, port)| format!("a server on {name}'s port, 127.0.0.1:{port}")));
     if let Some(names) = &mcp {
         let names: Vec<String> = names.iter().map(|name| term::short(name, 40)).collect();
         lines.push(format!(".mcp.json with {} servers: {}", names.len(), names.join(", ")));

@@ -23,19 +23,19 @@ const TOKENS_MAX: u64 = 256;
 /// List and test models
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
-    /// List the models that are set up, where they are, and whether their price is known
+    /// List models, where they run, and whether their price is known
     List,
-    /// Ask a model one word, with all that a task sends: judged by policy, charged, recorded
+    /// Send a model a short prompt with everything that a task sends; judged by policy, charged, recorded
     Test {
-        /// As `provider/model`, `provider`, `auto` or `auto:CLASS`; each provider's first model if absent
+        /// As `provider/model`, `provider`, `auto` or `auto:CLASS` [default: each provider's first model]
         name: Option<String>,
     },
-    /// Download a model: checked by its sha256, resumed if it was cut
+    /// Download a model (checksum verified, resumable)
     Pull {
-        /// Which; the first of those that `model list` shows if absent
+        /// The model's name [default: the first that `model list` shows]
         name: Option<String>,
     },
-    /// Say which model `auto` would be now, and why
+    /// Explain which model `auto` selects now
     Why {
         /// For this class of tasks
         class: Option<String>,
@@ -76,7 +76,7 @@ fn list(context: &Context) -> CommandResult {
         let name = context.screen.strong(&term::inline(&format!("{:<40}", one.model)));
         let place = one.remote.as_deref().unwrap_or("on this machine");
         let price = if one.priced { "" } else { ", no known price" };
-        let ready = if one.is_ready { "" } else { ", its weights are not here" };
+        let ready = if one.is_ready { "" } else { ", weights not downloaded" };
         let kind = context.screen.faint(&format!("{:<10}", one.kind));
         text.push_str(&format!("{name} {kind}  {}{price}{ready}\n", term::inline(place)));
     }
@@ -94,7 +94,7 @@ fn list(context: &Context) -> CommandResult {
     for one in weights::table().iter().filter(|one| !weights::is_pulled(&folder, &one.name)) {
         let name = format!("{:<40}", format!("local/{}", one.name));
         text.push_str(&format!(
-            "{} {}  not here; `regent model pull {}` brings it ({} MB)\n",
+            "{} {}  not downloaded; run `regent model pull {}` ({} MB)\n",
             context.screen.faint(&name),
             context.screen.faint("local     "),
             one.name,
@@ -225,7 +225,7 @@ fn as_a_task(context: &Context, running: &Running, name: &str) -> Result<Inferen
 
 async fn ask(context: &Context, running: &Running, name: &str) -> Result<(String, Value), Failure> {
     let began = context.clock.elapsed();
-    let operator = running.host.operator();
+    let operator = running.caller();
     let asked = as_a_task(context, running, name)?;
     let outcome = calls::call(context, running, &operator, Op::Infer(asked)).await?;
     let took_ms = context.clock.elapsed().saturating_sub(began).as_millis();
@@ -236,8 +236,11 @@ async fn ask(context: &Context, running: &Running, name: &str) -> Result<(String
     let said = said(&completion);
     let refused = outcome.obtained.as_ref().and_then(|receipt| receipt.get("refused")?.as_array());
     let refused: Vec<&str> = refused.into_iter().flatten().filter_map(Value::as_str).collect();
-    let without =
-        if refused.is_empty() { String::new() } else { format!("; it refuses {}", refused.join(", ")) };
+    let without = if refused.is_empty() {
+        String::new()
+    } else {
+        format!("; it rejects the parameters {}", refused.join(", "))
+    };
     let line = format!(
         "{} answered {} in {took_ms} ms, {} tokens, {} micro-USD{without}\n",
         context.screen.strong(&term::inline(&completion.model)),

@@ -11,44 +11,44 @@ use crate::trust::{Standing, Trust};
 pub(crate) fn run(context: &Context) -> CommandResult {
     let (why, commands): (String, &[(&str, &str)]) = if !paths::may_exist(&context.paths.policy()) {
         (
-            "Regent governs what agents do: every act is judged by policy, run in a sandbox, and recorded."
+            "Regent governs AI agents: policy judges every call, a sandbox runs it, and a ledger records it."
                 .to_owned(),
             &[
-                ("regent demo --task", "watch a model do a task under it, in a temporary folder"),
-                ("regent demo", "watch it stop what harms"),
+                ("regent demo --task", "watch a model do a task, in a temporary folder"),
+                ("regent demo", "watch Regent stop harmful calls"),
                 ("regent init", "set it up in this folder"),
-                ("regent doctor", "see what this machine gives"),
+                ("regent doctor", "check this machine"),
             ],
         )
     } else {
         match context.project() {
             Err(_none) => (
-                "This folder is not under Regent yet.".to_owned(),
-                &[("regent init", "put it under Regent"), ("regent demo", "watch a demonstration")],
+                "Regent is not set up in this folder yet.".to_owned(),
+                &[("regent init", "set up Regent here"), ("regent demo", "watch a demonstration")],
             ),
             Ok(project) => match Trust::load(&context.paths)?.standing(&Controls::read(&project)?) {
                 Standing::Never => (
                     format!(
-                        "You have not trusted {} yet; nothing in it acts before you do.",
+                        "You have not trusted {} yet; until then nothing in it takes effect.",
                         project.root.display()
                     ),
-                    &[("regent policy check", "look at its policy"), ("regent trust", "trust it")],
+                    &[("regent policy check", "check its policy"), ("regent trust", "trust it")],
                 ),
                 Standing::Changed(file) => (
                     format!("{file} has changed since you trusted this folder."),
                     &[
-                        ("regent policy check", "look at the policy"),
-                        ("regent trust", "trust it as it is now"),
+                        ("regent policy check", "check the policy"),
+                        ("regent trust", "trust its current state"),
                     ],
                 ),
                 Standing::Trusted => (
-                    format!("{} is under Regent.", project.root.display()),
+                    format!("Regent is set up in {}.", project.root.display()),
                     &[
-                        ("regent task run GOAL", "let an agent do something"),
-                        ("regent run -- CMD…", "run any program, confined and recorded"),
-                        ("regent tool list", "see what agents can call"),
-                        ("regent approve list", "see what waits for you"),
-                        ("regent audit tail", "see what has happened"),
+                        ("regent task run GOAL", "give an agent a goal"),
+                        ("regent run -- CMD…", "run any program in the sandbox"),
+                        ("regent tool list", "list the tools that agents can call"),
+                        ("regent approve list", "list pending approvals"),
+                        ("regent audit tail", "show recent calls"),
                     ],
                 ),
             },

@@ -24,36 +24,36 @@ use crate::output::{CommandResult, Done};
 use crate::paths;
 use crate::term;
 
-/// Check, test and ask the policy
+/// Check, test and query the policy
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// Check policy files: yours and the project's, or the one that is named
+    /// Check policy files: yours and the project's, or the given one
     Check {
         /// A policy file
         file: Option<PathBuf>,
     },
-    /// Run cases against the policy in force; without a file, the rules' own examples
+    /// Test the active policy with cases from a file, or with the rules' own examples
     Test {
         /// A file of cases: name, call, expected verdict and rule
         file: Option<PathBuf>,
     },
-    /// Say what would happen to a call, and which rule and line say so
+    /// Explain what would happen to a call, and which rule and line decide
     Why {
-        /// The tool, e.g. fs.read (or the whole call in one word: 'fs.read {"path": "x"}')
+        /// The tool, e.g. fs.read (or the whole call as one argument: 'fs.read {"path": "x"}')
         #[arg(add = ArgValueCandidates::new(tool_names))]
         tool: String,
         /// Its arguments as JSON, or `-` for stdin
         arguments: Option<String>,
-        /// As an agent of this name, not as yourself
+        /// Act as an agent of this name
         #[arg(long, value_name = "NAME")]
         agent: Option<String>,
     },
-    /// Point out what is hardly meant: rules that never match, rules that allow everything
+    /// Warn about likely mistakes: rules that never match, rules that allow everything
     Lint {
         /// A policy file
         file: Option<PathBuf>,
     },
-    /// Compare two policy files: rules, and who gains or loses what
+    /// Compare two policy files: rules, and which callers gain or lose access
     Diff {
         /// The policy as it was
         old: PathBuf,
@@ -61,35 +61,35 @@ pub(crate) enum PolicyCommand {
         new: PathBuf,
     },
     Sim(change::SimArgs),
-    /// Propose the smallest policy that allows what the ledger says was done
+    /// Propose the smallest policy that allows what the ledger recorded
     Learn {
         /// How far back
         #[arg(long, value_name = "TIME", default_value = "7d")]
         since: String,
-        /// Where to; stdout if not given
+        /// Output file [default: stdout]
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// The smallest rule that would let a call through, and what else it would have allowed
+    /// Show the smallest rule that would allow a call, and what else it would have allowed
     Cover {
-        /// The call, as test cases write it: '{ tool: fs.read, agent: ada, path: notes.txt }'
+        /// The call, in the format of test cases: '{ tool: fs.read, agent: ada, path: notes.txt }'
         call: String,
-        /// How far back to look for what else it would cover
+        /// How far back to look for other calls that it would cover
         #[arg(long, value_name = "TIME", default_value = "7d")]
         since: String,
     },
-    /// What a candidate beside the policy in force would have said otherwise
+    /// Show where a candidate policy would have decided differently
     Shadow,
-    /// Pack policy files and sign them
+    /// Bundle and sign policy files
     Bundle {
         /// Policy files
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Where to
+        /// Output file
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
-    /// Check a bundle's signature and its files
+    /// Check a bundle's signature and files
     Verify {
         /// The bundle
         file: PathBuf,
@@ -131,7 +131,7 @@ pub(crate) async fn run(context: &Context, command: PolicyCommand) -> CommandRes
         PolicyCommand::Sim(args) => change::sim(context, &args),
         PolicyCommand::Learn { since, out } => change::learn(context, &since, out.as_deref()),
         PolicyCommand::Cover { call, since } => change::cover(context, &call, &since),
-        PolicyCommand::Shadow => change::shadow(context),
+        PolicyCommand::Shadow => change::shadow(context).await,
         PolicyCommand::Bundle { files, out } => bundle::make(context, &files, &out),
         PolicyCommand::Verify { file, key, out } => bundle::verify(context, &file, &key, out.as_deref()),
         PolicyCommand::Apply(args) => bundle::apply(context, &args).await,
@@ -163,8 +163,7 @@ fn files(context: &Context, named: Option<PathBuf>) -> Result<Vec<(PathBuf, Stri
 }
 
 fn none() -> Failure {
-    Failure::new(codes::POLICY_NONE, "there is no policy here, and no policy means deny")
-        .help("run `regent init`")
+    Failure::new(codes::POLICY_NONE, "no policy found, so everything is denied").help("run `regent init`")
 }
 
 fn check(context: &Context, named: Option<PathBuf>) -> CommandResult {
@@ -190,7 +189,7 @@ fn check(context: &Context, named: Option<PathBuf>) -> CommandResult {
                 for one in policy.outline() {
                     let shown = term::inline(&one.name).into_owned();
                     text.push_str(&format!(
-                        "{} {shown}: {}, {} rules, {} examples hold\n",
+                        "{} {shown}: {}, {} rules, {} examples passed\n",
                         context.screen.good("ok"),
                         one.mode,
                         one.rules,
@@ -233,7 +232,7 @@ fn test(context: &Context, cases: Option<PathBuf>) -> CommandResult {
     let Some(file) = cases else {
         // Loading has run them: a rule that doesn't do what stands beside it is not loaded.
         let examples: usize = policy.outline().iter().map(|one| one.examples).sum();
-        let text = format!("{} all {examples} examples in the rules hold\n", context.screen.good("ok"));
+        let text = format!("{} all {examples} examples passed\n", context.screen.good("ok"));
         return Ok(Done::new(json!({"passed": examples, "failed": []}), text));
     };
     let (path, name) = (context.cwd.join(&file), file.display().to_string());
@@ -284,7 +283,7 @@ fn lint(context: &Context, named: Option<PathBuf>) -> CommandResult {
         .data(data));
     }
     let text = if lines.is_empty() {
-        format!("{} nothing to remark\n", context.screen.good("ok"))
+        format!("{} no warnings\n", context.screen.good("ok"))
     } else {
         lines.join("\n") + "\n"
     };
@@ -323,7 +322,7 @@ async fn ask(
 ) -> CommandResult {
     let caller = match agent {
         Some(name) => calls::spawn(context, running, name).await?,
-        None => running.host.operator(),
+        None => running.caller(),
     };
     let op = Op::CheckPolicy { op: Box::new(Op::RunTool(ToolCall { tool: tool.to_owned(), args })) };
     let outcome = calls::call(context, running, &caller, op).await?;
@@ -368,8 +367,11 @@ fn shown(context: &Context, tool: &str, said: &Value) -> String {
             missed.iter().filter_map(|one| one.get("rule")).map(rule_text).collect();
         let more = missed.len().saturating_sub(MISSED_SHOWN_MAX);
         missed.truncate(MISSED_SHOWN_MAX);
-        let more =
-            if more == 0 { String::new() } else { format!(" and {more} more; --json says what each missed") };
+        let more = if more == 0 {
+            String::new()
+        } else {
+            format!(" and {more} more; --json says why each didn't match")
+        };
         text.push_str(&screen.faint(&format!("  missed  {}{more}\n", missed.join(", "))));
     }
     text
@@ -388,8 +390,8 @@ fn fared(one: &Value) -> String {
     let outcome = one.get("outcome").unwrap_or(&Value::Null);
     let line = outcome.get("line").and_then(Value::as_u64).unwrap_or_default();
     let text = match outcome.get("fared").and_then(Value::as_str).unwrap_or_default() {
-        "excepted" => format!("its exception in line {line} holds"),
-        "used_up" => "its rate is used up".to_owned(),
+        "excepted" => format!("its exception in line {line} applies"),
+        "used_up" => "its rate is exceeded".to_owned(),
         other => other.to_owned(),
     };
     term::inline(&text).into_owned()

@@ -11,26 +11,27 @@ use crate::codes;
 use crate::compose::Running;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::live::LiveOutput;
 use crate::output::{CommandResult, Done, Shown};
 use crate::settings;
 use crate::term;
 
-/// Run a program in the sandbox, under policy and ledger
+/// Run a program in the sandbox; policy judges it, the ledger records it
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example: regent run -- cargo test\n\nThe program sees the project and nothing else of yours, and none of your environment. It has no network of its own: it may ask the broker for connections, and policy judges each."
+    after_help = "Example: regent run -- cargo test\n\nThe program sees the project and a read-only system, not your home folder or environment. It reaches the network only through a proxy, and policy judges each connection."
 )]
 pub(crate) struct RunArgs {
-    /// As an agent of this name, not as yourself: `agent ps` shows it, `agent signal` reaches it, rules about agents hold for it
+    /// Run as an agent of this name: `agent ps` lists it, `agent signal` reaches it, rules about agents apply
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// Stop it after this time, e.g. 90s or 10m; policy may stop it earlier
+    /// Time limit, e.g. 90s or 10m; policy may set a lower one
     #[arg(long, value_name = "TIME")]
     timeout: Option<String>,
-    /// No network: the program can't even ask for connections
+    /// No network access, not even through the proxy
     #[arg(long)]
     no_network: bool,
-    /// Give it what comes on stdin
+    /// Pass stdin to the program
     #[arg(short = 'i', long)]
     stdin: bool,
     /// The program and its arguments
@@ -76,14 +77,24 @@ fn arguments(context: &Context, args: &RunArgs) -> Result<Value, Failure> {
     } else if context.screen.interactive {
         set("terminal", json!(true));
     }
+    if !context.screen.interactive && !context.screen.json && is_one_file() {
+        // What goes to one place comes there in the order in which it was written.
+        set("merge_stderr", json!(true));
+    }
     Ok(fields)
+}
+
+/// Whether stdout and stderr are the same file, as after `2>&1`.
+fn is_one_file() -> bool {
+    let both = rustix::fs::fstat(std::io::stdout()).ok().zip(rustix::fs::fstat(std::io::stderr()).ok());
+    both.is_some_and(|(out, err)| (out.st_dev, out.st_ino) == (err.st_dev, err.st_ino))
 }
 
 /// Where namespaces are closed, network access can't be guarded: the program runs without it, and the user is told.
 fn has_network(context: &Context) -> bool {
     let open = regent_sandbox::probe().full.is_none();
     if !open {
-        let less = "regent: no network for the program, because user namespaces are closed here; `regent doctor` says more\n";
+        let less = "regent: no network for the program, because user namespaces are disabled here; for details run `regent doctor`\n";
         context.screen.say(less);
     }
     open
@@ -98,15 +109,25 @@ async fn confined(
     let caller = match agent {
         // What the person typed is what the person wants.
         Some(name) => calls::spawn_for(context, running, name, typed(&call)).await?,
-        None => running.host.operator(),
+        None => running.caller(),
     };
-    let outcome = calls::call(context, running, &caller, Op::RunTool(call)).await?;
+    let op = Op::RunTool(call);
+    let mut live = LiveOutput::new();
+    // One object of JSON has it all in the end; a program with a terminal writes there itself.
+    let outcome = match context.screen.json || context.screen.interactive {
+        true => calls::call(context, running, &caller, op).await?,
+        false => calls::call_live(context, running, &caller, op, &mut live).await?,
+    };
     let data = calls::outcome_json(&outcome);
-    let Some(ran) = Ran::of(&outcome) else {
+    let Some(mut ran) = Ran::of(&outcome) else {
         // It was not started: the sandbox says why.
         calls::succeeded(&outcome)?;
         return Ok(Done { data, shown: Shown::Bytes(outcome.output.into_bytes()), exit: 0 });
     };
+    let has_begun = live.has_begun();
+    if has_begun {
+        (ran.stdout, ran.stderr) = Default::default();
+    }
     if !context.screen.json {
         pass_stderr(&ran.stderr);
     }
@@ -115,7 +136,7 @@ async fn confined(
     }
     if let Some(limit) = ran.limit {
         let failure = Failure::new(codes::LIMIT_HIT, format!("the program was stopped: {limit}"))
-            .help("a rule's `limits` in the policy, or --timeout, sets how much a program may use");
+            .help("a rule's `limits` in the policy and --timeout set the limits of a program");
         return Err(print_before(context, &ran, failure).data(data));
     }
     match outcome.status {
@@ -124,7 +145,9 @@ async fn confined(
         }
         Status::Ok | Status::Failed(_) => {}
     }
-    Ok(Done { data, shown: Shown::Bytes(ran.stdout), exit: ran.exit })
+    live.written()?;
+    let shown = if has_begun { Shown::Already } else { Shown::Bytes(ran.stdout) };
+    Ok(Done { data, shown, exit: ran.exit })
 }
 
 fn typed(call: &ToolCall) -> String {
@@ -171,9 +194,9 @@ impl Ran {
             (None, None) => return None,
         };
         let limit = match ended.get("why").and_then(Value::as_str).unwrap_or_default() {
-            "wall-clock" => Some("its time was over (limit `wall`)"),
-            "output-cap" => Some("it wrote more than it may (limit `output`)"),
-            "memory" => Some("it needed more memory than it may (limit `memory`)"),
+            "wall-clock" => Some("time limit reached (`wall`)"),
+            "output-cap" => Some("output limit reached (`output`)"),
+            "memory" => Some("memory limit reached (`memory`)"),
             _itself => None,
         };
         // Output is what came on stdout, then what came on stderr.
@@ -189,9 +212,7 @@ fn guarded(ended: &Value) -> Vec<String> {
     let list = |name: &str| ended.get(name).and_then(Value::as_array).into_iter().flatten();
     let refused = list("refused").filter_map(Value::as_str).map(|path| {
         let path = term::inline(path);
-        format!(
-            "refused to let the program write {path}: guarded files are yours to write, outside the sandbox"
-        )
+        format!("the program may not write the guarded file {path}; write it yourself, outside the sandbox")
     });
     let planted = list("planted").filter_map(|one| {
         let path = term::inline(one.get("path")?.as_str()?);

@@ -10,12 +10,12 @@ use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
 use crate::term;
 
-/// See what confinement this machine gives
+/// Inspect the sandbox on this machine
 #[derive(Debug, Subcommand)]
 pub(crate) enum SandboxCommand {
-    /// Try everything and say what works here
+    /// Probe which confinement works here
     Probe,
-    /// Say what a program would see and be held to
+    /// Show what a program would see, and its limits
     Explain,
 }
 
@@ -41,7 +41,7 @@ async fn probe(context: &Context) -> CommandResult {
     probe.findings.extend(compose::other_tiers().await);
     let mut text = String::new();
     for finding in &probe.findings {
-        let mark = if finding.ok { screen.good("ok  ") } else { screen.warn("less") };
+        let mark = if finding.ok { screen.good("ok  ") } else { screen.warn("warn") };
         text.push_str(&format!("{mark} {:<22} {}\n", finding.name, term::inline(&finding.says)));
         if let Some(fix) = &finding.fix {
             text.push_str(&format!("     {:<22} {}\n", "", screen.faint(&term::inline(fix))));
@@ -53,7 +53,7 @@ async fn probe(context: &Context) -> CommandResult {
         screen.say(&text);
         return Err(Failure::new(
             codes::SANDBOX_UNAVAILABLE,
-            format!("no confinement can be had here: {why}"),
+            format!("this machine can't provide a sandbox: {why}"),
         )
         .data(data));
     }

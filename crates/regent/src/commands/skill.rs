@@ -32,36 +32,36 @@ pub(crate) enum SkillCommand {
         #[command(flatten)]
         agreed: Agreement,
     },
-    /// List the skills that are installed, each checked
+    /// List and verify installed skills
     List,
-    /// Show what a skill is, may do and holds
+    /// Show a skill: its description, permissions and files
     Show {
         /// Its name
         #[arg(add = ArgValueCandidates::new(skill_names))]
         name: String,
     },
-    /// Compare every file with what was installed
+    /// Verify every file against what was installed
     Verify {
-        /// Its name; all of them if none is given
+        /// Its name [default: all]
         #[arg(add = ArgValueCandidates::new(skill_names))]
         name: Option<String>,
     },
-    /// Look for secrets, injection text, hidden characters and dangerous scripts
+    /// Scan for secrets, prompt injection, hidden characters and dangerous scripts
     Scan {
         /// A folder or an archive
         #[arg(value_hint = clap::ValueHint::AnyPath)]
         path: PathBuf,
     },
-    /// Sign a skill of yours: writes SKILL.sig, and prints the key that others may trust
+    /// Sign your skill: writes SKILL.sig and prints the public key
     Sign {
         /// The folder of the skill
         #[arg(value_hint = clap::ValueHint::DirPath)]
         path: PathBuf,
-        /// The name that you sign under
+        /// The signer's name
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
     },
-    /// Fetch a skill again from where it came from; what it wants more has to be granted
+    /// Update a skill from its source; new permissions must be granted
     Update {
         /// Its name
         #[arg(add = ArgValueCandidates::new(skill_names))]
@@ -69,7 +69,7 @@ pub(crate) enum SkillCommand {
         #[command(flatten)]
         agreed: Agreement,
     },
-    /// Take a skill away
+    /// Remove a skill
     Remove {
         /// Its name
         #[arg(add = ArgValueCandidates::new(skill_names))]
@@ -80,10 +80,10 @@ pub(crate) enum SkillCommand {
 /// What a person agrees to beforehand.
 #[derive(Debug, Args)]
 pub(crate) struct Agreement {
-    /// Grant a permission that it wants, e.g. read:docs, write:out, network:example.com, shell
+    /// Grant a requested permission, e.g. read:docs, write:out, network:example.com, shell
     #[arg(long, value_name = "PERMISSION")]
     grant: Vec<String>,
-    /// Install although the scan found something of high severity
+    /// Install despite high-severity findings
     #[arg(long)]
     accept_findings: bool,
 }
@@ -203,7 +203,7 @@ fn verify(context: &Context, name: Option<&str>) -> CommandResult {
     }
     let mut broken = broken.into_iter();
     let first = broken.next().map(|(_, error)| Failure::from(error));
-    let failure = first.unwrap_or_else(|| Failure::new(codes::INTERNAL, "nothing is broken"));
+    let failure = first.unwrap_or_else(|| Failure::new(codes::INTERNAL, "nothing is damaged"));
     Err(failure.data(json!({"checked": count, "broken": told})))
 }
 
@@ -236,7 +236,7 @@ fn sign(context: &Context, path: &std::path::Path, name: Option<String>) -> Comm
     std::fs::write(&place, note).map_err(|error| Failure::io("write", &place, &error))?;
     let vkey = key.public().vkey(&name);
     let text = format!(
-        "wrote {}\nothers trust it with:\n  regent config set skills.trusted_keys {vkey}\n",
+        "wrote {}\nto trust it, others run:\n  regent config set skills.trusted_keys {vkey}\n",
         term::inline(&place.display().to_string())
     );
     Ok(Done::new(json!({"file": place, "key": vkey, "name": name}), text))
@@ -246,7 +246,7 @@ async fn remove(context: &Context, name: &str) -> CommandResult {
     let project = context.project()?;
     let running = Running::boot(context).await?;
     let op = Op::RunTool(ToolCall { tool: "skill.remove".to_owned(), args: json!({"name": name}) });
-    let caller = running.host.operator();
+    let caller = running.caller();
     let result = calls::call(context, &running, &caller, op).await;
     let result = result.and_then(|outcome| calls::result_json(&outcome));
     let told = running.close(context, result).await?;

@@ -18,10 +18,10 @@ pub(crate) use run::{Ended, watched};
 /// How many tasks a shell offers.
 const COMPLETED_MAX: u32 = 50;
 
-/// Let agents do tasks that survive anything
+/// Run agent tasks that survive crashes
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskCommand {
-    /// Give an agent a goal, and watch it work
+    /// Give an agent a goal and show its work
     Run(RunArgs),
     /// List the newest tasks of this project
     List {
@@ -29,61 +29,61 @@ pub(crate) enum TaskCommand {
         #[arg(short = 'n', long = "lines", default_value_t = 50, value_name = "N")]
         count: u32,
     },
-    /// Show one task: its steps, verdicts, costs and snapshots, and why it waits
+    /// Show a task: steps, verdicts, costs, snapshots, and why it waits
     Show {
         #[command(flatten)]
         which: Which,
     },
-    /// Go on with a task, or with all that were left over; nothing is done twice
+    /// Continue a task, or all that can continue; no step runs twice
     Resume {
-        /// The task's id, or the beginning of it; all that were left over if absent
+        /// The task's id or its beginning [default: all that can continue]
         #[arg(add = ArgValueCandidates::new(task_ids))]
         id: Option<String>,
-        /// What the whole task may use from now on, e.g. 0.50usd or tokens=20000,calls=50
+        /// New budget of the whole task, e.g. 0.50usd or tokens=20000,calls=50
         #[arg(long, value_name = "LIMITS", requires = "id")]
         budget: Vec<String>,
-        /// Ask nobody, and do this with calls that you would be asked about
+        /// Never ask; wait or deny when a call needs an approval
         #[arg(long, value_enum, value_name = "WHAT")]
         unattended: Option<Unattended>,
     },
-    /// Stop a task for good, wherever it runs
+    /// Stop a task permanently, in any process
     Cancel {
         #[command(flatten)]
         which: Which,
     },
-    /// Start a new task that shares the steps of another before one, and goes its own way from there
+    /// Fork a task at a step: keep the earlier steps, continue differently
     Fork {
         #[command(flatten)]
         which: Which,
         /// The first step that isn't shared: a turn such as 3, or a step such as 3/tool/0
         #[arg(long, value_name = "STEP")]
         at: String,
-        /// Go on with another model
+        /// Continue with another model
         #[arg(long, value_name = "MODEL")]
         model: Option<String>,
     },
-    /// Run a task again from the ledger alone: no model is asked, no tool is run
+    /// Replay a task from the ledger alone: no model is asked, no tool runs
     Replay {
         #[command(flatten)]
         which: Which,
     },
-    /// Show where two tasks part
+    /// Show where two tasks diverge
     Diff {
-        /// One task's id, or the beginning of it
+        /// One task's id or its beginning
         #[arg(add = ArgValueCandidates::new(task_ids))]
         left: String,
         /// The other's
         #[arg(add = ArgValueCandidates::new(task_ids))]
         right: String,
     },
-    /// Put the workspace back to a snapshot that was taken while the task ran
+    /// Restore the workspace to a snapshot taken during the task
     Rollback {
         #[command(flatten)]
         which: Which,
-        /// A snapshot's id, or a step: then the last snapshot before it; the first snapshot if absent
+        /// A snapshot's id, or a step for the last snapshot before it [default: the first snapshot]
         #[arg(long, value_name = "STEP|SNAPSHOT")]
         to: Option<String>,
-        /// Ask nothing
+        /// Don't ask
         #[arg(long)]
         yes: bool,
     },
@@ -92,7 +92,7 @@ pub(crate) enum TaskCommand {
 /// Which task.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// The task's id, or the beginning of it
+    /// The task's id or its beginning
     #[arg(add = ArgValueCandidates::new(task_ids))]
     id: String,
 }
@@ -100,35 +100,35 @@ pub(crate) struct Which {
 /// What a new task is to be.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example: regent task run \"Write a summary of README.md into SUMMARY.md\" --budget 0.10usd\n\nCtrl-C stops between two steps, and `regent task resume` goes on; so it does after a crash."
+    after_help = "Example: regent task run \"Write a summary of README.md into SUMMARY.md\" --budget 0.10usd\n\nCtrl-C stops between two steps. `regent task resume` continues, also after a crash."
 )]
 pub(crate) struct RunArgs {
-    /// What is to be done; `-` reads it from stdin
+    /// The goal; `-` reads it from stdin
     goal: String,
-    /// Which model: `provider/name`, `auto` or `auto:CLASS`
+    /// The model: `provider/name`, `auto` or `auto:CLASS`
     #[arg(long, default_value = "auto", value_name = "MODEL")]
     model: String,
-    /// The tools that the agent is offered, separated by commas; if absent all that can be run, or a few common ones for a model on
-    /// this machine
+    /// The tools offered to the agent, separated by commas [default: all that can run, or a few common ones for a
+    /// local model]
     #[arg(long, value_delimiter = ',', value_name = "TOOLS")]
     tools: Option<Vec<String>>,
-    /// Make a plan first, and give each step to an agent of its own
+    /// Plan first, then run each step with its own agent
     #[arg(long)]
     plan: bool,
-    /// What it may use, e.g. 0.50usd, tokens=20000, calls=50, time=10m; may be given more than once
+    /// Budget, e.g. 0.50usd, tokens=20000, calls=50, time=10m; repeatable
     #[arg(long, value_name = "LIMITS")]
     budget: Vec<String>,
-    /// The agent's name, as policy knows it
+    /// The agent's name, as policy sees it
     #[arg(long, default_value = "worker", value_name = "NAME")]
     agent: String,
-    /// A role of the agent, as policy knows it; may be given more than once
+    /// A role of the agent, as policy sees it; repeatable
     #[arg(long, value_name = "ROLE")]
     role: Vec<String>,
-    /// Who goes first where several tasks wait
+    /// Priority among waiting tasks
     #[arg(long, value_enum, default_value = "normal")]
     priority: PriorityWord,
-    /// Ask nobody, and do this with calls that you would be asked about; without it you are asked at a terminal, and elsewhere the
-    /// setting `task.unattended` counts
+    /// Never ask; wait or deny when a call needs an approval [default: ask at a terminal, otherwise the
+    /// setting `task.unattended`]
     #[arg(long, value_enum, value_name = "WHAT")]
     unattended: Option<Unattended>,
 }
@@ -136,19 +136,19 @@ pub(crate) struct RunArgs {
 /// What a task does with a call that nobody can be asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Unattended {
-    /// Stop there and wait for an answer (exit code 11)
+    /// Stop and wait for an answer (exit code 11)
     Wait,
-    /// Deny the call and go on without it; the task ends with a list of what was left undone (exit code 10). No answer of yours is recorded
+    /// Deny the call and continue; the task ends with a list of what was left undone (exit code 10). This isn't recorded as your answer
     Deny,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum PriorityWord {
-    /// When nothing else waits
+    /// Only if no other task waits
     Low,
-    /// As usual
+    /// In order of arrival
     Normal,
-    /// Before the others
+    /// Before other tasks
     High,
 }
 
@@ -199,7 +199,7 @@ pub(crate) async fn run(context: &Context, command: TaskCommand) -> CommandResul
 /// Ids of tasks, for completion. What can't be read completes nothing.
 fn task_ids() -> Vec<CompletionCandidate> {
     let listed = || -> Option<Vec<TaskView>> {
-        let global = crate::cli::Global { json: true, no_color: true, dir: None, passphrase_fd: None };
+        let global = crate::cli::Global::for_completion();
         let context = Context::new(&global, "regent.complete").ok()?;
         Past::open(&context).ok()?.newest(COMPLETED_MAX).ok()
     };

@@ -24,9 +24,9 @@ use crate::term;
 /// List and call tools
 #[derive(Debug, Subcommand)]
 pub(crate) enum ToolCommand {
-    /// List the tools that exist; --json has their schemas
+    /// List tools; --json includes their schemas
     List {
-        /// As others take them: json (our own), openai, anthropic, mcp
+        /// Format: json (Regent's own), openai, anthropic, mcp
         #[arg(long, value_enum)]
         format: Option<Format>,
         /// Only those with this capability, e.g. file or file.read
@@ -38,25 +38,25 @@ pub(crate) enum ToolCommand {
         /// Only those that cost at most this
         #[arg(long, value_enum)]
         cost: Option<CostWord>,
-        /// Only those that this one vouches for
+        /// Only those of this origin
         #[arg(long, value_enum)]
         origin: Option<OriginWord>,
         /// Only those that agents or you have generated
         #[arg(long, conflicts_with = "origin")]
         generated: bool,
-        /// The tools of other programs that `regent judge` has seen, with the labels in force
+        /// List tools of other applications that `regent judge` has seen, with their active labels
         #[arg(long, conflicts_with_all = ["format", "tag", "effect", "cost", "origin", "generated"])]
         judged: bool,
     },
-    /// Make a tool out of a JavaScript file: checked, tried on its examples, kept as a new version
+    /// Create a tool from a JavaScript file: checks it, runs its examples, stores a new version
     Generate(Making),
-    /// Show a tool: its arguments, what it does to the world, and its labels with where they are from; of a generated one its source,
-    /// grants and versions
+    /// Show a tool: arguments, effects, and labels with their source; for a generated one also its source code,
+    /// permissions and versions
     Show {
         /// Its name, e.g. fs.read or gen.word_count
         name: String,
     },
-    /// Make a generated tool again from what is kept of it: tried again, as a new version
+    /// Rebuild a generated tool from its stored source: runs its examples, stores a new version
     Renew {
         /// Its name
         name: String,
@@ -65,16 +65,16 @@ pub(crate) enum ToolCommand {
     Rollback {
         /// Its name
         name: String,
-        /// The version; the one before the active one if none is given
+        /// The version [default: the one before the active one]
         #[arg(long, value_name = "N")]
         to: Option<u32>,
     },
-    /// Remove a generated tool, all its versions
+    /// Remove a generated tool with all its versions
     Remove {
         /// Its name
         name: String,
     },
-    /// Call a tool: judged by policy, confined, recorded
+    /// Call a tool; policy judges it, the ledger records it
     Call {
         /// Its name, e.g. fs.read
         #[arg(add = ArgValueCandidates::new(tool_names))]
@@ -82,13 +82,13 @@ pub(crate) enum ToolCommand {
         /// Its arguments as JSON, or `-` for stdin
         #[arg(default_value = "{}")]
         arguments: String,
-        /// As an agent of this name, not as yourself
+        /// Act as an agent of this name
         #[arg(long, value_name = "NAME")]
         agent: Option<String>,
     },
 }
 
-/// What a generated tool is made of. The file may say it itself, in JSON, in a comment at its beginning: /* regent-tool {…} */
+/// The parts of a generated tool. The file can contain them as JSON in a comment at its beginning: /* regent-tool {…} */
 #[derive(Debug, Args)]
 pub(crate) struct Making {
     /// The source: export function run(input) { … }
@@ -103,10 +103,10 @@ pub(crate) struct Making {
     /// A JSON file with examples: [{"input": …, "output": …}]
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     examples: Option<PathBuf>,
-    /// What it shall be granted, e.g. file.read; may be given several times
+    /// A capability to grant, e.g. file.read; repeatable
     #[arg(long = "may", value_name = "CAPABILITY")]
     capabilities: Vec<String>,
-    /// As an agent of this name, not as yourself
+    /// Act as an agent of this name
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
 }
@@ -120,7 +120,7 @@ pub(crate) enum Format {
     Openai,
     /// Tools of the Anthropic messages API
     Anthropic,
-    /// Tools as MCP lists them
+    /// Tools in MCP's format
     Mcp,
 }
 
@@ -213,7 +213,7 @@ impl ToolCommand {
 
 pub(crate) async fn run(context: &Context, command: ToolCommand) -> CommandResult {
     match command {
-        ToolCommand::List { judged: true, .. } => labelled::list(context),
+        ToolCommand::List { judged: true, .. } => labelled::list(context).await,
         ToolCommand::List { format, tag, effect, cost, origin, generated, judged: false } => {
             let origin = if generated { Some(OriginWord::Generated) } else { origin };
             let wanted = Wanted {
@@ -225,8 +225,8 @@ pub(crate) async fn run(context: &Context, command: ToolCommand) -> CommandResul
             list(context, &wanted, format)
         }
         ToolCommand::Generate(making) => generated::generate(context, making).await,
-        ToolCommand::Show { name } if name.starts_with("gen.") => generated::show(context, &name),
-        ToolCommand::Show { name } => show(context, &name),
+        ToolCommand::Show { name } if generated::has(context, &name) => generated::show(context, &name),
+        ToolCommand::Show { name } => show(context, &name).await,
         ToolCommand::Renew { name } => generated::renew(context, &name).await,
         ToolCommand::Rollback { name, to } => {
             let mut args = json!({"name": name});
@@ -273,14 +273,14 @@ fn list(context: &Context, wanted: &Wanted<'_>, format: Option<Format>) -> Comma
 }
 
 /// A tool's manifest, as policy and models know it.
-fn show(context: &Context, name: &str) -> CommandResult {
+async fn show(context: &Context, name: &str) -> CommandResult {
     let specs = compose::skills::specs(context)?;
-    let judged = labelled::of(context, name)?;
+    let judged = labelled::of(context, name).await?;
     let Some(spec) = specs.iter().find(|spec| spec.name == name) else {
         if !judged.is_empty() {
             return Ok(Done::new(json!({"judged": judged}), labelled::text(context, &judged)));
         }
-        let message = format!("there is no tool `{}`", term::inline(name));
+        let message = format!("unknown tool `{}`", term::inline(name));
         return Err(Failure::named("tool.unknown", codes::exit_of("tool.unknown"), message)
             .help("`regent tool list` and `regent tool list --judged` list them"));
     };
@@ -306,7 +306,7 @@ fn show(context: &Context, name: &str) -> CommandResult {
 async fn call(context: &Context, running: &Running, call: ToolCall, agent: Option<&str>) -> CommandResult {
     let caller = match agent {
         Some(name) => calls::spawn(context, running, name).await?,
-        None => running.host.operator(),
+        None => running.caller(),
     };
     let outcome = calls::call(context, running, &caller, Op::RunTool(call)).await?;
     if let Err(failure) = calls::succeeded(&outcome) {

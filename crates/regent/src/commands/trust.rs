@@ -13,16 +13,16 @@ use crate::paths::Project;
 use crate::term;
 use crate::trust::{Offer, Trust};
 
-/// Trust a folder's policy, settings and skills as they are now
+/// Trust a folder's policy, settings and skills in their current state
 #[derive(Debug, Args)]
 pub(crate) struct TrustArgs {
-    /// Which folder; the project that you are in if none is named
+    /// The folder [default: the current project]
     #[arg(value_hint = clap::ValueHint::DirPath)]
     folder: Option<PathBuf>,
     /// Stop trusting it
     #[arg(long)]
     revoke: bool,
-    /// Ask nothing: you have looked at every control file, and at what each skill may do
+    /// Don't ask: you have reviewed every control file and the permissions of each skill
     #[arg(long, conflicts_with = "revoke")]
     yes: bool,
 }
@@ -55,11 +55,11 @@ pub(crate) async fn run(context: &Context, args: &TrustArgs) -> CommandResult {
     if offer.is_foreign() && !args.yes {
         let unasked = || {
             let message = format!(
-                "{shown} brings control files that you have not trusted as they are, and there is no terminal to ask on:\n{}",
+                "{shown} has control files that you have not trusted in their current state, and there is no terminal to ask on:\n{}",
                 offer.text()
             );
             Failure::new(codes::TERMINAL_NEEDED, message)
-                .help("look at them, then run `regent trust --yes`")
+                .help("review them, then run `regent trust --yes`")
                 .data(offer.to_json())
         };
         offer.ask(context, &project, unasked).await?;
@@ -67,7 +67,7 @@ pub(crate) async fn run(context: &Context, args: &TrustArgs) -> CommandResult {
     let files = offer.accept(context, &project)?;
     let names: Vec<_> = files.iter().map(|file| term::inline(file).into_owned()).collect();
     let with = if names.is_empty() {
-        "which has no policy of its own".to_owned()
+        "without a policy of its own".to_owned()
     } else {
         format!("with {}", names.join(", "))
     };

@@ -16,41 +16,41 @@ use crate::output::{CommandResult, Done};
 use crate::secrets::{self, failed};
 use crate::term;
 
-/// Keep secrets that agents can use and not see
+/// Store secrets that agents can use but not see
 #[derive(Debug, Subcommand)]
 pub(crate) enum VaultCommand {
-    /// Put a secret in; its value is asked for, or read from stdin
+    /// Add a secret; prompts for the value, or reads it from stdin
     Add {
-        /// Its name; tools are given the handle secret://NAME
+        /// Its name; tools get the handle secret://NAME
         name: String,
         #[command(flatten)]
         scope: ScopeArgs,
         #[command(flatten)]
         short: ShortArg,
     },
-    /// Show what there is, without values
+    /// List secrets without their values
     List,
-    /// Take a secret out, with all its values
+    /// Remove a secret with all its values
     Remove {
         /// Its name
         name: String,
     },
-    /// Give a secret a new value; old ones go on being masked
+    /// Give a secret a new value; old values stay masked
     Rotate {
         /// Its name
         name: String,
         #[command(flatten)]
         short: ShortArg,
     },
-    /// Take in a .env file, or a SOPS file for an age key
+    /// Import a .env file, or a SOPS file encrypted for an age key
     Import {
-        /// Which file
+        /// The file
         #[arg(value_hint = clap::ValueHint::FilePath)]
         file: PathBuf,
-        /// What every name begins with, e.g. myproject/
+        /// Prefix of every name, e.g. myproject/
         #[arg(long, default_value = "")]
         prefix: String,
-        /// The age keys that open a SOPS file; ~/.config/sops/age/keys.txt if none is named
+        /// The age keys for a SOPS file [default: ~/.config/sops/age/keys.txt]
         #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
         identity: Option<PathBuf>,
         #[command(flatten)]
@@ -60,7 +60,7 @@ pub(crate) enum VaultCommand {
     },
     /// Lock the vault with a passphrase instead of the key beside it
     Passphrase {
-        /// Go back to the key beside it
+        /// Use the key beside it again
         #[arg(long)]
         remove: bool,
     },
@@ -69,13 +69,13 @@ pub(crate) enum VaultCommand {
 /// Where a secret may be used. What isn't said is left to policy alone.
 #[derive(Debug, Args)]
 pub(crate) struct ScopeArgs {
-    /// A tool that may have it, `*` for any letters; several are possible
+    /// A tool that may use it, with `*` as a wildcard; repeatable
     #[arg(long = "tool", value_name = "PATTERN")]
     tools: Vec<String>,
-    /// An agent that may use it; those above it have to be named as well
+    /// An agent that may use it; name its ancestors as well
     #[arg(long = "agent", value_name = "PATTERN")]
     agents: Vec<String>,
-    /// A host that it may go to: example.com, *.example.com
+    /// A host that it may be sent to: example.com, *.example.com
     #[arg(long = "host", value_name = "PATTERN")]
     hosts: Vec<String>,
 }
@@ -83,7 +83,7 @@ pub(crate) struct ScopeArgs {
 /// Whether short values are taken.
 #[derive(Debug, Args)]
 pub(crate) struct ShortArg {
-    /// Take a value of less than 8 bytes, although masking it will cost other text
+    /// Accept secrets shorter than 8 bytes (other text may be masked too)
     #[arg(long)]
     force: bool,
 }
@@ -117,14 +117,13 @@ pub(crate) fn run(context: &Context, command: VaultCommand) -> CommandResult {
             let value =
                 secrets::value(context, &format!("Value of {}: ", term::inline(&name)), VALUE_BYTES_MAX)?;
             vault.add(&name, value, scope.clone(), short.short(), now_ms).map_err(failed)?;
-            let text =
-                format!("{name} is in the vault; give tools the handle secret://{name}{}\n", shown(&scope));
+            let text = format!("added {name}; give tools the handle secret://{name}{}\n", shown(&scope));
             Ok(Done::new(json!({"name": name, "handle": handle(&name), "scope": scope}), text))
         }
         VaultCommand::List => list(&vault),
         VaultCommand::Remove { name } => {
             vault.remove(&name).map_err(failed)?;
-            Ok(Done::new(json!({"name": name}), format!("{name} is gone\n")))
+            Ok(Done::new(json!({"name": name}), format!("removed {name}\n")))
         }
         VaultCommand::Rotate { name, short } => {
             let value =
@@ -142,9 +141,9 @@ pub(crate) fn run(context: &Context, command: VaultCommand) -> CommandResult {
             let passphrase = if remove { None } else { Some(secrets::new_passphrase(context)?) };
             vault.relock(passphrase).map_err(failed)?;
             let text = if remove {
-                "the key beside the vault opens it\n"
+                "the vault opens with the key beside it\n"
             } else {
-                "the passphrase opens the vault, and nothing else does\n"
+                "the vault opens only with the passphrase\n"
             };
             Ok(Done::new(json!({"passphrase": !remove}), text))
         }
@@ -159,7 +158,7 @@ fn list(vault: &Vault) -> CommandResult {
         text.push_str(&format!("secret://{name}{}{versions}\n", shown(scope)));
     }
     if all.is_empty() {
-        text.push_str("the vault is empty; `regent vault add NAME` puts something in\n");
+        text.push_str("the vault is empty; `regent vault add NAME` adds a secret\n");
     }
     let rows: Vec<Value> = all
         .iter()
@@ -184,13 +183,13 @@ fn take_in(
         text.push_str(&format!("secret://{name}\n"));
     }
     for name in &there {
-        text.push_str(&format!("{name} was there already and is as it was\n"));
+        text.push_str(&format!("{name} already exists and is unchanged\n"));
     }
     for name in &left_out {
-        text.push_str(&format!("{name} has no value, or one too short to be recognised, and was left out\n"));
+        text.push_str(&format!("skipped {name}: its value is missing or too short\n"));
     }
     if !new.is_empty() {
-        text.push_str("the file still has the values: remove it when nothing else needs it\n");
+        text.push_str("the file still contains the values; remove it when nothing else needs it\n");
     }
     Ok(Done::new(json!({"added": new, "there": there, "left_out": left_out}), text))
 }

@@ -4,37 +4,30 @@ use std::sync::Arc;
 
 use regent_kernel::Catalogue;
 #[cfg(feature = "wasm")]
-use regent_kernel::{BoxFuture, Digest, ExecuteError, Executor, Permit, RawOutput, tier};
+use regent_kernel::{Digest, Executor, tier};
 #[cfg(feature = "wasm")]
 use regent_sandbox::wasm::WasmTier;
-#[cfg(feature = "wasm")]
-use regent_skills::Guarded;
-use regent_skills::Skills;
 use regent_tools::generated::Generated;
 #[cfg(feature = "wasm")]
 use regent_tools::generated::ScriptTier;
+use regent_tools::tool_set;
 
-use crate::codes;
+use super::Tiers;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::paths::Project;
 use crate::term;
 
-/// The generated tools of a project, before the tier that runs them; none where there is no such tier.
+/// The generated tools of a project; none where there is no tier that runs them.
 #[cfg(feature = "wasm")]
-pub(crate) fn open(context: &Context, project: &Project, skills: &Arc<Skills>) -> Option<Arc<Generated>> {
+pub(crate) fn open(context: &Context, project: &Project, tiers: &Tiers) -> Option<Arc<Generated>> {
     let pins = context.paths.generated_pins(&project.root);
-    let tier = super::wasm_tier(context);
-    let guarded = Guarded::new(Arc::clone(&tier), Arc::clone(skills));
-    Some(Arc::new(Generated::new(
-        project.folder().join("tools"),
-        pins,
-        Arc::new(Components { tier, guarded }),
-    )))
+    let scripts = Arc::new(Scripts(Arc::clone(&tiers.wasm)));
+    Some(Arc::new(Generated::new(project.folder().join("tools"), pins, scripts)))
 }
 
 #[cfg(not(feature = "wasm"))]
-pub(crate) fn open(_context: &Context, _project: &Project, _skills: &Arc<Skills>) -> Option<Arc<Generated>> {
+pub(crate) fn open(_context: &Context, _project: &Project, _tiers: &Tiers) -> Option<Arc<Generated>> {
     None
 }
 
@@ -42,52 +35,31 @@ pub(crate) fn open(_context: &Context, _project: &Project, _skills: &Arc<Skills>
 pub(super) fn admit(
     context: &Context,
     catalogue: &Catalogue,
-    generated: Option<&Arc<Generated>>,
+    generated: Option<Arc<Generated>>,
 ) -> Result<(), Failure> {
     let Some(generated) = generated else { return Ok(()) };
-    for tool in regent_tools::generated::host_tools(generated) {
-        let fail =
-            |error| Failure::new(codes::INTERNAL, format!("a tool that makes tools is not usable: {error}"));
-        catalogue.admit(tool.spec()).map_err(fail)?;
-    }
+    super::admit(catalogue, tool_set("making", regent_tools::generated::host_tools(&generated)))?;
     for (name, error) in generated.admit_all(catalogue) {
-        let why = format!("{error}; `regent tool show {name}` says more");
+        let why = format!("{error}; for details run `regent tool show {name}`");
         context.screen.say(&format!("regent: {}\n", term::inline(&why)));
     }
     Ok(())
 }
 
-/// The WASM tier with what looks at skills before they run; scripts are installed in the same tier.
+/// Scripts run in the WASM tier.
 #[cfg(feature = "wasm")]
 #[derive(Debug)]
-struct Components {
-    tier: Arc<WasmTier>,
-    guarded: Guarded<Arc<WasmTier>>,
-}
+struct Scripts(Arc<WasmTier>);
 
 #[cfg(feature = "wasm")]
-impl Executor<tier::Wasm> for Components {
-    fn execute<'s>(
-        &'s self,
-        permit: Permit<'s, tier::Wasm>,
-    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
-        self.guarded.execute(permit)
-    }
-}
-
-#[cfg(feature = "wasm")]
-impl ScriptTier for Components {
-    fn install_script(
+impl ScriptTier for Scripts {
+    fn script(
         &self,
-        tool: &str,
         interpreter: &[u8],
         digest: Digest,
         source: String,
-    ) -> Result<(), String> {
-        self.tier.install_script(tool, interpreter, digest, source).map_err(|error| error.to_string())
-    }
-
-    fn remove_script(&self, tool: &str) {
-        self.tier.remove(tool);
+    ) -> Result<Arc<dyn Executor<tier::Wasm>>, String> {
+        let script = self.0.script(interpreter, digest, source).map_err(|error| error.to_string())?;
+        Ok(Arc::new(script))
     }
 }

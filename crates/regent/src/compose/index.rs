@@ -1,4 +1,4 @@
-//! Where the steps of a task are: by the look-up index as far as it goes, and by a search of each lane's rest beyond that.
+//! Where the steps of a task are: by the lookup index as far as it goes, and by a search of each lane's rest beyond that.
 //!
 //! An index that lags far behind isn't brought up to date first: a search reads a million entries in less time than it takes to index
 //! fifty thousand.
@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use regent_kernel::{Entry, Fault, Kind, Reader, TaskId};
+use regent_kernel::{Entry, Fault, Reader, TaskId};
 use regent_ledger::LaneId;
 use regent_lookup::{Lookup, LookupError, Span};
 use regent_runtime::task::TaskIndex;
-use serde_json::Value;
+use regent_wire::body::{BodyError, Decision, EntryBody};
 
 /// As many entries are indexed before a search; where the index lags behind, each use brings it that much further.
 pub(crate) const REFRESHED_MAX: u64 = 2_000;
@@ -24,7 +24,7 @@ pub(crate) struct Index {
     lookup: Mutex<Option<Lookup>>,
 }
 
-/// What the index knows, and where each lane goes on beyond it.
+/// What the index covers, and where each lane continues beyond it.
 struct Known<T> {
     found: T,
     rests: Vec<Span>,
@@ -54,13 +54,15 @@ impl Index {
         }
         for Span { lane, first, .. } in rests {
             let mut texts = vec![format!("\"task\":\"{prefix}")];
-            self.reader.search_since(lane, first, &mut texts, |entry, _| {
-                if let Some(id) = task_of(entry).filter(|id| id.starts_with(prefix))
-                    && !found.iter().any(|known| known == id)
-                {
-                    found.push(id.to_owned());
-                }
+            let mut unreadable = None;
+            self.reader.search_since(lane, first, &mut texts, |entry, _| match task_of(entry) {
+                Ok(Some(id)) if id.starts_with(prefix) && !found.contains(&id) => found.push(id),
+                Ok(_) => {}
+                Err(error) => unreadable = Some(error),
             })?;
+            if let Some(error) = unreadable {
+                return Err(error.into());
+            }
         }
         Ok(found)
     }
@@ -116,7 +118,7 @@ impl TaskIndex for Index {
         if steps.has_left(&self.reader)? {
             steps.search(&self.reader, &rests)?;
         }
-        Ok(steps.in_order())
+        steps.in_order()
     }
 
     fn all(&self) -> Result<Vec<Entry>, Fault> {
@@ -136,13 +138,15 @@ struct Steps {
     found: BTreeMap<(LaneId, u64), Entry>,
     /// The places of the intents among them. An outcome nearly always lies in the lane of its intent; if not, it names the lane.
     intents: BTreeSet<(LaneId, u64)>,
+    /// An entry that a newer Regent wrote.
+    newer: Option<BodyError>,
 }
 
 impl Steps {
     fn new(ids: &[String]) -> Self {
         let texts = ids.iter().map(|id| format!("\"task\":\"{id}\"")).collect();
         let ids = ids.iter().cloned().collect();
-        Self { ids, texts, found: BTreeMap::new(), intents: BTreeSet::new() }
+        Self { ids, texts, found: BTreeMap::new(), intents: BTreeSet::new(), newer: None }
     }
 
     fn search(&mut self, reader: &Reader, rests: &[Span]) -> Result<(), Fault> {
@@ -157,22 +161,27 @@ impl Steps {
     /// Takes in an entry if it is a step of these tasks, or perhaps the outcome of one.
     fn take(&mut self, entry: &Entry, texts: &mut Vec<String>) {
         let (place, outcome_of) = ((entry.lane, entry.seq), |seq: u64| format!("\"intent\":{seq},"));
-        let word = |pointer: &str| entry.body.pointer(pointer).and_then(Value::as_str);
-        if entry.kind == Kind::Intent && task_of(entry).is_some_and(|id| self.ids.contains(id)) {
+        let body = match EntryBody::read_known(entry) {
+            Ok(Some(body)) => body,
+            Ok(None) => return,
+            Err(error) => {
+                self.newer = Some(error);
+                return;
+            }
+        };
+        if let EntryBody::Intent(intent) = &body {
+            let is_ours = intent.step.as_ref().is_some_and(|step| self.ids.contains(step.task.as_str()));
+            let is_new = is_ours && self.found.insert(place, entry.clone()).is_none();
             // What was denied or asked about has no outcome.
-            if self.found.insert(place, entry.clone()).is_none() && word("/verdict/effect") == Some("allow") {
+            if is_new && intent.verdict.effect == Decision::Allow {
                 self.intents.insert(place);
                 texts.push(outcome_of(entry.seq));
             }
-        } else if entry.kind == Kind::Outcome
-            && let Some(seq) = entry.body.get("intent").and_then(Value::as_u64)
-            && let lane = word("/lane").and_then(|lane| lane.parse().ok()).unwrap_or(entry.lane)
-            && self.intents.contains(&(lane, seq))
-        {
+        } else if let Some(intent) = body.intent_place(entry).filter(|intent| self.intents.contains(intent)) {
             self.found.insert(place, entry.clone());
             // A note that a call is in doubt stands in the place of an outcome that may yet come.
-            if word("/status") != Some("in_doubt") {
-                let ended = outcome_of(seq);
+            if matches!(body, EntryBody::Outcome(_)) {
+                let ended = outcome_of(intent.1);
                 // From the end: what was looked for last is nearly always what is found first.
                 if let Some(at) = texts.iter().rposition(|text| *text == ended) {
                     texts.swap_remove(at);
@@ -192,8 +201,11 @@ impl Steps {
         Ok(false)
     }
 
-    /// A lane stays in its order, whatever the clock did; a task that moved to another lane goes on there.
-    fn in_order(self) -> Vec<Entry> {
+    /// A lane stays in its order, whatever the clock did; a task that moved to another lane continues there.
+    fn in_order(self) -> Result<Vec<Entry>, Fault> {
+        if let Some(error) = self.newer {
+            return Err(error.into());
+        }
         let mut reached: BTreeMap<LaneId, i64> = BTreeMap::new();
         let timed = self.found.into_values().map(|entry| {
             let reached_ms = reached.entry(entry.lane).or_insert(i64::MIN);
@@ -202,10 +214,12 @@ impl Steps {
         });
         let mut timed: Vec<(i64, Entry)> = timed.collect();
         timed.sort_by_key(|(reached_ms, _)| *reached_ms);
-        timed.into_iter().map(|(_, entry)| entry).collect()
+        Ok(timed.into_iter().map(|(_, entry)| entry).collect())
     }
 }
 
-fn task_of(entry: &Entry) -> Option<&str> {
-    entry.body.pointer("/step/task").and_then(Value::as_str)
+/// The task that an intent is a step of.
+fn task_of(entry: &Entry) -> Result<Option<String>, BodyError> {
+    let Some(EntryBody::Intent(intent)) = EntryBody::read_known(entry)? else { return Ok(None) };
+    Ok(intent.step.as_ref().map(|step| step.task.to_string()))
 }

@@ -37,9 +37,10 @@ pub(crate) fn existing_key(paths: &Paths) -> Result<Option<LedgerKey>, Failure> 
         Ok(key) => Ok(Some(key)),
         Err(KeyError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(KeyError::Exposed { .. }) if !path.is_file() => {
-            let message = format!("`{}` is not a plain file, so it can't be the signing key", path.display());
+            let message =
+                format!("`{}` is not a regular file, so it can't be the signing key", path.display());
             Err(Failure::new(codes::LEDGER_KEY, message)
-                .help("move it away and put the key back from a backup; it is one line that begins with `regent-ledger-key-v1`"))
+                .help("move it aside and restore the key from a backup; it is one line that begins with `regent-ledger-key-v1`"))
         }
         Err(error) => Err(unusable(error)),
     }
@@ -80,16 +81,16 @@ fn signed_before(paths: &Paths) -> Result<usize, Failure> {
 fn missing(paths: &Paths, ledgers: usize) -> Failure {
     let path = paths.ledger_key();
     let message = format!(
-        "the signing key `{}` is gone, but {} signed with it; no new key was made",
+        "the signing key `{}` is missing, but {} signed with it; no new key was created",
         path.display(),
         if ledgers == 1 {
-            "a ledger of yours is".to_owned()
+            "one of your ledgers is".to_owned()
         } else {
-            format!("{ledgers} ledgers of yours are")
+            format!("{ledgers} of your ledgers are")
         }
     );
     Failure::new(codes::LEDGER_KEY_MISSING, message).help(
-        "put the key back from a backup; if it is lost, `regent audit begin-anew --new-key --because REASON` starts this project's ledger anew under a new one",
+        "restore the key from a backup; if it is lost, `regent audit begin-anew --new-key --because REASON` starts a new ledger with a new key",
     )
 }
 
@@ -142,7 +143,7 @@ pub(crate) fn refused(root: &Path, error: &OpenError) -> Failure {
         OpenError::Broken(broken) if broken.is_witnessed() => replaced(broken.to_string()),
         OpenError::Broken(broken) => {
             Failure::new(codes::AUDIT_BROKEN, format!("the ledger is sealed: {broken}"))
-                .help("nothing was touched; `regent audit verify` says more")
+                .help("nothing was changed; for details run `regent audit verify`")
         }
         OpenError::WrongKey => other_key(message),
         OpenError::Busy => Failure::new(codes::LEDGER_UNWRITABLE, message).help("try again"),
@@ -156,12 +157,12 @@ pub(crate) fn refused(root: &Path, error: &OpenError) -> Failure {
 /// The ledger in place isn't the one that the witness knows: only a decision leads on.
 pub(crate) fn replaced(message: impl Into<String>) -> Failure {
     Failure::new(codes::AUDIT_REPLACED, message).help(
-        "nothing was touched. `regent audit restore DIR --because REASON` puts a backup in place (without DIR: accepts what is there); \
+        "nothing was changed. `regent audit restore DIR --because REASON` puts a backup in place (without DIR: accepts the current ledger); \
          `regent audit begin-anew --because REASON` starts a new ledger. Both record what is lost",
     )
 }
 
-/// Refuses where the witness remembers a ledger and there is none: after `git clean`, a new clone, or a folder made anew.
+/// Refuses where the witness remembers a ledger and there is none: after `git clean`, a new clone, or a recreated folder.
 pub(crate) fn demand_kept(paths: &Paths, project: &Project) -> Result<(), Failure> {
     let witness = paths.witness(&project.root);
     let known = Witnessed::read(&witness).map_err(|error| Failure::io("read", &witness, &error))?;
@@ -172,7 +173,7 @@ pub(crate) fn demand_kept(paths: &Paths, project: &Project) -> Result<(), Failur
         return Ok(());
     }
     Err(replaced(format!(
-        "the ledger `{}` is gone: the witness knows ledger {} with {} entries",
+        "the ledger `{}` is missing: the witness knows ledger {} with {} entries",
         root.display(),
         known.ledger,
         known.entries()
@@ -182,7 +183,7 @@ pub(crate) fn demand_kept(paths: &Paths, project: &Project) -> Result<(), Failur
 /// A ledger that somebody else signed, or that was signed before the key was replaced, is not a broken one.
 pub(crate) fn other_key(message: String) -> Failure {
     Failure::new(codes::AUDIT_OTHER_KEY, message).help(
-        "if you have replaced your key, put the old one back; if the ledger came with a download, `regent audit begin-anew --because REASON` moves it aside",
+        "if you replaced your key, restore the old one; if the ledger came with a download, `regent audit begin-anew --because REASON` moves it aside",
     )
 }
 

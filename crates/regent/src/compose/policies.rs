@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, LazyLock, Mutex};
 
-use regent_kernel::Policy;
-use regent_policy::{Layer, LoadError, Source, Tallied, Tally};
-use regent_store::{self as store, SqliteState};
+use regent_kernel::{Host, Policy};
+use regent_policy::{Layer, LoadError, Source, Tallied};
+use regent_store::{self as store, Partition, State};
 
 use crate::bundles;
 use crate::codes;
@@ -33,41 +32,35 @@ pub(crate) fn policy(paths: &Paths, project: Option<&Controls>) -> Result<Policy
     let Ok(candidate) = load_policy(&candidate, &candidate.display().to_string(), Layer::User) else {
         return Ok(active);
     };
-    if let Ok(mut key) = TALLY_KEY.lock() {
-        *key = Some(tally_key(&candidate));
-    }
-    Ok(active.shadowed(below(candidate)?, Arc::clone(&TALLY)))
+    let digest = candidate.digest();
+    Ok(active.shadowed(below(candidate)?, digest))
 }
 
-/// What a candidate would have said otherwise, in this process.
-static TALLY: LazyLock<Arc<Tally>> = LazyLock::new(Arc::default);
-static TALLY_KEY: Mutex<Option<String>> = Mutex::new(None);
 /// Counts that nobody has asked for in so long are swept.
 const TALLY_KEPT_MS: i64 = 90 * 24 * 60 * 60 * 1000;
 
 /// Where a candidate's counts are kept.
-pub(crate) fn tally_key(candidate: &Policy) -> String {
-    let digest: String = candidate.digest().iter().map(|byte| format!("{byte:02x}")).collect();
+pub(crate) fn tally_key(candidate: &[u8; 32]) -> String {
+    let digest: String = candidate.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("policy/shadow/{digest}")
 }
 
-/// Adds what was counted in this process to what was counted before.
-pub(super) fn keep_tally(context: &Context, state: &SqliteState) {
-    let (counted, key) = (TALLY.read(), TALLY_KEY.lock().ok().and_then(|key| key.clone()));
-    let Some(key) = key.filter(|_| counted.judged > 0) else { return };
-    let kept = store::change(state, |records| {
-        let before: Tallied = store::load(records, &key)?.unwrap_or_default();
-        store::save(
-            records,
-            &key,
-            &before.plus(counted),
-            context.clock.now_ms().saturating_add(TALLY_KEPT_MS),
-        )
-    });
-    if let Err(error) = kept {
-        context
-            .screen
-            .say(&format!("regent: what the candidate policy would have said isn't counted: {error}\n"));
+/// Adds what a kernel has counted to what was counted before.
+pub(super) async fn keep_tallies(context: &Context, host: &Host, state: &dyn State) {
+    let until_ms = context.clock.now_ms().saturating_add(TALLY_KEPT_MS);
+    for (candidate, counted) in host.take_tallies() {
+        let key = tally_key(&candidate);
+        let keys = [key.clone()];
+        let kept = store::change(state, &Partition::containing(&key), &keys, |records| {
+            let before: Tallied = records.load(&key)?.unwrap_or_default();
+            records.save(&key, &before.plus(counted), until_ms)
+        })
+        .await;
+        if let Err(error) = kept {
+            context
+                .screen
+                .say(&format!("regent: the candidate policy's decisions aren't counted: {error}\n"));
+        }
     }
 }
 
@@ -98,7 +91,7 @@ pub(super) fn own_or_default(paths: &Paths) -> Result<Policy, Failure> {
     }
     let source = Source::new("the default policy", Layer::User);
     regent_policy::load(regent_policy::DEFAULT_POLICY, &source)
-        .map_err(|error| Failure::new(codes::INTERNAL, format!("the default policy is not usable: {error}")))
+        .map_err(|error| Failure::new(codes::INTERNAL, format!("the default policy is invalid: {error}")))
 }
 
 fn has_own(paths: &Paths) -> bool {
@@ -106,7 +99,7 @@ fn has_own(paths: &Paths) -> bool {
 }
 
 fn no_policy() -> Failure {
-    Failure::new(codes::POLICY_NONE, "you have no policy yet, and no policy means deny")
+    Failure::new(codes::POLICY_NONE, "you have no policy yet, so everything is denied")
         .help("run `regent init`")
 }
 
@@ -155,10 +148,10 @@ pub(crate) fn invalid_policy(name: &str, text: String, error: &LoadError) -> Fai
     let marks: Vec<Mark> = marks.collect();
     let message = match marks.as_slice() {
         [one] => format!(
-            "`{name}` is not a usable policy: line {}, column {}: {}",
+            "the policy `{name}` is invalid: line {}, column {}: {}",
             one.line, one.column, one.message
         ),
-        many => format!("`{name}` is not a usable policy: {} mistakes", many.len()),
+        many => format!("the policy `{name}` has {} errors", many.len()),
     };
     Failure::new(codes::POLICY_INVALID, message).excerpt(Excerpt { name: name.to_owned(), text, marks })
 }

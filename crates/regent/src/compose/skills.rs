@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use regent_kernel::{Catalogue, ToolSpec};
-use regent_skills::Skills;
+use regent_skills::{SkillTiers, SkillTools, Skills};
+use regent_tools::tool_set;
 
-use crate::codes;
+use super::Tiers;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::paths::Project;
@@ -29,7 +30,7 @@ const ELSEWHERE: &[&str] = &[
     "gen.any",
 ];
 
-/// The skills of a project. Whoever asks has made sure that it is trusted.
+/// The skills of a project. The caller has checked that it is trusted.
 pub(crate) fn open(context: &Context, project: &Project) -> Result<Skills, Failure> {
     let staging = context.paths.state.join("staged");
     let pins = context.paths.skill_pins(&project.root);
@@ -37,22 +38,19 @@ pub(crate) fn open(context: &Context, project: &Project) -> Result<Skills, Failu
 }
 
 /// The skills' own tools, and a tool for each that has something to run. One that isn't what was installed is left out, loudly.
-pub(super) fn admit(context: &Context, catalogue: &Catalogue, skills: &Arc<Skills>) -> Result<(), Failure> {
-    let fail = |error| Failure::new(codes::INTERNAL, format!("a tool of the skills is not usable: {error}"));
-    for tool in regent_skills::host_tools(skills) {
-        catalogue.admit(tool.spec()).map_err(fail)?;
-    }
-    for (name, checked) in skills.check_all() {
-        match checked.map(|checked| checked.spec()) {
-            Ok(Some(spec)) => drop(catalogue.admit(spec).map_err(fail)?),
-            Ok(None) => {}
-            Err(error) => {
-                let (why, name) = (error.to_string(), term::inline(&name).into_owned());
-                context.screen.say(&format!(
-                    "regent: {}; `regent skill verify {name}` says more\n",
-                    term::inline(&why)
-                ));
-            }
+pub(super) fn admit(
+    context: &Context,
+    catalogue: &Catalogue,
+    tools: &Arc<SkillTools>,
+) -> Result<(), Failure> {
+    super::admit(catalogue, tool_set("skills", regent_skills::host_tools(tools)))?;
+    for (name, _) in tools.skills().all() {
+        if let Err(error) = tools.admit(catalogue, &name) {
+            let (why, name) = (error.to_string(), term::inline(&name).into_owned());
+            context.screen.say(&format!(
+                "regent: {}; for details run `regent skill verify {name}`\n",
+                term::inline(&why)
+            ));
         }
     }
     Ok(())
@@ -66,9 +64,10 @@ pub(crate) fn specs(context: &Context) -> Result<Vec<ToolSpec>, Failure> {
         && Trust::demand(&context.paths, &project).is_ok()
     {
         let skills = Arc::new(open(context, &project)?);
-        specs.extend(regent_skills::host_tools(&skills).iter().map(|tool| tool.spec()));
+        let tools = Arc::new(SkillTools::new(Arc::clone(&skills), SkillTiers::default()));
+        specs.extend(regent_skills::host_tools(&tools).iter().map(|tool| tool.spec()));
         specs.extend(skills.specs());
-        if let Some(generated) = super::generated::open(context, &project, &skills) {
+        if let Some(generated) = super::generated::open(context, &project, &Tiers::new(context)) {
             specs.extend(regent_tools::generated::host_tools(&generated).iter().map(|tool| tool.spec()));
             specs.extend(generated.specs());
         }

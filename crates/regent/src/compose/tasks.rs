@@ -80,14 +80,14 @@ pub(crate) fn locks_folder(context: &Context, project: &Project) -> PathBuf {
     context.paths.tasks(&project.root).join("locks")
 }
 
-/// What a task does when a person has to agree to a call.
+/// What a task does when a call needs an approval.
 #[derive(Debug)]
 pub(crate) enum Asks {
     /// It asks here, and waits.
     At(Arc<dyn Asker>),
     /// It stops, and can be resumed when there is an answer.
     Later,
-    /// It goes on without the call.
+    /// It continues without the call.
     Nobody,
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn runtime(context: &Context, running: &Running, asks: Asks) -> Resul
         index: index(context, running, &project),
         ..Options::default()
     };
-    Ok(Runtime::new(running.kernel.clone(), running.host.task_owner(), options))
+    Ok(Runtime::new(running.kernel.clone(), running.task_owner(), options))
 }
 
 /// Finds tasks in the project's ledger. The folder for it must be there; without it all of the ledger is read.

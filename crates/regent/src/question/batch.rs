@@ -10,7 +10,7 @@ use crate::term;
 #[derive(Debug, Clone)]
 pub(crate) struct Batch(Vec<OpenQuestion>);
 
-/// The open questions by cause, the one that waits longest first.
+/// The open questions by cause, oldest first.
 pub(crate) fn batches(open: &[OpenQuestion]) -> Vec<Batch> {
     let mut all: Vec<Batch> = Vec::new();
     for one in open {
@@ -94,7 +94,7 @@ impl Batch {
         let mut page = Page { screen, length, text: String::new(), cut: false };
         let count = self.0.len();
         let is_alike = self.0.iter().all(|one| (&one.reason, &one.quote) == (&first.reason, &first.quote));
-        page.text.push_str(&format!("  {count} calls, asked about for one cause\n"));
+        page.text.push_str(&format!("  {count} calls with the same cause\n"));
         for (index, one) in self.0.iter().enumerate() {
             let id = term::inline(&one.id.0).into_owned();
             page.text.push_str(&format!("  {} {id}\n", screen.strong(&format!("{} of {count}:", index + 1))));

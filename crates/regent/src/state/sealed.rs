@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use regent_store::{Record, Records, State, StateError, Step};
+use regent_store::{BoxFuture, Change, Committed, Partition, Record, State, StateError, Versioned, Write};
 use regent_vault::{Vault, VaultError, seal, unseal};
+use tokio::sync::watch;
 
 /// Begins an encrypted value; JSON never does.
 const MAGIC: &[u8] = b"\0sealed1";
@@ -36,107 +37,119 @@ impl Sealed {
         Ok([MAGIC, &seal(&secret, key, value).map_err(unusable)?].concat())
     }
 
-    /// What a value holds; nothing if the vault is locked.
-    fn open(&self, key: &str, value: Vec<u8>) -> Result<Option<Vec<u8>>, StateError> {
-        let Some(sealed) = value.strip_prefix(MAGIC) else { return Ok(Some(value)) };
+    /// What a value holds; `null` if the vault is locked. The record is still there, so a commit can check it.
+    fn open(&self, key: &str, value: Vec<u8>) -> Result<Vec<u8>, StateError> {
+        let Some(sealed) = value.strip_prefix(MAGIC) else { return Ok(value) };
         let secret = match self.vault.key(KEY) {
             Ok(secret) => secret,
-            Err(VaultError::PassphraseNeeded) => return Ok(None),
+            Err(VaultError::PassphraseNeeded) => return Ok(b"null".to_vec()),
             Err(error) => return Err(StateError::Unusable(error.to_string())),
         };
-        let opened = unseal(&secret, key, sealed);
-        opened.map(Some).ok_or_else(|| {
+        unseal(&secret, key, sealed).ok_or_else(|| {
             StateError::Corrupt(format!("`{key}` was changed, or encrypted with the key of another vault"))
         })
-    }
-
-    fn open_all(&self, records: Vec<Record>) -> Result<Vec<Record>, StateError> {
-        let mut opened = Vec::with_capacity(records.len());
-        for record in records {
-            let Record { key, value, keep_until_ms } = record;
-            if let Some(value) = self.open(&key, value)? {
-                opened.push(Record { key, value, keep_until_ms });
-            }
-        }
-        Ok(opened)
     }
 }
 
 impl State for Sealed {
-    fn stale(&self, now_ms: i64) -> Result<Vec<String>, StateError> {
-        self.inner.stale(now_ms)
+    fn read<'s>(
+        &'s self,
+        partition: &'s Partition,
+        keys: &'s [String],
+    ) -> BoxFuture<'s, Result<Vec<Option<Versioned>>, StateError>> {
+        Box::pin(async move {
+            let mut found = self.inner.read(partition, keys).await?;
+            for (key, found) in keys.iter().zip(&mut found) {
+                if let Some(found) = found {
+                    found.value = self.open(key, std::mem::take(&mut found.value))?;
+                }
+            }
+            Ok(found)
+        })
     }
 
-    fn change(&self, step: Step<'_>) -> Result<(), StateError> {
-        self.inner.change(&mut |records| step(&mut Within { sealed: self, records }))
+    fn scan<'s>(
+        &'s self,
+        partition: &'s Partition,
+        prefix: &'s str,
+    ) -> BoxFuture<'s, Result<Vec<Record>, StateError>> {
+        Box::pin(async move {
+            let mut records = self.inner.scan(partition, prefix).await?;
+            for record in &mut records {
+                record.value = self.open(&record.key, std::mem::take(&mut record.value))?;
+            }
+            Ok(records)
+        })
     }
 
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StateError> {
-        self.inner.get(key)?.map_or(Ok(None), |value| self.open(key, value))
+    fn commit<'s>(
+        &'s self,
+        partition: &'s Partition,
+        mut change: Change,
+    ) -> BoxFuture<'s, Result<Committed, StateError>> {
+        Box::pin(async move {
+            for write in &mut change.writes {
+                if let Write::Put { key, value, .. } = write {
+                    *value = self.close(key, value)?;
+                }
+            }
+            self.inner.commit(partition, change).await
+        })
     }
 
-    fn scan(&self, prefix: &str) -> Result<Vec<Record>, StateError> {
-        self.open_all(self.inner.scan(prefix)?)
-    }
-}
-
-/// The same within a step.
-struct Within<'a> {
-    sealed: &'a Sealed,
-    records: &'a mut dyn Records,
-}
-
-impl Records for Within<'_> {
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StateError> {
-        self.records.get(key)?.map_or(Ok(None), |value| self.sealed.open(key, value))
+    fn sweep(&self, now_ms: i64, max: usize) -> BoxFuture<'_, Result<usize, StateError>> {
+        self.inner.sweep(now_ms, max)
     }
 
-    fn scan(&self, prefix: &str) -> Result<Vec<Record>, StateError> {
-        self.sealed.open_all(self.records.scan(prefix)?)
-    }
-
-    fn put(&mut self, key: &str, value: &[u8], keep_until_ms: i64) -> Result<(), StateError> {
-        self.records.put(key, &self.sealed.close(key, value)?, keep_until_ms)
-    }
-
-    fn remove(&mut self, key: &str) -> Result<(), StateError> {
-        self.records.remove(key)
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.changes()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use regent_store::MemoryState;
+    use regent_store::{MemoryState, change};
 
     use super::*;
 
-    #[test]
-    fn questions_are_encrypted_and_read_by_those_who_have_the_key() {
+    async fn get(state: &dyn State, key: &str) -> Result<Option<Vec<u8>>, StateError> {
+        let found = state.read(&Partition::containing(key), &[key.to_owned()]).await?;
+        Ok(found.into_iter().next().flatten().map(|found| found.value))
+    }
+
+    async fn put(state: &dyn State, key: &str, value: &[u8]) {
+        let partition = Partition::containing(key);
+        change(state, &partition, &[], |records| records.put(key, value, 1)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn questions_are_encrypted_and_read_by_those_who_have_the_key() {
         let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let inner: Arc<dyn State> = Arc::new(MemoryState::default());
         let with = |folder: &tempfile::TempDir, encrypts| {
             Sealed::new(Arc::clone(&inner), Arc::new(Vault::new(folder.path(), None)), encrypts)
         };
         let sealed = with(&folder, true);
-        let put = |state: &Sealed, key: &str| {
-            state.change(&mut |records| records.put(key, b"{\"summary\":\"PATIENT-4711\"}", 1)).unwrap();
-        };
-        put(&sealed, "question/a");
-        put(&sealed, "rate/a");
-        assert!(!String::from_utf8_lossy(&inner.get("question/a").unwrap().unwrap()).contains("PATIENT"));
-        assert!(inner.get("rate/a").unwrap().unwrap().starts_with(b"{"), "counters stay as they are");
+        let partition = Partition::containing("question/");
+        for key in ["question/a", "attention/a"] {
+            put(&sealed, key, b"{\"summary\":\"PATIENT-4711\"}").await;
+        }
+        let raw = get(&*inner, "question/a").await.unwrap().unwrap();
+        assert!(!String::from_utf8_lossy(&raw).contains("PATIENT"));
+        let plain = get(&*inner, "attention/a").await.unwrap().unwrap();
+        assert!(plain.starts_with(b"{"), "counters stay as they are");
         for encrypts in [true, false] {
             let state = with(&folder, encrypts);
-            assert_eq!(state.get("question/a").unwrap(), sealed.get("rate/a").unwrap());
-            assert_eq!(state.scan("question/").unwrap().len(), 1);
+            assert_eq!(get(&state, "question/a").await.unwrap(), get(&sealed, "attention/a").await.unwrap());
+            assert_eq!(state.scan(&partition, "question/").await.unwrap().len(), 1);
         }
         // Another vault, or a value that somebody changed: a recorded denial would be gone.
         let other = with(&elsewhere, false);
-        assert!(matches!(other.get("question/a"), Err(StateError::Corrupt(_))));
-        assert!(matches!(other.scan("question/"), Err(StateError::Corrupt(_))));
-        let mut changed = inner.get("question/a").unwrap().unwrap();
+        assert!(matches!(get(&other, "question/a").await, Err(StateError::Corrupt(_))));
+        assert!(matches!(other.scan(&partition, "question/").await, Err(StateError::Corrupt(_))));
+        let mut changed = raw;
         *changed.last_mut().unwrap() ^= 1;
-        inner.change(&mut |records| records.put("question/a", &changed, 1)).unwrap();
-        assert!(matches!(sealed.get("question/a"), Err(StateError::Corrupt(_))));
+        put(&*inner, "question/a", &changed).await;
+        assert!(matches!(get(&sealed, "question/a").await, Err(StateError::Corrupt(_))));
     }
 }

@@ -86,7 +86,7 @@ impl Offer {
             } else {
                 wants.join(", ")
             };
-            let signer = one.signer.as_deref().unwrap_or("nobody whose key you trust");
+            let signer = one.signer.as_deref().unwrap_or("no trusted key");
             text.push_str(&format!(
                 "  skill {:<18} {}, signed by {}; it may {}\n",
                 term::inline(&one.name),
@@ -104,7 +104,7 @@ impl Offer {
         }
         for (name, error) in &self.refused {
             text.push_str(&format!(
-                "  skill {:<18} stays out: {}\n",
+                "  skill {:<18} left out: {}\n",
                 term::inline(name),
                 term::inline(&error.to_string())
             ));
@@ -139,7 +139,7 @@ impl Offer {
     ) -> Result<(), Failure> {
         let root = project.root.display().to_string();
         let question = format!(
-            "{} brings these control files, which you have not trusted as they are. A policy can only narrow your own;\na skill may do what stands beside it:\n{}Trust them as they are? [y/N] ",
+            "{} has these control files, which you have not trusted in their current state. A policy can only narrow your own;\na skill gets the permissions listed beside it:\n{}Trust them? [y/N] ",
             term::inline(&root),
             self.text()
         );
@@ -163,6 +163,6 @@ fn kind(name: &str) -> &'static str {
         ".regent/skills.lock" => "skills that are installed",
         ".regent/acs.yml" => "ACS manifest: it can only narrow your policy",
         name if POLICY_FILES.contains(&name) => "policy: it can only narrow yours",
-        _referred => "rules that the manifest refers to",
+        _referred => "rules of the manifest",
     }
 }

@@ -63,7 +63,7 @@ fn adv_085_a_changed_ledger_is_found_named_and_sealed() {
         assert_eq!((ended.code, ended.error_code().as_str()), (14, "audit.broken"), "byte {at}: {ended:?}");
         let ended = world.run(&["--json", "tool", "call", "fs.list", r#"{"path": "."}"#]);
         assert_eq!(ended.code, 14, "sealed: {ended:?}");
-        assert_eq!(std::fs::read(&path).unwrap(), bad, "nothing was touched");
+        assert_eq!(std::fs::read(&path).unwrap(), bad, "nothing was changed");
     }
     std::fs::write(&path, &good).unwrap();
     assert_eq!(world.run(&["audit", "verify"]).code, 0);
@@ -83,7 +83,7 @@ fn adv_088_an_unproven_tail_is_never_plain_ok() {
     assert_eq!(
         world.run(&["tool", "call", "fs.list", r#"{"path": "."}"#]).code,
         0,
-        "a crash leaves this; work goes on"
+        "a crash causes this; work continues"
     );
     assert_eq!(world.run(&["audit", "verify"]).code, 0, "settled and recorded");
 }
@@ -137,7 +137,7 @@ fn an_erasure_is_a_call_of_the_operators_and_names_who_made_it() {
     let (intent, erased) = (at("intent", Some("audit.erase")).unwrap(), at("erase", None).unwrap());
     assert!(intent < erased, "the intent comes first");
     let who = entries[intent]["body"]["caller"]["chain"][0].as_str().unwrap();
-    assert!(who.contains("(uid "), "{who}");
+    assert!(!who.is_empty() && who != "operator", "{who}");
     let reason = entries[erased]["body"]["reason"].as_str().unwrap();
     assert!(reason.contains("asked to") && reason.contains(who), "{reason}");
 }
@@ -224,7 +224,7 @@ fn f13_a_lost_signing_key_is_not_replaced_silently() {
         assert_eq!((ended.code, ended.error_code().as_str()), (14, "ledger.key_missing"), "{ended:?}");
         assert!(ended.stdout.contains("begin-anew"), "{ended:?}");
     }
-    assert!(!key.exists(), "no new key was made");
+    assert!(!key.exists(), "no new key was created");
     let doctor = world.run(&["--json", "doctor"]).json();
     let check = doctor["data"]["checks"]
         .as_array()
@@ -238,9 +238,9 @@ fn f13_a_lost_signing_key_is_not_replaced_silently() {
     std::fs::create_dir(&key).unwrap();
     let ended = world.run(list);
     assert_eq!(ended.error_code(), "ledger.key", "{ended:?}");
-    assert!(ended.stdout.contains("not a plain file") && !ended.stdout.contains("chmod"), "{ended:?}");
+    assert!(ended.stdout.contains("not a regular file") && !ended.stdout.contains("chmod"), "{ended:?}");
     std::fs::remove_dir(&key).unwrap();
-    // Put back, everything goes on.
+    // Put back, everything continues.
     std::fs::write(&key, kept).unwrap();
     std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     assert_eq!(world.run(list).code, 0);

@@ -55,7 +55,7 @@ fn a_value_is_shown_with_where_it_comes_from() {
 }
 
 #[test]
-fn doctor_names_what_is_wrong_and_mends_what_is_safe() {
+fn doctor_names_problems_and_fixes_what_is_safe() {
     let world = World::ready();
     let key = world.home(".local/share/regent/ledger.key");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();

@@ -19,14 +19,6 @@ export function run({ text }) {
 }
 "#;
 
-fn ready() -> Option<World> {
-    if !regent_tools::generated::is_built_in() {
-        crate::skip::skipped("wasm-target", "this build lacks the target wasm32-unknown-unknown");
-        return None;
-    }
-    Some(World::ready())
-}
-
 fn call(world: &World, tool: &str, args: Value) -> Result<Value, (i32, String)> {
     let ended = world.run(&["tool", "call", tool, &args.to_string(), "--json"]);
     if ended.code == 0 {
@@ -38,7 +30,7 @@ fn call(world: &World, tool: &str, args: Value) -> Result<Value, (i32, String)> 
 
 #[test]
 fn made_in_one_session_used_in_the_next_rolled_back_and_refused_when_changed() {
-    let Some(world) = ready() else { return };
+    let world = World::ready();
     world.write("words.js", WORDS);
     let made = world.run(&["tool", "generate", "words.js"]);
     assert_eq!(made.code, 0, "{made:?}");
@@ -105,7 +97,7 @@ fn generate(world: &World, name: &str, source: &str, example: &Value, may: &[&st
 
 #[test]
 fn a_tool_uses_the_host_as_it_was_granted_and_no_further() {
-    let Some(world) = ready() else { return };
+    let world = World::ready();
     world.write("notes/a.txt", "one\ntwo\n");
     let source = "export function run({ folder }) {
         const files = regent.listDir(folder).filter((e) => e.kind === 'file');
@@ -143,7 +135,7 @@ fn a_tool_uses_the_host_as_it_was_granted_and_no_further() {
 
 #[test]
 fn limits_hold_and_say_so() {
-    let Some(world) = ready() else { return };
+    let world = World::ready();
     let example = json!({"input": {}, "output": 1});
     let deep = "export function run() { const f = (n) => n + f(n + 1); try { return f(0); } catch (e) { return e instanceof RangeError ? 1 : 0; } }";
     assert_eq!(generate(&world, "gen.deep", deep, &example, &[]), (0, String::new()));
@@ -157,7 +149,7 @@ fn limits_hold_and_say_so() {
 
 #[test]
 fn an_agent_has_to_ask() {
-    let Some(world) = ready() else { return };
+    let world = World::ready();
     world.write("words.js", WORDS);
     let ended = world.run(&["tool", "generate", "words.js", "--agent", "ada", "--json"]);
     assert_eq!((ended.code, ended.error_code().as_str()), (11, "approval.needed"), "{ended:?}");

@@ -65,7 +65,7 @@ fn a_host_is_answered_whatever_it_says_and_the_ledger_verifies() {
     let decision = |at: usize| answers[at]["decision"].as_str().unwrap_or("none").to_owned();
     assert_eq!(answers.len(), 16);
     for at in [0, 1, 2] {
-        assert_eq!(decision(at), "deny", "never a yes to what can't be understood: {}", answers[at]);
+        assert_eq!(decision(at), "deny", "never allows what can't be parsed: {}", answers[at]);
     }
     assert_eq!(answers[3]["inferred"], json!(["odd"]), "for a person to confirm");
     assert_eq!((decision(4), decision(6), decision(7)), ("allow".into(), "ask".into(), "allow".into()));
@@ -143,7 +143,7 @@ fn adv_058_what_a_description_orders_has_no_effect_and_is_flagged() {
         answers[1..].iter().map(|answer| answer["decision"].as_str().unwrap().to_owned()).collect()
     };
     let (plain, lured) = (session("Reads the mail."), session(orders));
-    // A key of the home folder is denied whoever names it.
+    // A key of the home folder is denied for every caller.
     assert_eq!(decisions(&plain), ["allow", "ask", "deny", "allow"]);
     assert_eq!(decisions(&lured), decisions(&plain));
     assert!(plain[0].get("flagged").is_none(), "{}", plain[0]);
@@ -292,7 +292,7 @@ fn m1_a_hosts_report_on_an_asked_call_is_recorded_as_the_hosts_word() {
     assert_eq!(approved.len(), 1, "{approved:?}");
     assert_eq!((&approved[0]["voice"], &approved[0]["by"]), (&json!("host_says"), &json!([])));
     let shown = world.run(&["audit", "tail", "-n", "100"]);
-    assert!(shown.stdout.contains("the host says"), "{shown:?}");
+    assert!(shown.stdout.contains("according to the host"), "{shown:?}");
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn m1_a_key_that_stands_twice_is_refused() {
     let answers = talk(&world, &[begin(&json!({})), twice.to_owned(), nested.to_owned()]);
     for answer in &answers[1..] {
         assert_eq!(answer["decision"], "deny", "{answer}");
-        assert!(answer["error"].as_str().unwrap().contains("can't be read"), "{answer}");
+        assert!(answer["error"].as_str().unwrap().contains("can't be parsed"), "{answer}");
     }
 }
 

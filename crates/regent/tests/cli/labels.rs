@@ -244,12 +244,12 @@ fn labels_that_cannot_be_read_are_named_and_the_worst_are_in_force() {
     assert_eq!((&begun["unreadable"], &begun["inferred"]), (&json!(["look"]), &json!(["look"])), "{begun}");
     let shown = world.run(&["tool", "show", "look"]);
     for part in
-        ["labels        the worst: the host's labels can't be read", "effect      write", "taint       all"]
+        ["labels        strictest labels: the host's can't be read", "effect      write", "taint       all"]
     {
         assert!(shown.stdout.contains(part), "{part}: {shown:?}");
     }
     let listed = world.run(&["tool", "list", "--judged"]).stdout;
-    assert!(listed.contains("labels can't be read") && listed.contains("declared"), "{listed}");
+    assert!(listed.contains("strictest labels") && listed.contains("declared"), "{listed}");
     let entry = "[tools.look]\neffect = \"read\"\nsinks = []\ntaint = \"none\"\nsecret = false\n";
     std::fs::write(world.home(".config/regent/labels.toml"), entry).unwrap();
     let begun = &talk(&world, &[begin("look", &tools, json!(null))])[0];

@@ -9,6 +9,8 @@ mod bad_input;
 #[cfg(test)]
 mod batches;
 #[cfg(test)]
+mod callers;
+#[cfg(test)]
 mod change;
 #[cfg(test)]
 mod commands;
@@ -47,6 +49,8 @@ mod skills;
 #[cfg(test)]
 #[path = "../../../testkit/src/skip.rs"]
 mod skip;
+#[cfg(test)]
+mod streams;
 #[cfg(test)]
 mod tasks;
 #[cfg(test)]

@@ -254,7 +254,7 @@ fn a_bundle_is_put_in_force_by_a_publisher_that_the_user_named() {
     let ended = apply(&world, &new, &[]);
     assert_eq!((ended.code, ended.error_code().as_str()), (3, "policy.bundle"));
     assert!(
-        ended.stdout.contains("named no publisher") && ended.stdout.contains("policy.publishers"),
+        ended.stdout.contains("no publisher is configured") && ended.stdout.contains("policy.publishers"),
         "{ended:?}"
     );
     assert_eq!(world.run(&["config", "set", "policy.publishers", &key]).code, 0);
@@ -273,7 +273,7 @@ fn a_bundle_is_put_in_force_by_a_publisher_that_the_user_named() {
     let checked = world.run(&["policy", "check"]);
     assert!(checked.code == 0 && checked.stdout.contains("new.yml"), "{checked:?}");
     let health = world.run(&["--json", "doctor"]).json().to_string();
-    assert!(health.contains("policy.bundle") && health.contains("is in force"), "{health}");
+    assert!(health.contains("policy.bundle") && health.contains("is active"), "{health}");
 
     // It doesn't go back by itself.
     let ended = apply(&world, &old, &[]);
@@ -334,7 +334,7 @@ fn a_tampered_or_wrongly_signed_bundle_is_refused_and_the_old_one_holds() {
         assert_eq!(ended.code, 3, "{what}: {ended:?}");
         assert_eq!(read(&world, "notes/a.txt").error_code(), "policy.denied", "{what}: the old one holds");
     }
-    // What lies where the bundle in force lies is believed anew each time.
+    // What lies where the bundle in force lies is believed again each time.
     let place = world.home(".config/regent/policy.bundle");
     for (what, bytes) in &cases {
         std::fs::write(&place, bytes).unwrap();
@@ -346,7 +346,7 @@ fn a_tampered_or_wrongly_signed_bundle_is_refused_and_the_old_one_holds() {
     let (other, _) = bundle(&publisher, "other", &NARROW.replace("notes/**", "other/**"));
     std::fs::write(&place, other).unwrap();
     let ended = read(&world, "notes/a.txt");
-    assert!(ended.code == 3 && ended.stdout.contains("not the bundle that was applied"), "{ended:?}");
+    assert!(ended.code == 3 && ended.stdout.contains("differs from the one that was applied"), "{ended:?}");
     std::fs::write(&place, &good).unwrap();
     assert_eq!(read(&world, "notes/a.txt").error_code(), "policy.denied");
     assert_eq!(world.run(&["config", "set", "policy.publishers", ""]).code, 0);
@@ -379,9 +379,9 @@ fn a_kernel_that_runs_takes_up_a_bundle_and_stays_with_the_old_policy_if_it_is_b
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(apply(&world, &good, &[]).code, 0);
-    wait_for("the new one is in force");
+    wait_for("the new one is active");
     std::fs::write(world.home(".config/regent/policy.bundle"), "broken").unwrap();
-    wait_for("the old one stays in force");
+    wait_for("the old one stays active");
     running.kill().unwrap();
     running.wait().unwrap();
 }

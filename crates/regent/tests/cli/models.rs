@@ -65,7 +65,7 @@ fn mistakes_are_named_with_their_line_and_a_project_has_no_say() {
     assert!(ended.stdout.contains("can't be set by a project"), "{ended:?}");
 }
 
-/// A model server on this machine that says one thing to whoever has the key, and what it heard.
+/// A model server on this machine that answers requests with the right key, and the requests that it received.
 fn server(key: &'static str) -> (String, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());

@@ -29,7 +29,7 @@ fn what_a_program_asks_for_is_asked_of_the_person_and_then_passes() {
     let url = format!("http://{allowed}/");
     let args = ["run", "--", "curl", "-sS", url.as_str()];
     let asked = world.run_with(&args, &env, b"");
-    assert!(asked.stdout.contains("rule `network` wants a person to agree first"), "{asked:?}");
+    assert!(asked.stdout.contains("needs your approval (rule `network`)"), "{asked:?}");
     let id = asked.stdout.split("regent approve ").nth(1).and_then(|rest| rest.split('`').next()).unwrap();
     let agreed = world.run(&["approve", id]);
     assert_eq!(agreed.code, 0, "{agreed:?}");
@@ -68,5 +68,5 @@ fn where_namespaces_are_closed_there_is_none_and_it_is_said() {
 fn the_doctor_checks_the_egress_proxy() {
     let world = World::ready();
     let said = world.run(&["--json", "doctor"]).stdout;
-    assert!(said.contains("\"egress\"") && said.contains("reach the broker, and nothing else"), "{said}");
+    assert!(said.contains("\"egress\"") && said.contains("reach only the egress proxy"), "{said}");
 }

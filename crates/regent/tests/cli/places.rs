@@ -133,7 +133,7 @@ fn h5_doctor_recommends_explicit_bare_repositories() {
     };
     let installed =
         std::path::Path::new("/usr/bin/git").exists() || std::path::Path::new("/bin/git").exists();
-    assert_eq!(check(&world)["health"] == "less", installed && !system_wide());
+    assert_eq!(check(&world)["health"] == "warn", installed && !system_wide());
     std::fs::write(world.home(".gitconfig"), "[safe]\n\tbareRepository = explicit\n").unwrap();
     assert_eq!(check(&world)["health"], "ok");
 }

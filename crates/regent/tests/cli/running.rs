@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::world::{World, ended};
 
 /// Waits until something is so. The only clock here is patience: a minute is failure.
-pub(crate) fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..600 {
         if let Some(found) = look() {
             return found;
@@ -120,10 +120,10 @@ fn a_changed_policy_is_put_in_force_and_a_bad_one_is_not() {
     let changes = || world.entries().iter().filter(|entry| entry["kind"] == "policy").count();
 
     std::fs::write(&path, "rules: [").unwrap();
-    assert!(said.any(|line| line.contains("the old one stays in force")));
+    assert!(said.any(|line| line.contains("the old one stays active")));
     assert_eq!(changes(), 0, "a bad file leaves the old policy in force");
     std::fs::write(&path, format!("{good}\n# changed\n")).unwrap();
-    assert!(said.any(|line| line.contains("the new one is in force")));
+    assert!(said.any(|line| line.contains("the new one is active")));
     assert_eq!(changes(), 1);
 
     interrupt(&child);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::world::{Ended, World, ended, request};
 
 /// With letters that every encoding treats its own way.
-const VALUE: &str = "s3cr3t/Value+with\"quotes\\and&more=42";
+pub(crate) const VALUE: &str = "s3cr3t/Value+with\"quotes\\and&more=42";
 
 /// A policy that lets the tools have what they need; secrets are named, as they must be.
 const POLICY: &str = "
@@ -123,7 +123,7 @@ fn stop(port: u16) {
 }
 
 /// A world with the policy above and the secret in its vault.
-fn with_secret(scope: &[&str]) -> World {
+pub(crate) fn with_secret(scope: &[&str]) -> World {
     let world = World::ready();
     for policy in [world.home(".config/regent/policy.yml"), world.project(".regent/policy.yml")] {
         std::fs::write(policy, POLICY).unwrap();

@@ -66,7 +66,7 @@ fn tampering_after_installation_is_refused_and_named() {
     let world = World::ready();
     let folder = greeter(&world, "1.0.0", PROCESS);
     let added = world.run(&["skill", "add", &folder, "--grant", "read:docs", "--grant", "shell"]);
-    assert!(added.code == 0 && added.stderr.contains("doesn't ask for shell"), "{added:?}");
+    assert!(added.code == 0 && added.stderr.contains("doesn't request shell"), "{added:?}");
     world.write(".regent/skills/greeter/run.sh", "#!/bin/sh\necho evil\n");
     let verified = world.run(&["--json", "skill", "verify"]);
     assert_eq!((verified.code, verified.error_code().as_str()), (10, "skill.changed"), "{verified:?}");

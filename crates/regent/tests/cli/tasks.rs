@@ -116,7 +116,7 @@ fn the_demonstration_of_a_task_needs_no_model_and_touches_nothing() {
     let world = World::bare();
     let ran = world.run(&["demo", "--task", "--no-model"]);
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(ran.stdout.contains("the answer is right") && ran.stdout.contains("verified"), "{ran:?}");
+    assert!(ran.stdout.contains("the answer is correct") && ran.stdout.contains("verified"), "{ran:?}");
     assert!(!world.home(".config").exists() && !world.home(".local").exists());
     let json = last(&world.run(&["--json", "demo", "--task", "--no-model"]));
     assert_eq!((&json["ok"], &json["data"]["as_asked"]), (&json!(true), &json!(true)), "{json}");
@@ -179,8 +179,8 @@ fn a_task_that_is_asked_about_waits_and_goes_on_after_the_answer() {
     assert_eq!(last(&still)["data"]["question"], question, "{still:?}");
     assert!(!world.project("asked/a.txt").exists());
     assert_eq!(tasks(&world)[0]["word"], "pending");
-    // It waits for a person, so nobody goes on with it by accident.
-    assert_eq!(world.run(&["task", "resume"]).stdout, "no task was left over\n");
+    // It waits for a person, so nobody continues with it by accident.
+    assert_eq!(world.run(&["task", "resume"]).stdout, "nothing to resume\n");
 
     assert_eq!(world.run(&["approve", question]).code, 0);
     let resumed = world.run(&["task", "resume", &task[..6]]);
@@ -207,7 +207,7 @@ fn at_a_terminal_the_question_is_put_inline_and_a_no_is_heard_by_the_agent() {
         let exception =
             r#"unless: {"access":["write"],"agent":"worker","path":["asked/a.txt"],"tool":"fs.write"}"#;
         assert!(shown.contains(exception), "{shown}");
-        assert!(shown.contains("policy, line ") && shown.contains("attention used: 0 %"), "{shown}");
+        assert!(shown.contains("policy, line ") && shown.contains("attention limit 0 % used"), "{shown}");
         assert!(shown.contains("in the last 7 days it would have covered 0 other calls"), "{shown}");
         let content = std::fs::read_to_string(world.project("asked/a.txt")).unwrap();
         assert_eq!(content == "hello\n", written, "{shown}");
@@ -439,7 +439,7 @@ fn d2_a_file_that_a_person_changed_while_the_task_waited_is_not_replaced() {
     let question = last(&ran)["data"]["question"].as_str().unwrap().to_owned();
     world.write("notes.txt", "changed by a person");
     assert_eq!(world.run(&["approve", &question]).code, 0);
-    // Without an id: its question was answered, so it is among those that can go on.
+    // Without an id: its question was answered, so it is among those that can continue.
     let resumed = world.run(&["--json", "task", "resume"]);
     assert_eq!(resumed.code, 0, "{resumed:?}");
     assert!(resumed.stdout.contains("fs.changed"), "{}", resumed.stdout);

@@ -1,5 +1,8 @@
-//! At a terminal: questions are asked there, only a yes is a yes, and nothing from outside drives it.
+//! At a terminal: questions are asked there, only an explicit `y` approves, and no outside text drives it.
 
+use std::io::{Read, Write};
+
+use crate::running::until;
 use crate::world::{INTERRUPT, World};
 
 const READ: &[&str] = &["tool", "call", "fs.read", r#"{"path": ".env"}"#];
@@ -16,7 +19,7 @@ fn a_person_is_asked_and_only_a_yes_is_a_yes() {
         );
         assert_eq!(code, exit, "{typed:?}: {shown}");
         assert_eq!(shown.contains("KEY=1"), exit == 0, "{shown}");
-        // A no is remembered for the session that asked; each run of the program is one of its own.
+        // A denial is remembered for the session that asked; each run of the program is its own session.
     }
     let (code, shown) =
         world.at_terminal(&["--json", "tool", "call", "fs.read", r#"{"path": ".env"}"#], "y\n");
@@ -201,6 +204,37 @@ fn init_asks_before_it_trusts_what_came_with_the_folder() {
         world.write(".regent/policy.yml", "version: 1\nrules: []\n");
         let (code, shown) = world.answering(&["init"], &[typed]);
         assert_eq!(code, exit, "{shown}");
-        assert_eq!(world.home(".config/regent/policy.yml").exists(), exit == 0, "a no changes nothing");
+        assert_eq!(world.home(".config/regent/policy.yml").exists(), exit == 0, "a denial changes nothing");
     }
+}
+
+#[test]
+fn ctrl_z_stops_the_program_with_the_shells_job_and_fg_continues_it() {
+    let world = World::ready();
+    let (mut keyboard, screen) = world.shell();
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
+    let shown = std::sync::Arc::clone(&seen);
+    let reader = std::thread::spawn(move || {
+        let (mut screen, mut buffer) = (screen, [0; 4096]);
+        while let Ok(count @ 1..) = screen.read(&mut buffer) {
+            shown.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+    });
+    let see = |text: &str| until(text, || seen.lock().unwrap().contains(text).then_some(()));
+    let mut type_in = |keys: &str| keyboard.write_all(keys.as_bytes()).unwrap();
+    // In two parts, so that the echo of what is typed isn't taken for what is meant.
+    type_in("$REGENT run --no-network -- sh -c 'echo be\"\"gun; read x; echo he\"\"ard $x'\n");
+    see("begun");
+    type_in("\u{1a}");
+    see("Stopped");
+    type_in("stty -a | grep -q -- '-icanon' || echo coo\"\"ked\n");
+    see("cooked");
+    type_in("fg\n");
+    until("the job is back", || {
+        (seen.lock().unwrap().matches("run --no-network").count() >= 3).then_some(())
+    });
+    type_in("hello\n");
+    see("heard hello");
+    type_in("exit\n");
+    reader.join().unwrap();
 }

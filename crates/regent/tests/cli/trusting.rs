@@ -86,8 +86,7 @@ fn c4_the_question_names_every_control_file_and_grant() {
     world.write(".regent/config.toml", "[approve]\nvalid_for = \"1m\"\n");
     let (code, shown) = world.answering(&["init"], &["n"]);
     assert_eq!(code, 10, "{shown}");
-    for word in ["config.toml", "skills.lock", "build-helper", "1.0.0", "write:., shell", "nobody whose key"]
-    {
+    for word in ["config.toml", "skills.lock", "build-helper", "1.0.0", "write:., shell", "no trusted key"] {
         assert!(shown.contains(word), "{word}: {shown}");
     }
     assert!(!world.project(".regent/policy.yml").exists(), "nothing was changed");

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal};
 use rustix::pty::OpenptFlags;
 use serde_json::Value;
@@ -110,7 +111,7 @@ impl World {
     }
 
     /// The program in the project, with nothing in its environment but what is named.
-    fn command(&self, args: &[&str], env: &[(&str, &str)]) -> Command {
+    pub(crate) fn command(&self, args: &[&str], env: &[(&str, &str)]) -> Command {
         let mut command = program(binary());
         command.args(args);
         self.place(command, env)
@@ -170,17 +171,11 @@ impl World {
 
     /// The same; this was typed before.
     pub(crate) fn on_terminal(&self, args: &[&str], ahead: &str, answers: &[&str]) -> (i32, String) {
-        let master =
-            rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        rustix::pty::grantpt(&master).unwrap();
-        rustix::pty::unlockpt(&master).unwrap();
-        let name = rustix::pty::ptsname(&master, Vec::new()).unwrap();
-        let slave = std::fs::OpenOptions::new().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+        let (mut master, slave) = terminal();
         let mut command = self.command(args, &[("TERM", "xterm"), ("NO_COLOR", "1")]);
         command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(slave);
         let mut child = command.spawn().unwrap();
         drop(command);
-        let mut master = std::fs::File::from(master);
         master.write_all(ahead.as_bytes()).unwrap();
         let pieces = pieces_of(master.try_clone().unwrap());
         let (mut shown, mut answers, mut answer): (_, _, Option<&str>) =
@@ -217,6 +212,18 @@ impl World {
         (child.wait().unwrap().code().unwrap_or(-1), shown)
     }
 
+    /// A shell with job control on a terminal of its own, with the program as `$REGENT`: keyboard and screen.
+    pub(crate) fn shell(&self) -> (std::fs::File, std::fs::File) {
+        let (master, slave) = terminal();
+        let mut command = program(Path::new("/usr/bin/setsid"));
+        command.args(["--ctty", "/bin/bash", "--norc", "--noprofile", "-i"]);
+        let regent = binary().display().to_string();
+        let mut command = self.place(command, &[("TERM", "xterm"), ("REGENT", &regent)]);
+        command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(slave);
+        drop(command.spawn().unwrap());
+        (master.try_clone().unwrap(), master)
+    }
+
     /// The newest entries of the ledger.
     pub(crate) fn entries(&self) -> Vec<Value> {
         let ended = self.run(&["audit", "tail", "-n", "500", "--json"]);
@@ -224,11 +231,23 @@ impl World {
     }
 }
 
+/// A new terminal: the user's end and the program's.
+fn terminal() -> (std::fs::File, std::fs::File) {
+    let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    rustix::pty::grantpt(&master).unwrap();
+    rustix::pty::unlockpt(&master).unwrap();
+    let name = rustix::pty::ptsname(&master, Vec::new()).unwrap();
+    // The test's own process must not get it as its controlling terminal.
+    let slave =
+        rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    (master.into(), slave.into())
+}
+
 /// An answer that isn't typed: Ctrl-C.
 pub(crate) const INTERRUPT: &str = "\u{3}";
 
 /// How prompts end.
-const PROMPTS: &[&str] = &["[y/N] ", "[a/N] ", " first] ", "instead: ", " n: ", "N no: "];
+const PROMPTS: &[&str] = &["[y/N] ", "[a/N] ", "in full] ", " n: ", "[N] no: ", "TEXT: "];
 
 /// Whether the terminal has shown nothing but what was typed.
 fn is_echo(shown: &str, typed: &str) -> bool {

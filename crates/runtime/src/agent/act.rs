@@ -17,7 +17,7 @@ use crate::stop::Stop;
 /// What the files hold that this agent has read or written, by path: a later `fs.write` says what it means to replace.
 pub(super) type Seen = BTreeMap<String, String>;
 
-/// One turn's calls as they go on.
+/// One turn's calls as they continue.
 #[derive(Debug)]
 struct Acting {
     running: JoinSet<(usize, Result<Acted, Stop>)>,
@@ -29,7 +29,7 @@ struct Acting {
     changed: bool,
 }
 
-/// What came of one call.
+/// The result of one call.
 #[derive(Debug)]
 struct Acted {
     text: String,
@@ -144,7 +144,7 @@ impl Agent<'_> {
                     }
                 }
                 Ok((_, Err(stop))) => acting.stopped = Some(stop),
-                Err(_torn_down) => acting.stopped = Some(Stop::Passing("a call was torn down".to_owned())),
+                Err(_torn_down) => acting.stopped = Some(Stop::Passing("a call was aborted".to_owned())),
             }
         }
     }

@@ -35,7 +35,7 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
     }
 }
 
-/// What a hook wants at the beginning of a turn.
+/// A hook's decision at the start of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tick {
     /// Nothing.

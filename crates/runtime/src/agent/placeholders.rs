@@ -1,7 +1,7 @@
 //! What redaction took out of a prompt is put back into calls that stay on this machine, and only into those.
 //!
 //! The table comes with the model's answer, so it is in the ledger, and a resumed task restores the same. The model's turn is kept with
-//! the values put back: what leaves next is redacted anew, with numbers of its own.
+//! the values put back: what leaves next is redacted again, with numbers of its own.
 
 use std::collections::BTreeMap;
 

@@ -4,7 +4,7 @@ use regent_kernel::{Message, Role};
 
 use super::markers::Markers;
 
-/// What a conversation must keep to.
+/// Constraints on a conversation.
 #[derive(Debug, Clone)]
 pub struct Guardrails {
     /// How large all messages together may be.
@@ -36,13 +36,13 @@ pub enum GuardError {
     #[error("the conversation has more than {0} messages")]
     TooMany(usize),
     /// A tool's words would reach the model unmarked.
-    #[error("the answer to call `{0}` has no markers around it")]
+    #[error("the result of call `{0}` has no markers around it")]
     Unmarked(String),
     /// A tool's answer without a call, or a call without its answer.
     #[error("call `{0}` and its answer are not together")]
     Torn(String),
     /// Something that must not leave.
-    #[error("message {0} has a text in it that must never be sent")]
+    #[error("message {0} contains text that must never be sent")]
     Forbidden(usize),
 }
 

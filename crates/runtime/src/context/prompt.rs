@@ -45,7 +45,7 @@ impl Layer {
 #[derive(Debug, thiserror::Error)]
 pub enum PromptError {
     /// The template is wrong, names a variable that isn't there, or runs for too long.
-    #[error("the template `{name}` can't be used: {why}")]
+    #[error("the template `{name}` is invalid: {why}")]
     Template {
         /// Which one.
         name: String,
@@ -106,7 +106,7 @@ impl Prompts {
     }
 }
 
-/// What templates can name.
+/// The variables of templates.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Variables<'a> {
     /// What is to be done.
@@ -123,7 +123,7 @@ pub struct Variables<'a> {
     pub vars: &'a BTreeMap<String, String>,
 }
 
-/// What a step before this one came to.
+/// The result of an earlier step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Which step.

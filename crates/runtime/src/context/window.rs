@@ -13,7 +13,7 @@ pub fn estimate(text: &str) -> u64 {
     (text.len() as u64).div_ceil(3)
 }
 
-/// What belongs together: what the model said, and the answers to the calls that it asked for. Never separated.
+/// A model's answer with the results of its calls. Never separated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turn(Vec<Message>);
 
@@ -23,7 +23,7 @@ impl Turn {
         Self(messages)
     }
 
-    /// Something that is said to the model.
+    /// A message to the model.
     pub fn told(text: impl Into<String>) -> Self {
         Self(vec![Message { role: Role::User, text: text.into(), calls: Vec::new(), answers: None }])
     }
@@ -67,7 +67,7 @@ impl Window {
         self.pinned.push(message);
     }
 
-    /// Adds a pinned message if it and a reserve for the turns fit; says whether it did.
+    /// Adds a pinned message if it and a reserve for the turns fit; returns whether it did.
     pub fn pin_if_it_fits(&mut self, role: Role, text: String) -> bool {
         let message = Message { role, text, calls: Vec::new(), answers: None };
         let tokens = self.pinned_tokens.saturating_add(self.cost(&message));
@@ -86,7 +86,7 @@ impl Window {
         self.turns.push((turn, tokens));
     }
 
-    /// The messages that fit: all that is pinned, a note of what was left out, and the newest turns, each whole.
+    /// The messages that fit: all pinned ones, a note of what was left out, and the newest complete turns.
     pub fn messages(&self) -> Result<Vec<Message>, WindowError> {
         let note_tokens = (self.estimator)(&left_out(self.turns.len())).saturating_add(MESSAGE_TOKENS);
         let mut tokens = self.pinned_tokens.saturating_add(note_tokens);

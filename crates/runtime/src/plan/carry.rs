@@ -12,7 +12,7 @@ use crate::door::{Door, Heard, Patience};
 use crate::stop::{Outlook, Stop};
 use crate::team::{Child, delegate};
 
-/// Carries out a plan and puts an answer together. `budget` is what each step may use at most; the task's own limits hold besides.
+/// Executes a plan and combines the answers. `budget` limits each step, in addition to the task's own limits.
 pub async fn carry_out(
     door: &Door,
     craft: &Craft,
@@ -32,7 +32,7 @@ pub async fn carry_out(
     agent::work(&door.below(door.who().clone(), "3/"), craft, &last).await
 }
 
-/// What came of the steps so far.
+/// The results of the steps so far.
 #[derive(Debug, Default)]
 struct Ran {
     done: BTreeMap<usize, Finding>,
@@ -79,7 +79,7 @@ async fn run_all(
             }
             Ok((place, Err(stop))) if stop.outlook() == Outlook::Never => failed = Some((place, stop)),
             Ok((_, Err(stop))) => stopped = Some(stop),
-            Err(_torn_down) => stopped = Some(Stop::Passing("a step was torn down".to_owned())),
+            Err(_torn_down) => stopped = Some(Stop::Passing("a step was aborted".to_owned())),
         }
     }
     stopped.map_or(Ok(failed), Err)

@@ -45,16 +45,16 @@ pub enum PlanError {
     #[error("a plan has 1 to {STEPS_MAX} steps")]
     Count,
     /// A name that isn't one.
-    #[error("`{}` can't be the name of a step", .0.escape_debug())]
+    #[error("`{}` is not a valid step name", .0.escape_debug())]
     Name(String),
     /// Two steps of the same name.
-    #[error("there are two steps `{0}`")]
+    #[error("duplicate step `{0}`")]
     Twice(String),
     /// A goal that is empty or too long.
-    #[error("step `{0}` has no goal, or a very long one")]
+    #[error("step `{0}` has no goal, or one that is too long")]
     Goal(String),
     /// It builds on something that isn't there.
-    #[error("step `{step}` needs `{needs}`, which there is not")]
+    #[error("step `{step}` needs `{needs}`, which doesn't exist")]
     Unknown {
         /// Which step.
         step: String,
@@ -62,11 +62,11 @@ pub enum PlanError {
         needs: String,
     },
     /// Steps that wait for each other.
-    #[error("these steps wait for each other: {0}")]
+    #[error("these steps depend on each other: {0}")]
     Circle(String),
 }
 
-/// A plan that can be carried out: its steps in an order in which each comes after what it needs.
+/// An executable plan: its steps in topological order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Graph {
     steps: Vec<PlanStep>,
@@ -101,7 +101,7 @@ impl Plan {
         })
     }
 
-    /// Puts the steps in order, or says why there is none. The same plan gives the same order.
+    /// Sorts the steps topologically, or says why that is impossible. The same plan gives the same order.
     pub fn order(self) -> Result<Graph, PlanError> {
         if self.steps.is_empty() || self.steps.len() > STEPS_MAX {
             return Err(PlanError::Count);
@@ -146,7 +146,7 @@ impl Plan {
 }
 
 impl Graph {
-    /// The steps, each after what it needs.
+    /// The steps in topological order.
     pub fn steps(&self) -> &[PlanStep] {
         &self.steps
     }

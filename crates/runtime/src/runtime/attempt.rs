@@ -141,8 +141,7 @@ impl Inner {
         let born: Value = serde_json::from_slice(outcome.output.bytes()).unwrap_or_default();
         let id = born.get("agent").and_then(Value::as_str).map(AgentId::from);
         let who = id.and_then(|id| self.kernel.principal_of(owner, &id));
-        let who =
-            who.ok_or_else(|| Stop::Passing(format!("no agent can be started: {:?}", outcome.status)))?;
+        let who = who.ok_or_else(|| Stop::Passing(format!("can't start an agent: {:?}", outcome.status)))?;
         self.begin(record, &who).await?;
         Ok(who)
     }
@@ -219,7 +218,7 @@ fn told_apart(ended: Result<Answer, Stop>, exited: &Result<Heard, Stop>) -> Resu
     }
 }
 
-/// A no that time or money can change is not the end of a task.
+/// A denial that time or money can change is not the end of a task.
 fn refused(reason: Reason) -> Stop {
     if is_not_now(&reason) { Stop::Used(reason) } else { Stop::Denied(reason) }
 }

@@ -191,7 +191,7 @@ impl Inner {
                 Err(Stop::Passing(format!("{}: {}", failure.code, failure.message)).into())
             }
             other @ (Status::TimedOut | Status::Cancelled | Status::Faulted(_)) => {
-                Err(Stop::Passing(format!("the workspace was not put back, or not all of it: {other:?}"))
+                Err(Stop::Passing(format!("the workspace was not restored, or not completely: {other:?}"))
                     .into())
             }
         }
@@ -206,9 +206,9 @@ impl Inner {
     ) -> Result<(), TaskError> {
         let short = match restored.failed.len() {
             0 => String::new(),
-            failed => format!(", but for {failed} that could not be"),
+            failed => format!(", except for {failed} that could not be"),
         };
-        let why = format!("the workspace was put back to snapshot `{id}`, taken after step `{after}`{short}");
+        let why = format!("the workspace was restored to snapshot `{id}`, taken after step `{after}`{short}");
         let (until_ms, question) = (view.until_ms, view.question.clone());
         let said = Said { why: Some(why), until_ms, question, ..Said::state(view.state) };
         self.remember(&view.record.task, &format!("run/{}/rollback", view.runs), &said).await

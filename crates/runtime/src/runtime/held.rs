@@ -1,6 +1,6 @@
 //! Which journals the kernel holds for us: a task's own and those of the tasks it was forked from, for as long as one of them needs it.
 //!
-//! A journal is taken in once and let go when nobody needs it any more. Taking it in anew under a task that runs, or letting it go under
+//! A journal is taken in once and let go when nobody needs it any more. Taking it in again under a task that runs, or letting it go under
 //! a fork that still reads it, would make the kernel forget what was done.
 
 use std::collections::BTreeMap;

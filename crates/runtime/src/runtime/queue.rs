@@ -1,4 +1,4 @@
-//! Who goes first: the most urgent, then whoever came first. A fixed number run at once.
+//! Who goes first: the most urgent, then the oldest. A fixed number run at once.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -69,7 +69,7 @@ impl Queue {
                 state.running = state.running.saturating_add(1);
                 next
             };
-            let place = Place(self.clone());
+            let place = QueueSlot(self.clone());
             tokio::spawn(async move {
                 next.job.await;
                 drop(place);
@@ -79,9 +79,9 @@ impl Queue {
 }
 
 /// A place among those that run; given up even if the job panics.
-struct Place(Queue);
+struct QueueSlot(Queue);
 
-impl Drop for Place {
+impl Drop for QueueSlot {
     fn drop(&mut self) {
         {
             let mut state = self.0.lock();

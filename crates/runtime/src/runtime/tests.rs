@@ -179,7 +179,7 @@ async fn crash_and_resume(crash_at: u64) -> Option<(Site, TestKernel, TaskId, Ta
 fn told(kernel: &Host, task: &TaskId) -> String {
     let tapes = crate::task::read(&kernel.records(), |one| one == task).unwrap();
     let line = |step: &crate::task::Recorded| {
-        let end = step.end.as_ref().map_or_else(|| "no end".to_owned(), |end| end.status.to_string());
+        let end = step.end.as_ref().map_or_else(|| "no end".to_owned(), |end| end.status.word().to_owned());
         format!("{} {} {} {:?}: {end}", step.step, step.op, step.verdict, step.why)
     };
     tapes.values().flat_map(|tape| &tape.steps).map(line).collect::<Vec<_>>().join("\n")

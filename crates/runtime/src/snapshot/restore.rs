@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::files::parent;
 use super::{Item, Skipped, Snapshot, SnapshotError, Snapshots, What, Why};
 
-/// What putting a snapshot back did, or would do.
+/// What a restore did, or would do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restored {
     /// The snapshot of what was there before: putting that back undoes this.

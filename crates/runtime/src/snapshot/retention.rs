@@ -1,4 +1,4 @@
-//! Which snapshots are kept: those of tasks that can go on, of the newest tasks, and of the last days.
+//! Which snapshots are kept: those of tasks that can continue, of the newest tasks, and of the last days.
 
 use std::collections::BTreeSet;
 

@@ -15,7 +15,7 @@ pub const RESTORE: &str = "workspace.restore";
 /// Paths of the workspace, as the tool brought them.
 const OUTPUT: Label = Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Private };
 
-/// What the intent has: enough to finish after a crash, and to undo it.
+/// The arguments in the intent: enough to finish after a crash, and to undo it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RestoreArgs {
@@ -34,7 +34,7 @@ impl RestoreArgs {
     }
 }
 
-/// What the tool is. Doing it twice is doing it once, so a restore that a crash interrupted is simply made again.
+/// The tool's manifest. It is idempotent, so an interrupted restore is simply repeated.
 pub fn restore_spec() -> ToolSpec {
     let id = json!({"type": "string", "pattern": "^[0-9a-f]{16}$"});
     ToolSpec {

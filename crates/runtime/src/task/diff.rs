@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use regent_kernel::Status;
+use regent_wire::body::EndStatus;
 use serde::Serialize;
 
 use super::tape::Recorded;
@@ -48,18 +50,25 @@ pub fn diff(left: &BTreeMap<String, Recorded>, right: &BTreeMap<String, Recorded
     names.into_iter().map(both).filter(|one| one.left != one.right).collect()
 }
 
+/// How a step ended, with what the tool said about it: two failures may be different ones.
+fn detailed(status: &EndStatus) -> String {
+    match status {
+        EndStatus::Ended(Status::Failed(failure)) => {
+            format!("failed: {}: {}", failure.code, failure.message)
+        }
+        EndStatus::Ended(Status::Faulted(message)) => format!("faulted: {message}"),
+        EndStatus::Ended(Status::Ok | Status::TimedOut | Status::Cancelled) | EndStatus::InDoubt(_) => {
+            status.word().to_owned()
+        }
+    }
+}
+
 fn brief(step: &Recorded) -> Brief {
     let end = step.end.as_ref();
     Brief {
         what: step.tool.clone().unwrap_or_else(|| step.op.clone()),
-        call: step.call.clone(),
-        status: end.map_or_else(
-            || step.verdict.clone(),
-            |end| match end.status.as_str() {
-                Some(word) => word.to_owned(),
-                None => end.status.to_string(),
-            },
-        ),
+        call: step.call.map(|call| call.to_string()).unwrap_or_default(),
+        status: end.map_or_else(|| step.verdict.to_string(), |end| detailed(&end.status)),
         output: end.and_then(|end| end.output.as_ref()).map(ToString::to_string),
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::AgentLimits;
 use crate::door::Ancestor;
 
-/// What a task is to be.
+/// The specification of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskSpec {
@@ -84,7 +84,7 @@ pub enum Mode {
     Plan,
 }
 
-/// Who goes first.
+/// The priority of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
@@ -96,7 +96,7 @@ pub enum Priority {
     High,
 }
 
-/// What the ledger keeps of a task: the whole input of the program, so that running it again does the same.
+/// The record of a task in the ledger: the whole input of the program, so that running it again does the same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskRecord {

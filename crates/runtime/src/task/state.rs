@@ -47,7 +47,7 @@ impl TaskState {
         Self::Finalized,
     ];
 
-    /// Whether it can go over to another state. Running to running is a crash and a resume.
+    /// Whether a transition to another state is valid. Running to running is a crash and a resume.
     pub fn may_become(self, next: Self) -> bool {
         match self {
             Self::Initialized => matches!(next, Self::Pending | Self::Running | Self::Cancelled),

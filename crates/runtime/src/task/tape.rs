@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use regent_kernel::{Budget, Digest, Entry, EntryPlace, Fault, Kind, Records, Spent, TaskId};
+use regent_kernel::{Budget, Digest, Entry, EntryPlace, Fault, Kind, Memory, Records, Spent, Status, TaskId};
+use regent_wire::body::{Charged, Decision, EndStatus, EntryBody};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::spec::TaskRecord;
 use super::state::TaskState;
@@ -25,9 +25,9 @@ pub struct Recorded {
     /// Which tool, if it was one.
     pub tool: Option<String>,
     /// The digest of the call as it was asked for: the whole prompt, if it was a call to a model.
-    pub call: String,
-    /// `allow`, `ask` or `deny`.
-    pub verdict: String,
+    pub call: Option<Digest>,
+    /// What was decided.
+    pub verdict: Decision,
     /// Why not, if the answer was no.
     pub why: Option<String>,
     /// A person was asked about it together with an earlier call.
@@ -50,8 +50,8 @@ pub struct Recorded {
 pub struct End {
     /// When.
     pub at_ms: i64,
-    /// How, as the ledger has it.
-    pub status: Value,
+    /// How.
+    pub status: EndStatus,
     /// The digest of what came back.
     pub output: Option<Digest>,
     /// What it used.
@@ -59,10 +59,13 @@ pub struct End {
 }
 
 impl Recorded {
-    /// Whether there is something to retell.
+    /// Whether there is something to replay.
     pub fn is_over(&self) -> bool {
-        let cancelled = |end: &End| end.status == "cancelled" || end.status == "in_doubt";
-        self.verdict == "deny" || self.end.as_ref().is_some_and(|end| !cancelled(end))
+        let is_settled = |end: &End| match &end.status {
+            EndStatus::Ended(status) => *status != Status::Cancelled,
+            EndStatus::InDoubt(_) => false,
+        };
+        self.verdict == Decision::Deny || self.end.as_ref().is_some_and(is_settled)
     }
 }
 
@@ -122,7 +125,7 @@ pub struct TaskView {
     pub state: TaskState,
     /// Why it is there, if that needs saying.
     pub why: Option<String>,
-    /// From when on it can go on by itself, in milliseconds since 1970, if time is all that it waits for.
+    /// From when on it can continue by itself, in milliseconds since 1970, if time is all that it waits for.
     pub until_ms: Option<i64>,
     /// The question that it waits for.
     pub question: Option<String>,
@@ -150,7 +153,7 @@ pub struct TaskView {
 /// What a digest in an entry stands for.
 pub type Payloads<'a> = &'a dyn Fn(EntryPlace, &Digest) -> Result<Option<Vec<u8>>, Fault>;
 
-/// Finds what the ledger has of tasks without reading all of it. The runtime reads the whole ledger where there is none.
+/// Finds the entries of tasks without reading the whole ledger. Without an index, the runtime reads all of it.
 pub trait TaskIndex: Send + Sync + std::fmt::Debug {
     /// The entries of these tasks, each lane's in its order; others may be among them.
     fn entries(&self, tasks: &[TaskId]) -> Result<Vec<Entry>, Fault>;
@@ -183,7 +186,7 @@ pub(crate) fn read_all(
     }
 }
 
-/// Reads the whole ledger once and gives back the tapes of the tasks that are wanted.
+/// Reads the whole ledger once and returns the tapes of the given tasks.
 pub fn read(records: &Records, wanted: impl Fn(&TaskId) -> bool) -> Result<BTreeMap<TaskId, Tape>, Fault> {
     read_from(records.reader().entries()?.map(|entry| Ok(entry?)), wanted)
 }
@@ -194,7 +197,7 @@ pub fn read_from(
     wanted: impl Fn(&TaskId) -> bool,
 ) -> Result<BTreeMap<TaskId, Tape>, Fault> {
     let mut tapes: BTreeMap<TaskId, Tape> = BTreeMap::new();
-    let mut places: HashMap<(String, u64), (TaskId, usize)> = HashMap::new();
+    let mut places: HashMap<EntryPlace, (TaskId, usize)> = HashMap::new();
     // An end can be in another lane than its beginning, and that lane may come first.
     let mut ends: Vec<Entry> = Vec::new();
     for entry in entries {
@@ -204,23 +207,24 @@ pub fn read_from(
         } else if entry.kind == Kind::Intent
             // One that nobody vouches for may have been acted on: it is a step without an end.
             && !entry.refused
-            && let Some((task, step)) = begun(&entry)
+            && let Some((task, step)) = begun(&entry)?
             && wanted(&task)
         {
             let tape = tapes.entry(task.clone()).or_default();
-            places.insert((entry.lane.to_string(), entry.seq), (task, tape.steps.len()));
+            places.insert((entry.lane, entry.seq), (task, tape.steps.len()));
             tape.steps.push(step);
         }
     }
     for entry in ends {
-        let Some(seq) = entry.body.get("intent").and_then(Value::as_u64) else { continue };
-        let lane = entry.body.get("lane").and_then(Value::as_str).map(str::to_owned);
-        let place = (lane.unwrap_or_else(|| entry.lane.to_string()), seq);
-        let Some((task, at)) = places.get(&place) else { continue };
-        if let Some(step) = tapes.get_mut(task).and_then(|tape| tape.steps.get_mut(*at)) {
-            let end = ended(&entry);
+        let Some(body) = EntryBody::read_known(&entry)? else { continue };
+        let Some((task, at)) = body.intent_place(&entry).and_then(|place| places.get(&place)) else {
+            continue;
+        };
+        if let Some(step) = tapes.get_mut(task).and_then(|tape| tape.steps.get_mut(*at))
+            && let Some(end) = ended(entry.at_ms, body)
+        {
             // A note that the call is in doubt doesn't replace an outcome, whichever is read first.
-            if step.end.is_none() || end.status != "in_doubt" {
+            if step.end.is_none() || matches!(end.status, EndStatus::Ended(_)) {
                 step.end = Some(end);
             }
         }
@@ -228,34 +232,45 @@ pub fn read_from(
     Ok(tapes)
 }
 
-fn begun(entry: &Entry) -> Option<(TaskId, Recorded)> {
-    let text = |pointer: &str| entry.body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-    let task = TaskId::new(&text("/step/task")?)?;
-    let step = Recorded {
-        step: text("/step/name")?,
+fn begun(entry: &Entry) -> Result<Option<(TaskId, Recorded)>, Fault> {
+    let Some(EntryBody::Intent(intent)) = EntryBody::read_known(entry)? else { return Ok(None) };
+    let Some(step) = &intent.step else { return Ok(None) };
+    let recorded = Recorded {
+        step: step.name.clone().into_owned(),
         at_ms: entry.at_ms,
-        op: text("/op").unwrap_or_default(),
-        tool: text("/tool/name"),
-        call: text("/step/call").unwrap_or_default(),
-        verdict: text("/verdict/effect").unwrap_or_default(),
-        why: text("/verdict/reason"),
-        joined: text("/ticket/with").is_some(),
-        args: text("/args/sha256").and_then(|digest| digest.parse().ok()),
+        op: intent.op.clone().into_owned(),
+        tool: intent.tool_name().map(str::to_owned),
+        call: step.call,
+        verdict: intent.verdict.effect,
+        why: intent.verdict.reason.as_deref().map(str::to_owned),
+        joined: intent.ticket.as_ref().is_some_and(|ticket| ticket.with.is_some()),
+        args: intent.args.map(|args| args.sha256),
         entry: (entry.lane, entry.seq),
         vouched: entry.proven,
         end: None,
     };
-    Some((task, step))
+    Ok(Some((step.task.clone(), recorded)))
 }
 
-fn ended(entry: &Entry) -> End {
-    let spent = entry.body.get("spent").and_then(|spent| Spent::deserialize(spent).ok());
-    let output = entry.body.pointer("/output/sha256").and_then(Value::as_str);
-    End {
-        at_ms: entry.at_ms,
-        status: entry.body.get("status").cloned().unwrap_or(Value::Null),
-        output: output.and_then(|digest| digest.parse().ok()),
-        spent: spent.unwrap_or_default(),
+fn ended(at_ms: i64, body: EntryBody<'_>) -> Option<End> {
+    match body {
+        EntryBody::Outcome(outcome) => Some(End {
+            at_ms,
+            status: EndStatus::Ended(outcome.status.into_owned()),
+            output: outcome.output.map(|output| output.sha256),
+            spent: outcome.spent.as_ref().map(Charged::spent).unwrap_or_default(),
+        }),
+        EntryBody::InDoubt(note) => Some(End {
+            at_ms,
+            status: EndStatus::InDoubt(note.status),
+            output: None,
+            spent: Spent::default(),
+        }),
+        EntryBody::Intent(_)
+        | EntryBody::Agent(_)
+        | EntryBody::Policy(_)
+        | EntryBody::Kernel(_)
+        | EntryBody::Internal => None,
     }
 }
 
@@ -263,7 +278,7 @@ impl Tape {
     /// What the task is, read from the arguments of the call that recorded it. That call was to be made, which is enough: whether it also
     /// came to its end decides nothing, and a task that shows only after the next start is one that somebody gives twice.
     pub fn record(&self, payloads: Payloads<'_>) -> Result<Option<TaskRecord>, Fault> {
-        let is_record = |step: &&Recorded| step.step == RECORD_STEP && step.verdict == "allow";
+        let is_record = |step: &&Recorded| step.step == RECORD_STEP && step.verdict == Decision::Allow;
         let Some(step) = self.steps.iter().find(is_record) else {
             return Ok(None);
         };
@@ -324,7 +339,7 @@ impl Tape {
         self.steps.iter().filter(|step| step.is_over()).map(|step| step.step.clone()).collect()
     }
 
-    /// What all its calls used. What a run writes about itself costs, but is no call of the agent's.
+    /// The usage of all its calls. The records that a run writes about itself cost something, but aren't calls of the agent.
     pub fn used(&self) -> Used {
         let mut used = Used::default();
         // A question that is still open is met again by each run, and was put once.
@@ -333,14 +348,14 @@ impl Tape {
             let is_agents = !step.step.starts_with("run/");
             let spent = step.end.as_ref().map_or_else(Spent::default, |end| end.spent);
             let calls = u64::from(is_agents && step.end.is_some());
-            let is_question = is_agents && step.verdict == "ask" && !step.joined;
+            let is_question = is_agents && step.verdict == Decision::Ask && !step.joined;
             let questions = u64::from(is_question && asked.insert(&step.step));
             used = used.plus(Used { spent, calls, questions });
         }
         used
     }
 
-    /// The steps that count, by name: those of this task, and of its ancestors what it shares with them.
+    /// The effective steps by name: its own, and those shared with its ancestors.
     pub fn whole(record: &TaskRecord, tapes: &BTreeMap<TaskId, Self>) -> BTreeMap<String, Recorded> {
         let mut whole = BTreeMap::new();
         let mut take = |task: &TaskId, wanted: &dyn Fn(&str) -> bool| {
@@ -365,8 +380,8 @@ impl Tape {
 fn content(payloads: Payloads<'_>, step: &Recorded) -> Result<Option<String>, Fault> {
     let Some(digest) = &step.args else { return Ok(None) };
     let Some(bytes) = payloads(step.entry, digest)? else { return Ok(None) };
-    let args: Option<Value> = serde_json::from_slice(&bytes).ok();
-    Ok(args.and_then(|args| args.get("content").and_then(Value::as_str).map(str::to_owned)))
+    let remembered: Option<Memory> = serde_json::from_slice(&bytes).ok();
+    Ok(remembered.map(|memory| memory.content))
 }
 
 #[cfg(test)]
@@ -385,16 +400,17 @@ mod tests {
             tools: BTreeMap::new(),
             ancestors: Vec::new(),
         };
-        let args = json!({"content": serde_json::to_string(&record).unwrap()}).to_string().into_bytes();
+        let content = serde_json::to_string(&record).unwrap();
+        let args = json!({"content": content, "key": "t-1", "region": "episodic"}).to_string().into_bytes();
         let digest = Digest::of(&args);
-        let tape = |verdict: &str| Tape {
+        let tape = |verdict: Decision| Tape {
             steps: vec![Recorded {
                 step: RECORD_STEP.to_owned(),
                 at_ms: 1,
                 op: "memory.remember".to_owned(),
                 tool: None,
-                call: String::new(),
-                verdict: verdict.to_owned(),
+                call: None,
+                verdict,
                 why: None,
                 joined: false,
                 args: Some(digest),
@@ -404,8 +420,8 @@ mod tests {
             }],
         };
         let payloads = |_: EntryPlace, _: &Digest| Ok(Some(args.clone()));
-        let view = tape("allow").view(&payloads).unwrap().unwrap();
+        let view = tape(Decision::Allow).view(&payloads).unwrap().unwrap();
         assert_eq!((view.record, view.state), (record, TaskState::Initialized));
-        assert_eq!(tape("deny").view(&payloads).unwrap(), None);
+        assert_eq!(tape(Decision::Deny).view(&payloads).unwrap(), None);
     }
 }

@@ -34,14 +34,14 @@ pub(super) enum End {
     Memory,
     /// We ended it.
     Killed,
-    /// The machine can't go on.
+    /// The machine can't continue.
     Dead(&'static str),
 }
 
 /// What follows a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// The guest goes on with this.
+    /// The guest continues with this.
     Answer(Answer),
     /// The guest is over.
     End(End),

@@ -20,7 +20,7 @@ pub(super) enum ElfError {
     #[error("it is not an ELF program for x86-64")]
     NotElf,
     /// It needs libraries, and there are none inside.
-    #[error("it is not static: it needs a loader and libraries, and there are none in a microVM")]
+    #[error("it is not static: it needs a loader and libraries, which a microVM lacks")]
     NotStatic,
     /// What it says about itself doesn't fit.
     #[error("it is malformed: {0}")]
@@ -70,8 +70,8 @@ impl Fields<'_> {
     }
 }
 
-const SHORT: ElfError = ElfError::Malformed("a part of it lies outside the file");
-const RANGE: ElfError = ElfError::Malformed("a part of it lies outside the address space");
+const SHORT: ElfError = ElfError::Malformed("a segment is outside the file");
+const RANGE: ElfError = ElfError::Malformed("a segment is outside the address space");
 
 /// Reads a program.
 pub(super) fn parse(file: &[u8]) -> Result<Elf<'_>, ElfError> {
@@ -86,7 +86,7 @@ pub(super) fn parse(file: &[u8]) -> Result<Elf<'_>, ElfError> {
         _ => return Err(ElfError::NotElf),
     };
     let count = header.u16(56).filter(|count| (1..=SEGMENTS_MAX).contains(count));
-    let count = count.ok_or(ElfError::Malformed("it has no parts, or too many"))?;
+    let count = count.ok_or(ElfError::Malformed("it has no segments, or too many"))?;
     if header.u16(54).map(usize::from) != Some(ENTRY_BYTES) {
         return Err(ElfError::Malformed("its program headers have an odd size"));
     }
@@ -126,12 +126,12 @@ impl<'a> Reading<'a> {
                     usize::try_from(in_file).ok().and_then(|bytes| from.checked_add(bytes)).ok_or(SHORT)?;
                 let content = self.file.get(from..to).ok_or(SHORT)?;
                 if in_memory < in_file {
-                    return Err(ElfError::Malformed("a part is larger in the file than in memory"));
+                    return Err(ElfError::Malformed("a segment is larger in the file than in memory"));
                 }
                 let end = at.checked_add(in_memory).and_then(page_up).filter(|end| *end <= USER_END);
                 let pages = (page_down(at), end.ok_or(RANGE)?);
                 if pages.0 < USER_START || self.segments.last().is_some_and(|last| last.pages.1 > pages.0) {
-                    return Err(ElfError::Malformed("its parts overlap, are out of order, or too low"));
+                    return Err(ElfError::Malformed("its segments overlap, are out of order, or too low"));
                 }
                 // Where the headers are, if no part says so itself.
                 if self.headers.is_none() && offset <= table && table < offset.saturating_add(in_file) {
@@ -158,7 +158,7 @@ impl<'a> Reading<'a> {
             segment.protection.execute && (segment.pages.0..segment.pages.1).contains(&entry)
         };
         if !self.segments.iter().any(runs) {
-            return Err(ElfError::Malformed("it begins where nothing can be run"));
+            return Err(ElfError::Malformed("its entry point is not executable"));
         }
         let headers = (self.headers.unwrap_or(0), count);
         Ok(Elf { entry, segments: self.segments, headers, end })

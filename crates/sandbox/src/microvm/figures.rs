@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::calls::End;
 use super::elf;
 use super::files::FileLimits;
-use super::guest::{Finished, Job, Load, NotStarted, Running};
+use super::guest::{Finished, GuestThread, Job, Load, NotStarted};
 use super::link::Link;
 use super::start::Words;
 use super::tier::MicrovmTier;
@@ -29,7 +29,7 @@ const HELLO: &[u8] = &[
 const SPIN: &[u8] = &[0xeb, 0xfe];
 
 impl MicrovmTier {
-    /// A guest that says hello, from nothing to its result; without policy and ledger.
+    /// Runs a guest that prints a greeting, from compilation to its result; without policy and ledger.
     ///
     /// # Errors
     /// Why it could not be run.
@@ -37,8 +37,8 @@ impl MicrovmTier {
         let started = Instant::now();
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
         let link = Arc::new(Link::new().map_err(|error| error.to_string())?);
-        let running =
-            Running::start(job(HELLO), spare, &self.templates, &link).map_err(|error| error.to_string())?;
+        let running = GuestThread::start(job(HELLO), spare, &self.templates, &link)
+            .map_err(|error| error.to_string())?;
         let finished = ended(running.join())?;
         let took = started.elapsed();
         if finished.end != End::Exit(0) || finished.output.stdout != b"hello\n" {
@@ -55,7 +55,7 @@ impl MicrovmTier {
     pub fn kill(&self) -> Result<Duration, String> {
         let link = Arc::new(Link::new().map_err(|error| error.to_string())?);
         let running =
-            Running::start(job(SPIN), None, &self.templates, &link).map_err(|error| error.to_string())?;
+            GuestThread::start(job(SPIN), None, &self.templates, &link).map_err(|error| error.to_string())?;
         // Until it has surely begun.
         while running.cpu() < Duration::from_millis(10) {
             std::thread::sleep(Duration::from_millis(1));
@@ -67,7 +67,7 @@ impl MicrovmTier {
         if finished.end == End::Killed { Ok(took) } else { Err(format!("it ended with {:?}", finished.end)) }
     }
 
-    /// What one system call of a guest costs that needs nobody's leave.
+    /// The cost of one guest system call that needs no permission.
     ///
     /// # Errors
     /// Why it could not be run.
@@ -78,8 +78,8 @@ impl MicrovmTier {
         code.extend([0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xff, 0xcb, 0x75, 0xf5]);
         code.extend([0x31, 0xff, 0xb8, 0xe7, 0, 0, 0, 0x0f, 0x05]);
         let link = Arc::new(Link::new().map_err(|error| error.to_string())?);
-        let running =
-            Running::start(job(&code), None, &self.templates, &link).map_err(|error| error.to_string())?;
+        let running = GuestThread::start(job(&code), None, &self.templates, &link)
+            .map_err(|error| error.to_string())?;
         let finished = ended(running.join())?;
         if finished.end != End::Exit(0) {
             return Err(format!("it ended with {:?}", finished.end));

@@ -63,7 +63,7 @@ pub(super) enum NotStarted {
     Broke(String),
 }
 
-/// What came of it.
+/// How it ended.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) end: End,
@@ -80,7 +80,7 @@ pub(super) struct Finished {
     pub(super) cpu: Duration,
     /// From its first instruction to its last.
     pub(super) ran: Duration,
-    // Given back by whoever takes this: the thread itself may not close anything any more.
+    // The receiver closes it: the thread itself may not close anything any more.
     _template: Arc<Template>,
     _machine: Machine,
     _space: Space,
@@ -108,12 +108,12 @@ impl Shell {
 
 /// A guest that runs.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct GuestThread {
     thread: Option<JoinHandle<Result<Finished, NotStarted>>>,
     link: Arc<Link>,
 }
 
-impl Running {
+impl GuestThread {
     /// Starts the thread.
     pub(super) fn start(
         job: Job,
@@ -161,12 +161,12 @@ impl Running {
     /// Waits for its end, which must have come or been asked for.
     pub(super) fn join(mut self) -> Result<Finished, NotStarted> {
         let broke = |why: &str| Err(NotStarted::Broke(why.to_owned()));
-        let Some(thread) = self.thread.take() else { return broke("the guest has been waited for already") };
+        let Some(thread) = self.thread.take() else { return broke("the guest was already waited for") };
         thread.join().unwrap_or_else(|_| broke("the guest's thread panicked"))
     }
 }
 
-impl Drop for Running {
+impl Drop for GuestThread {
     /// Nobody waits for it any more: it ends, and what it held is given back elsewhere.
     fn drop(&mut self) {
         self.kill();
@@ -201,13 +201,13 @@ fn run(job: Job, shell: Option<Shell>, templates: &Templates, link: &Link) -> Re
     let template = template.map_err(NotStarted::Program)?;
     let shell = match shell {
         Some(shell) if shell.bytes() == job.memory_bytes => shell,
-        _ => Shell::new(job.memory_bytes).map_err(broke("no virtual machine can be made"))?,
+        _ => Shell::new(job.memory_bytes).map_err(broke("can't create a virtual machine"))?,
     };
     let Shell { mut machine, mut memory } = shell;
-    memory.overlay(&template.image).map_err(broke("the program can't be put into memory"))?;
+    memory.overlay(&template.image).map_err(broke("can't load the program"))?;
     let mut space = Space::of(memory, &template.layout);
     let stack = lay_stack(&mut space, &template, &job.words)
-        .map_err(|errno| broke("the program's stack can't be made")(errno.into()))?;
+        .map_err(|errno| broke("can't create the program's stack")(errno.into()))?;
     machine
         .prepare(&template.foundation, template.entry, stack.pointer)
         .and_then(|()| machine.listen_for(kick()))

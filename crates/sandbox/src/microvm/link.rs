@@ -14,7 +14,7 @@ use rustix::io::Errno;
 pub(super) enum Ask {
     /// The content of a file.
     Read(String),
-    /// What is known of a file or folder.
+    /// Metadata of a file or folder.
     Stat(String),
     /// What is in a folder.
     List(String),
@@ -57,7 +57,7 @@ pub(super) enum Told {
     Saved,
 }
 
-/// What is known of a file or folder.
+/// Metadata of a file or folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct About {
     pub(super) kind: Kind,

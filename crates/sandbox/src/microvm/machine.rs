@@ -159,7 +159,7 @@ impl Machine {
         let entries = [msr(MSR_STAR, star), msr(MSR_LSTAR, GATE), msr(MSR_SFMASK, CALL_MASK)];
         let msrs = Msrs::from_entries(&entries).map_err(io::Error::other)?;
         if self.vcpu.set_msrs(&msrs).map_err(os)? != entries.len() {
-            return Err(io::Error::other("the processor doesn't take the registers of `syscall`"));
+            return Err(io::Error::other("the processor doesn't accept the registers of `syscall`"));
         }
         self.widen_state();
         let regs = kvm_regs { rip: entry, rsp: stack, rflags: FIXED_FLAGS, ..kvm_regs::default() };
@@ -212,7 +212,7 @@ impl Machine {
             Ok(VcpuExit::Intr) => return Stop::Interrupted,
             Ok(VcpuExit::Shutdown) => return Stop::Dead("the processor shut down"),
             Ok(VcpuExit::FailEntry(..)) => return Stop::Dead("the processor can't be entered"),
-            Ok(VcpuExit::InternalError) => return Stop::Dead("the hypervisor can't go on"),
+            Ok(VcpuExit::InternalError) => return Stop::Dead("the hypervisor failed"),
             Ok(_other) => return Stop::Dead("an exit that no program can cause"),
             Err(error) if error.errno() == libc::EINTR || error.errno() == libc::EAGAIN => {
                 return Stop::Interrupted;
@@ -227,7 +227,7 @@ impl Machine {
         }
         if port >= FAULT_PORT && (STUBS..STUBS + PAGE_BYTES).contains(&at) {
             let fault = self.fault(space, port - FAULT_PORT, regs.rsp, registers.sregs.cr2);
-            return fault.map_or(Stop::Dead("the stack of exceptions is gone"), Stop::Fault);
+            return fault.map_or(Stop::Dead("the exception stack is missing"), Stop::Fault);
         }
         // The guest's own `in` or `out`: where ring 0 is emulated it comes to us, on hardware it is a protection fault.
         Stop::Fault(Fault { vector: 13, error: 0, address: 0, at, stack: regs.rsp, flags: regs.rflags })
@@ -245,7 +245,7 @@ impl Machine {
         Some(Fault { vector, error, address, at, stack, flags })
     }
 
-    /// Gives the guest its answer; it goes on behind its `syscall`.
+    /// Gives the guest its answer; it continues behind its `syscall`.
     pub(super) fn answer(&mut self, value: u64) {
         let registers = self.vcpu.sync_regs_mut();
         let (at, flags) = (registers.regs.rcx, registers.regs.r11);

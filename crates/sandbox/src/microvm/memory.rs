@@ -66,7 +66,7 @@ impl Memory {
     pub(super) fn overlay(&mut self, image: &Image) -> io::Result<()> {
         let bytes = usize::try_from(image.bytes).map_err(io::Error::other)?;
         if bytes > self.bytes {
-            return Err(io::Error::other("the program's image is larger than the memory it may use"));
+            return Err(io::Error::other("the program's image is larger than its memory limit"));
         }
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE);
@@ -151,7 +151,7 @@ impl Memory {
 
     /// Makes the hypervisor forget every translation that leads to these pages, content kept.
     ///
-    /// Where it shadows the guest's page tables it doesn't see us change them: it goes on using what it translated before. Taking our
+    /// Where it shadows the guest's page tables it doesn't see us change them: it continues using what it translated before. Taking our
     /// own access away and giving it back is what it does notice.
     pub(super) fn retranslate(&mut self, at: u64, len: usize) -> Option<()> {
         let start = self.inside(at, len)?;

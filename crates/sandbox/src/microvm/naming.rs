@@ -5,7 +5,7 @@ use rustix::io::Errno;
 
 use super::files::{Draft, Files, What, vacant};
 use super::link::{About, Ask, How, Kind, Outside, Told};
-use super::tree::{Place, parent};
+use super::tree::{GuestPath, parent};
 
 /// Files of the workspace that are being written at once.
 const DRAFTS_MAX: usize = 1024;
@@ -29,15 +29,15 @@ impl Files {
         outside: &dyn Outside,
     ) -> Result<u64, Errno> {
         let what = match self.tree.place(path) {
-            Place::Workspace(inside) => self.open_inside(&inside, path, flags, outside)?,
-            Place::Tmp(path) => self.open_tmp(&path, flags, mode)?,
-            Place::Folder(_) if writes(flags) => return Err(Errno::ISDIR),
-            Place::Folder(path) => What::Folder { path, names: None },
-            Place::Device(_) if flags & DIRECTORY != 0 => return Err(Errno::NOTDIR),
-            Place::Device(device) => What::Device(device),
-            Place::Program => return Err(Errno::ACCESS),
-            Place::Nowhere if flags & CREATE != 0 => return Err(Errno::ACCESS),
-            Place::Nowhere => return Err(Errno::NOENT),
+            GuestPath::Workspace(inside) => self.open_inside(&inside, path, flags, outside)?,
+            GuestPath::Tmp(path) => self.open_tmp(&path, flags, mode)?,
+            GuestPath::Folder(_) if writes(flags) => return Err(Errno::ISDIR),
+            GuestPath::Folder(path) => What::Folder { path, names: None },
+            GuestPath::Device(_) if flags & DIRECTORY != 0 => return Err(Errno::NOTDIR),
+            GuestPath::Device(device) => What::Device(device),
+            GuestPath::Program => return Err(Errno::ACCESS),
+            GuestPath::Nowhere if flags & CREATE != 0 => return Err(Errno::ACCESS),
+            GuestPath::Nowhere => return Err(Errno::NOENT),
         };
         let (draft, node) = match what {
             What::Draft(id) => (Some(id), None),
@@ -208,12 +208,12 @@ impl Files {
     /// `stat`, by path.
     pub(super) fn stat(&mut self, path: &str, outside: &dyn Outside) -> Result<About, Errno> {
         match self.tree.place(path) {
-            Place::Workspace(inside) => self.about_inside(&inside, outside),
-            Place::Tmp(path) => self.about(&What::Tmp(self.tmp.find(&path).ok_or(Errno::NOENT)?)),
-            Place::Folder(path) => self.about(&What::Folder { path, names: None }),
-            Place::Device(device) => self.about(&What::Device(device)),
-            Place::Program => Ok(About { kind: Kind::Link, bytes: 0, mode: 0o777, modified_ms: 0 }),
-            Place::Nowhere => Err(Errno::NOENT),
+            GuestPath::Workspace(inside) => self.about_inside(&inside, outside),
+            GuestPath::Tmp(path) => self.about(&What::Tmp(self.tmp.find(&path).ok_or(Errno::NOENT)?)),
+            GuestPath::Folder(path) => self.about(&What::Folder { path, names: None }),
+            GuestPath::Device(device) => self.about(&What::Device(device)),
+            GuestPath::Program => Ok(About { kind: Kind::Link, bytes: 0, mode: 0o777, modified_ms: 0 }),
+            GuestPath::Nowhere => Err(Errno::NOENT),
         }
     }
 
@@ -222,7 +222,7 @@ impl Files {
         let mut names = vec![(".".to_owned(), Kind::Folder), ("..".to_owned(), Kind::Folder)];
         let place = self.tree.place(path);
         match &place {
-            Place::Workspace(inside) => {
+            GuestPath::Workspace(inside) => {
                 match outside.ask(Ask::List(inside.clone())) {
                     Ok(Told::Names(found)) => names.extend(found),
                     Ok(Told::About(_) | Told::Content(_) | Told::Saved) => return Err(Errno::IO),
@@ -239,13 +239,13 @@ impl Files {
                     }
                 }
             }
-            Place::Tmp(path) => {
+            GuestPath::Tmp(path) => {
                 names.extend(self.tmp.list(path).map(|(name, kind)| (name.to_owned(), kind)));
                 names.extend(self.tree.fixed(path));
             }
-            Place::Folder(path) => names.extend(self.tree.fixed(path)),
-            Place::Device(_) | Place::Program => return Err(Errno::NOTDIR),
-            Place::Nowhere => return Err(Errno::NOENT),
+            GuestPath::Folder(path) => names.extend(self.tree.fixed(path)),
+            GuestPath::Device(_) | GuestPath::Program => return Err(Errno::NOTDIR),
+            GuestPath::Nowhere => return Err(Errno::NOENT),
         }
         Ok(names)
     }
@@ -253,8 +253,8 @@ impl Files {
     /// `mkdir`. In the workspace the folder comes into being with its first file.
     pub(super) fn mkdir(&mut self, path: &str, mode: u32, outside: &dyn Outside) -> Result<(), Errno> {
         match self.tree.place(path) {
-            Place::Tmp(path) => self.tmp.make(&path, true, mode).map(drop),
-            Place::Workspace(inside) => {
+            GuestPath::Tmp(path) => self.tmp.make(&path, true, mode).map(drop),
+            GuestPath::Workspace(inside) => {
                 match self.about_inside(&inside, outside) {
                     Ok(_) => return Err(Errno::EXIST),
                     Err(Errno::NOENT) => {}
@@ -264,20 +264,20 @@ impl Files {
                 self.made.insert(inside);
                 Ok(())
             }
-            Place::Folder(_) | Place::Device(_) | Place::Program => Err(Errno::EXIST),
-            Place::Nowhere => Err(Errno::ACCESS),
+            GuestPath::Folder(_) | GuestPath::Device(_) | GuestPath::Program => Err(Errno::EXIST),
+            GuestPath::Nowhere => Err(Errno::ACCESS),
         }
     }
 
     /// `unlink` and `rmdir`. What is in the workspace already can't be removed: no tool does.
     pub(super) fn remove(&mut self, path: &str, folder: bool, outside: &dyn Outside) -> Result<(), Errno> {
         match self.tree.place(path) {
-            Place::Tmp(path) => {
+            GuestPath::Tmp(path) => {
                 let freed = self.tmp.remove(&path, folder)?;
                 self.release(freed as u64);
                 Ok(())
             }
-            Place::Workspace(inside) => {
+            GuestPath::Workspace(inside) => {
                 if folder && self.made.remove(&inside) {
                     return Ok(());
                 }
@@ -290,14 +290,14 @@ impl Files {
                     _ => {
                         self.about_inside(&inside, outside)?;
                         self.note(format!(
-                            "removing `{inside}`: a microVM can't take files out of the workspace"
+                            "removing `{inside}`: a microVM can't remove files from the workspace"
                         ));
                         Err(Errno::PERM)
                     }
                 }
             }
-            Place::Folder(_) | Place::Device(_) | Place::Program => Err(Errno::PERM),
-            Place::Nowhere => Err(Errno::NOENT),
+            GuestPath::Folder(_) | GuestPath::Device(_) | GuestPath::Program => Err(Errno::PERM),
+            GuestPath::Nowhere => Err(Errno::NOENT),
         }
     }
 
@@ -316,15 +316,15 @@ impl Files {
     /// `rename`. In the workspace only what this program made and has not saved yet: then the file is saved under its new name.
     pub(super) fn rename(&mut self, from: &str, to: &str, outside: &dyn Outside) -> Result<(), Errno> {
         match (self.tree.place(from), self.tree.place(to)) {
-            (Place::Tmp(from), Place::Tmp(to)) => {
+            (GuestPath::Tmp(from), GuestPath::Tmp(to)) => {
                 let freed = self.tmp.rename(&from, &to)?;
                 self.release(freed as u64);
                 Ok(())
             }
-            (Place::Workspace(from), Place::Workspace(to)) => {
+            (GuestPath::Workspace(from), GuestPath::Workspace(to)) => {
                 let Some(id) = self.draft_at(&from) else {
                     self.about_inside(&from, outside)?;
-                    self.note(format!("renaming `{from}`: a microVM can't take files out of the workspace"));
+                    self.note(format!("renaming `{from}`: a microVM can't remove files from the workspace"));
                     return Err(Errno::PERM);
                 };
                 let draft = self.drafts.get_mut(id).and_then(Option::as_mut).ok_or(Errno::NOENT)?;
@@ -339,12 +339,18 @@ impl Files {
                 self.drop_draft(id);
                 saved
             }
-            (Place::Nowhere, _) => Err(Errno::NOENT),
-            (_, Place::Nowhere) if parent(to) == "/" => Err(Errno::ACCESS),
-            (_, Place::Nowhere) => Err(Errno::NOENT),
-            (Place::Tmp(_) | Place::Workspace(_), Place::Tmp(_) | Place::Workspace(_)) => Err(Errno::XDEV),
+            (GuestPath::Nowhere, _) => Err(Errno::NOENT),
+            (_, GuestPath::Nowhere) if parent(to) == "/" => Err(Errno::ACCESS),
+            (_, GuestPath::Nowhere) => Err(Errno::NOENT),
+            (GuestPath::Tmp(_) | GuestPath::Workspace(_), GuestPath::Tmp(_) | GuestPath::Workspace(_)) => {
+                Err(Errno::XDEV)
+            }
             (
-                Place::Tmp(_) | Place::Workspace(_) | Place::Folder(_) | Place::Device(_) | Place::Program,
+                GuestPath::Tmp(_)
+                | GuestPath::Workspace(_)
+                | GuestPath::Folder(_)
+                | GuestPath::Device(_)
+                | GuestPath::Program,
                 _,
             ) => Err(Errno::PERM),
         }

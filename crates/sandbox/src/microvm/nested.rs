@@ -80,7 +80,7 @@ impl<'a, 's> Nested<'a, 's> {
     async fn list(&mut self, path: &str) -> Result<Vec<(String, Kind)>, Errno> {
         let said = self.json("fs.list", json!({"path": path, "entries_max": NAMES_MAX}), path).await?;
         if said.get("more").and_then(Value::as_bool) == Some(true) {
-            self.note(format!("listing `{path}`: not all of it was shown"));
+            self.note(format!("listing `{path}`: truncated"));
         }
         let entries = said.get("entries").and_then(Value::as_array).ok_or(Errno::IO)?;
         // A name that isn't text is shown escaped, and can't be asked for.
@@ -99,7 +99,7 @@ impl<'a, 's> Nested<'a, 's> {
             How::Replace => "replace",
             How::Append => "append",
         };
-        // Text as text: whoever reads the ledger can read it too.
+        // Text as text, so that it is readable in the ledger.
         let args = match core::str::from_utf8(&save.content) {
             Ok(text) => json!({"path": save.path, "content": text, "mode": mode}),
             Err(_) => {
@@ -114,7 +114,7 @@ impl<'a, 's> Nested<'a, 's> {
         serde_json::from_slice(outcome.output.bytes()).map_err(|_| Errno::IO)
     }
 
-    /// One call on the one path. What a guest hears of a no is `EACCES`; the receipt has the reason.
+    /// One call on the call path. A denial is `EACCES` for the guest; the receipt has the reason.
     async fn call(&mut self, tool: &str, args: Value, path: &str) -> Result<Outcome, Errno> {
         self.calls = self.calls.saturating_add(1);
         let op = Op::RunTool(ToolCall { tool: tool.to_owned(), args });
@@ -140,7 +140,7 @@ impl<'a, 's> Nested<'a, 's> {
                 Err(Errno::ACCESS)
             }
             Ok(Reply::Pending(ticket)) => {
-                self.note(format!("{tool} `{shown}`: a person has to agree first: {}", ticket.id));
+                self.note(format!("{tool} `{shown}`: needs an approval: {}", ticket.id));
                 Err(Errno::ACCESS)
             }
             Err(fault) => {

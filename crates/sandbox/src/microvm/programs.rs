@@ -34,11 +34,8 @@ pub(super) struct NotRun {
 }
 
 fn not_found(program: &str) -> NotRun {
-    let message = format!(
-        "there is no program `{}` in the workspace or in {}",
-        program.escape_debug(),
-        PLACES.join(", ")
-    );
+    let message =
+        format!("no program `{}` in the workspace or in {}", program.escape_debug(), PLACES.join(", "));
     NotRun { code: "microvm.not_found", message }
 }
 
@@ -79,7 +76,7 @@ pub(super) fn shell(templates: &Templates) -> Result<Arc<Template>, NotRun> {
     let found = SHELLS.iter().find_map(|path| host(Path::new(path), templates).ok());
     found.ok_or_else(|| NotRun {
         code: "microvm.no_shell",
-        message: format!("there is no static shell here: none of {} is one", SHELLS.join(", ")),
+        message: format!("no static shell found: none of {} is one", SHELLS.join(", ")),
     })
 }
 
@@ -87,20 +84,20 @@ pub(super) fn shell(templates: &Templates) -> Result<Arc<Template>, NotRun> {
 pub(super) fn host(path: &Path, templates: &Templates) -> Result<Arc<Template>, NotRun> {
     let name = path.display().to_string();
     let refuse =
-        |why: &str| NotRun { code: "microvm.not_found", message: format!("`{name}` is not run: {why}") };
+        |why: &str| NotRun { code: "microvm.not_found", message: format!("refused to run `{name}`: {why}") };
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let opened = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
     let file = opened.map_err(|error| refuse(&error.to_string()))?;
     let about = file.metadata().map_err(|error| refuse(&error.to_string()))?;
     // Only what the host's administrator put there, and nobody else can change: it is what the host itself would run.
     if !about.is_file() || about.uid() != 0 || about.mode() & 0o022 != 0 || about.mode() & 0o111 == 0 {
-        return Err(refuse("it is not an ordinary program of the host's administrator"));
+        return Err(refuse("it is not a regular program owned by root"));
     }
     // A link may lead anywhere; what was opened must be among the programs as well.
     let real = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
     let real = real.map_err(|error| refuse(&error.to_string()))?;
     if !real.parent().and_then(Path::to_str).is_some_and(|folder| PLACES.contains(&folder)) {
-        return Err(refuse("it is a link to somewhere else"));
+        return Err(refuse("it is a link to another place"));
     }
     if about.len() > PROGRAM_BYTES_MAX {
         return Err(refuse("it is too large"));

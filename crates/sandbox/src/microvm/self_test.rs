@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use super::calls::End;
 use super::elf;
 use super::files::FileLimits;
-use super::guest::{Finished, Job, Load, NotStarted, Running};
+use super::guest::{Finished, GuestThread, Job, Load, NotStarted};
 use super::link::Link;
 use super::start::Words;
 use crate::probe::{Closed, Finding};
@@ -34,7 +34,7 @@ const REACHES: &[u8] = &[
     0x0f, 0x05, // syscall
 ];
 
-/// Whether the hypervisor is there and lets us in. Cheap; [`probe`] tells whether it works.
+/// Whether the hypervisor exists and is accessible. Cheap; [`probe`] checks whether it works.
 pub fn is_offered() -> bool {
     std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok()
 }
@@ -42,17 +42,17 @@ pub fn is_offered() -> bool {
 /// Runs the trial guests, once per process.
 ///
 /// # Errors
-/// Why no guest can be run here, and what would change that.
+/// Why no guest can run here, and how to fix it.
 pub fn probe() -> Result<(), &'static Closed> {
     static FOUND: OnceLock<Result<(), Closed>> = OnceLock::new();
     FOUND.get_or_init(try_both).as_ref().copied()
 }
 
-/// What was found, in words.
+/// The finding as text.
 pub fn finding() -> Finding {
     let name = "microvm";
     match probe() {
-        Ok(()) => Finding { name, ok: true, says: "the microVM tier works (tried)".to_owned(), fix: None },
+        Ok(()) => Finding { name, ok: true, says: "the microVM tier works (tested)".to_owned(), fix: None },
         Err(closed) => {
             let says = format!("the microVM tier does not work: {}", closed.reason);
             Finding { name, ok: false, says, fix: closed.fix.clone() }
@@ -63,9 +63,9 @@ pub fn finding() -> Finding {
 fn try_both() -> Result<(), Closed> {
     if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm") {
         let fix = if error.kind() == std::io::ErrorKind::NotFound {
-            "load the module `kvm_intel` or `kvm_amd`, or switch virtualisation on in the firmware"
+            "load the module `kvm_intel` or `kvm_amd`, or enable virtualisation in the firmware"
         } else {
-            "let this user into the group `kvm`, and log in again"
+            "add this user to the group `kvm`, and log in again"
         };
         return Err(closed(&format!("`/dev/kvm` can't be used: {error}"), Some(fix)));
     }
@@ -99,10 +99,10 @@ fn trial(code: &[u8]) -> Result<Finished, Closed> {
         files,
         now_ms: 0,
     };
-    let broke = |why: &str| closed(&format!("a trial guest can't be run: {why}"), None);
+    let broke = |why: &str| closed(&format!("a trial guest can't run: {why}"), None);
     let link = Arc::new(Link::new().map_err(|error| broke(&error.to_string()))?);
     let running =
-        Running::start(job, None, &Arc::default(), &link).map_err(|error| broke(&error.to_string()))?;
+        GuestThread::start(job, None, &Arc::default(), &link).map_err(|error| broke(&error.to_string()))?;
     running.join().map_err(|not| match not {
         NotStarted::Program(not) => broke(&not.message),
         NotStarted::Broke(why) => broke(&why),

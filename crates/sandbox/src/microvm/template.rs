@@ -45,9 +45,9 @@ pub(super) struct Template {
 pub(super) enum LoadError {
     #[error(transparent)]
     Elf(#[from] ElfError),
-    #[error("the host gives no memory for it: {0}")]
+    #[error("the host has no memory for it: {0}")]
     Host(#[from] io::Error),
-    #[error("it doesn't fit into the memory that it may use")]
+    #[error("it doesn't fit into its memory limit")]
     TooLarge,
 }
 

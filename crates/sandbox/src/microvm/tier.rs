@@ -9,9 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use regent_kernel::{
-    BoxFuture, ExecuteError, Executor, FileKind, Limits, Op, Permit, RawOutput, Spent, tier,
-};
+use regent_kernel::{BoxFuture, ExecuteError, Executor, FileKind, Limits, Permit, RawOutput, Spent, tier};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::io::unix::AsyncFd;
@@ -21,7 +19,7 @@ use tokio::time::Sleep;
 use super::areas::page_down;
 use super::calls::End;
 use super::files::FileLimits;
-use super::guest::{Finished, Job, Load, NotStarted, Running, Shell};
+use super::guest::{Finished, GuestThread, Job, Load, NotStarted, Shell};
 use super::link::{Ask, Heard, Link, Told};
 use super::nested::Nested;
 use super::programs::{self, Found, NotRun};
@@ -42,7 +40,7 @@ const OPEN_MAX: u32 = 1024;
 /// Guests that run at the same time; others wait.
 const GUESTS_MAX: usize = 32;
 
-/// Runs programs (`process.exec`, `shell.exec`) as guests.
+/// Runs programs as guests. It drives the same tools as the process tier.
 #[derive(Debug)]
 pub struct MicrovmTier {
     pub(super) templates: Arc<Templates>,
@@ -92,7 +90,7 @@ impl Executor<tier::Microvm> for MicrovmTier {
 }
 
 impl MicrovmTier {
-    /// Runs a program that whoever calls has found for the permitted call.
+    /// Runs a program that the caller found for the permitted call.
     pub fn execute_given<'s>(
         &'s self,
         permit: Permit<'s, tier::Microvm>,
@@ -172,7 +170,7 @@ impl MicrovmTier {
         let link = Arc::new(Link::new().map_err(broken)?);
         let bell = link.bell().and_then(sys::watch).map_err(broken)?;
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let running = Running::start(job, spare, &self.templates, &link).map_err(broken)?;
+        let running = GuestThread::start(job, spare, &self.templates, &link).map_err(broken)?;
         let cpu_max = Duration::from_millis(permit.limits().cpu_ms_max);
         let mut watch = Watch {
             cancelled: Box::pin(permit.cancelled()),
@@ -247,7 +245,7 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    async fn over(&mut self, running: &Running) -> Why {
+    async fn over(&mut self, running: &GuestThread) -> Why {
         loop {
             tokio::select! {
                 biased;
@@ -290,7 +288,7 @@ impl Wanted {
         let limits = permit.limits();
         let memory_bytes = page_down(limits.memory_bytes_max.min(MEMORY_BYTES_MAX));
         if memory_bytes < MEMORY_BYTES_MIN {
-            let message = format!("{memory_bytes} bytes of memory are too few for a microVM");
+            let message = format!("{memory_bytes} bytes of memory are not enough for a microVM");
             return Err(NotRun { code: "microvm.memory", message });
         }
         let workspace = workspace_of(permit)?;
@@ -323,9 +321,6 @@ async fn wanted(
     nested: &mut Nested<'_, '_>,
 ) -> Result<Result<Wanted, NotRun>, ExecuteError> {
     let refuse = |code, message: String| Ok(Err(NotRun { code, message }));
-    let Op::RunTool(call) = permit.call().op() else {
-        return Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()));
-    };
     let arguments = match Arguments::deserialize(permit.args()) {
         Ok(arguments) => arguments,
         Err(error) => return refuse("args.invalid", error.to_string()),
@@ -345,13 +340,15 @@ async fn wanted(
     let Some(cwd) = folder(permit, &arguments, workspace) else {
         return refuse("process.cwd", "the working folder is not a folder of the workspace".to_owned());
     };
-    let program = match (call.tool.as_str(), arguments.argv.as_ref(), arguments.command.as_ref()) {
-        ("process.exec", Some(argv), None) => named(argv, (workspace, &cwd), nested).await,
-        ("shell.exec", None, Some(line)) => {
+    let program = match (arguments.argv.as_ref(), arguments.command.as_ref()) {
+        (Some(argv), None) => named(argv, (workspace, &cwd), nested).await,
+        (None, Some(line)) => {
             let words = ["sh", "-c", line].map(str::to_owned).to_vec();
             Ok((Load::Shell, words, "/bin/sh".to_owned()))
         }
-        (tool, ..) => return Err(ExecuteError::NoDriver(tool.to_owned())),
+        (Some(_), Some(_)) | (None, None) => {
+            return refuse("args.invalid", "give either `argv` or `command`".to_owned());
+        }
     };
     let (environment, timeout_ms) = (environment(&arguments.env), arguments.timeout_ms);
     Ok(program.map(|(load, argv, path)| Wanted {
@@ -368,7 +365,7 @@ async fn wanted(
 /// What a guest can't be given.
 fn beyond_a_guest(arguments: &Arguments) -> Option<(&'static str, &'static str)> {
     if arguments.terminal {
-        return Some(("process.terminal", "a microVM has no terminal to lend"));
+        return Some(("process.terminal", "a microVM has no terminal"));
     }
     let why = "a microVM has no network; run the program without it";
     arguments.network.then_some(("process.no_network", why))
@@ -500,19 +497,19 @@ fn failure(finished: &Finished, why: Option<Why>) -> Option<(&'static str, Strin
     let said = |code: &'static str, message: &str| Some((code, message.to_owned()));
     match (finished.end, why) {
         (End::Exit(0), _) if finished.unsaved => {
-            said("microvm.not_saved", "it ended well, but not everything that it wrote could be saved")
+            said("microvm.not_saved", "it succeeded, but not all of its writes could be saved")
         }
         (End::Exit(0), _) => None,
         (End::Exit(code), _) => Some(("process.exit", format!("it exited with code {code}"))),
         (End::Signal(signal), _) => Some(("process.signal", format!("signal {signal} ended it"))),
-        (End::Output, _) => said("process.output", "it was killed: it wrote too much"),
-        (End::Memory, _) => said("process.memory", "it ran out of memory"),
-        (End::Stuck, _) => said("microvm.stuck", "it was killed: it waited for what can never come"),
-        (End::Killed, Some(Why::WallClock)) => said("process.timeout", "it was killed: its time was over"),
-        (End::Killed, Some(Why::Cpu)) => said("process.cpu", "it was killed: its processor time was over"),
+        (End::Output, _) => said("process.output", "it was killed: output limit reached"),
+        (End::Memory, _) => said("process.memory", "it was killed: memory limit reached"),
+        (End::Stuck, _) => said("microvm.stuck", "it was killed: deadlock"),
+        (End::Killed, Some(Why::WallClock)) => said("process.timeout", "it was killed: time limit reached"),
+        (End::Killed, Some(Why::Cpu)) => said("process.cpu", "it was killed: CPU time limit reached"),
         (End::Killed, Some(Why::Cancelled) | None) => {
             said("process.killed", "it was killed: the call was cancelled")
         }
-        (End::Dead(why), _) => Some(("microvm.dead", format!("the machine could not go on: {why}"))),
+        (End::Dead(why), _) => Some(("microvm.dead", format!("the virtual machine failed: {why}"))),
     }
 }

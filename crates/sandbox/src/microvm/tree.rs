@@ -15,7 +15,7 @@ const NAME_BYTES_MAX: usize = 255;
 
 /// Where a path leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum GuestPath {
     /// Into the workspace: the path relative to it, `.` for itself.
     Workspace(String),
     /// Into `/tmp`.
@@ -63,26 +63,26 @@ impl Tree {
     }
 
     /// Where an absolute path without dots leads.
-    pub(super) fn place(&self, path: &str) -> Place {
+    pub(super) fn place(&self, path: &str) -> GuestPath {
         if let Some(below) = below(path, &self.workspace) {
-            return Place::Workspace(if below.is_empty() { ".".to_owned() } else { below.to_owned() });
+            return GuestPath::Workspace(if below.is_empty() { ".".to_owned() } else { below.to_owned() });
         }
         if path == PROGRAM {
-            return Place::Program;
+            return GuestPath::Program;
         }
         if path == "/tmp" {
-            return Place::Tmp(path.to_owned());
+            return GuestPath::Tmp(path.to_owned());
         }
         if FOLDERS.contains(&path) || below(&self.workspace, path).is_some() {
-            return Place::Folder(path.to_owned());
+            return GuestPath::Folder(path.to_owned());
         }
         if let Some(name) = below(path, "/dev") {
             return DEVICES
                 .iter()
                 .find(|(known, _)| *known == name)
-                .map_or(Place::Nowhere, |(_, d)| Place::Device(*d));
+                .map_or(GuestPath::Nowhere, |(_, d)| GuestPath::Device(*d));
         }
-        if below(path, "/tmp").is_some() { Place::Tmp(path.to_owned()) } else { Place::Nowhere }
+        if below(path, "/tmp").is_some() { GuestPath::Tmp(path.to_owned()) } else { GuestPath::Nowhere }
     }
 
     /// What is always in a folder.
@@ -331,17 +331,17 @@ mod tests {
     fn a_path_leads_to_one_place() {
         let tree = Tree::new("/tmp/x/work");
         let cases = [
-            ("/tmp/x/work", Place::Workspace(".".to_owned())),
-            ("/tmp/x/work/a/b", Place::Workspace("a/b".to_owned())),
-            ("/tmp/x/workshop", Place::Tmp("/tmp/x/workshop".to_owned())),
-            ("/tmp/x", Place::Folder("/tmp/x".to_owned())),
-            ("/tmp", Place::Tmp("/tmp".to_owned())),
-            ("/", Place::Folder("/".to_owned())),
-            ("/dev/null", Place::Device(Device::Null)),
-            ("/dev/mem", Place::Nowhere),
-            ("/proc/self/exe", Place::Program),
-            ("/proc/1/environ", Place::Nowhere),
-            ("/etc/passwd", Place::Nowhere),
+            ("/tmp/x/work", GuestPath::Workspace(".".to_owned())),
+            ("/tmp/x/work/a/b", GuestPath::Workspace("a/b".to_owned())),
+            ("/tmp/x/workshop", GuestPath::Tmp("/tmp/x/workshop".to_owned())),
+            ("/tmp/x", GuestPath::Folder("/tmp/x".to_owned())),
+            ("/tmp", GuestPath::Tmp("/tmp".to_owned())),
+            ("/", GuestPath::Folder("/".to_owned())),
+            ("/dev/null", GuestPath::Device(Device::Null)),
+            ("/dev/mem", GuestPath::Nowhere),
+            ("/proc/self/exe", GuestPath::Program),
+            ("/proc/1/environ", GuestPath::Nowhere),
+            ("/etc/passwd", GuestPath::Nowhere),
         ];
         for (path, place) in cases {
             assert_eq!(tree.place(path), place, "{path}");

@@ -30,23 +30,23 @@ macro_rules! attempts {
 
 attempts! {
     "read-shadow", 21, "the host's password hashes can't be read", Refused, |_| cannot_open(c"/etc/shadow");
-    "read-home", 21, "the home folder is not there", Refused, |host| cannot_open(&host.home);
+    "read-home", 21, "the home folder doesn't exist", Refused, |host| cannot_open(&host.home);
     "read-root-home", 21, "root's home folder is not there", Refused, |_| cannot_open(c"/root");
     "read-docker-socket", 39, "the container daemon can't be reached", Refused, |_| cannot_open(c"/var/run/docker.sock");
-    "read-host-logs", 21, "the host's logs are not there", Refused, |_| cannot_open(c"/var/log");
+    "read-host-logs", 21, "the host's logs don't exist", Refused, |_| cannot_open(c"/var/log");
     "write-usr", 16, "system folders can't be written", Refused, |_| cannot_create(c"/usr/regent-probe");
     "write-etc", 16, "configuration can't be written", Refused, |_| cannot_create(c"/etc/regent-probe");
-    "write-root", 16, "nothing can be made in the root", Refused, |_| cannot_create(c"/regent-probe");
+    "write-root", 16, "nothing can be created in the root", Refused, |_| cannot_create(c"/regent-probe");
     "write-core-pattern", 20, "kernel settings can't be written", Refused, |_| cannot_write(c"/proc/sys/kernel/core_pattern");
     "read-memory-device", 20, "no memory device", Refused, |_| cannot_open(c"/dev/mem");
-    "read-slabs", 20, "how the kernel uses its memory can't be read", Refused, |_| cannot_open(c"/proc/slabinfo");
-    "read-page-counts", 20, "how pages are used can't be read", Refused, |_| cannot_open(c"/proc/kpagecount");
+    "read-slabs", 20, "kernel memory statistics can't be read", Refused, |_| cannot_open(c"/proc/slabinfo");
+    "read-page-counts", 20, "page statistics can't be read", Refused, |_| cannot_open(c"/proc/kpagecount");
     "read-kernel-mappings", 20, "the kernel's mappings can't be read", Refused, |_| cannot_open(c"/proc/vmallocinfo");
     "read-kernel-memory", 20, "no kernel memory", Refused, |_| cannot_open(c"/proc/kcore");
     "mode-of-home", 20, "the home folder's mode can't be changed", Refused, |host| cannot_chmod(&host.home, host.home_mode);
     "mode-of-device", 20, "the host's devices can't be changed", Refused, |_| cannot_chmod(c"/dev/null", 0o666);
     "mode-of-program", 20, "the host's programs can't be changed", Refused, |_| cannot_chmod(c"/usr/bin/env", 0o755);
-    "make-device", 20, "no device node can be made", Refused, make_device;
+    "make-device", 20, "no device node can be created", Refused, make_device;
     "read-init-environment", 31, "the first process's environment can't be read", Refused, |_| cannot_open(c"/proc/1/environ");
     "read-init-memory", 31, "the first process's memory can't be read", Refused, |_| cannot_open(c"/proc/1/mem");
     "read-parent-environment", 31, "the parent's environment can't be read", Refused, read_parent;
@@ -73,10 +73,10 @@ attempts! {
     "executable-memory-file", 36, "a memory file that could be executed is refused", Refused, |_| not_permitted(Zeroed::MEMFD_CREATE);
     "x32-abi", 36, "a call through the x32 ABI kills", Killed, |_| through(Zeroed::GETPID_X32);
     "i386-abi", 36, "a call through the 32-bit ABI kills", Killed, |_| { attempted::call_32_bit(); GOT_THROUGH };
-    "terminal-injection", 37, "typing into the terminal is refused", Refused, |_| refused(attempted::type_into_terminal());
-    "signal-parent", 38, "we can't be signalled", Refused, |host| cannot_signal(host.pid);
-    "signal-by-descriptor", 38, "no descriptor can be made to signal us", Refused, signal_by_descriptor;
-    "affinity-of-parent", 38, "we can't be moved to other processors", Refused, move_parent;
+    "terminal-injection", 37, "injecting terminal input is refused", Refused, |_| refused(attempted::type_into_terminal());
+    "signal-parent", 38, "Regent can't be signalled", Refused, |host| cannot_signal(host.pid);
+    "signal-by-descriptor", 38, "no descriptor can signal Regent", Refused, signal_by_descriptor;
+    "affinity-of-parent", 38, "Regent can't be moved to other processors", Refused, move_parent;
     "signal-first", 38, "the first process can't be signalled", Refused, |_| cannot_signal(1);
     "abstract-socket", 39, "the host's abstract sockets can't be reached", Refused, abstract_socket;
     "datagram-socket", 39, "the host's datagram sockets can't be reached", Refused, datagram_socket;
@@ -84,12 +84,12 @@ attempts! {
     "fork-bomb", 41, "the number of processes is limited", Refused, fork_bomb;
     "shared-memory", 41, "memory that processes share counts towards the limit", OutOfMemory, shared_memory;
     "many-descriptors", 41, "the number of descriptors is limited", Refused, many_descriptors;
-    "become-another", 28, "no other user can be become", Refused, |_| when(rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(54_321)).is_err());
-    "make-setuid", 28, "no file can be made to lend its owner's power", Refused, |_| refused(rustix::fs::chmodat(CWD, c"/tmp/x", Mode::from_raw_mode(0o4755), rustix::fs::AtFlags::empty()));
-    "open-setuid", 28, "no file can be born with its owner's power", Refused, |_| refused(rustix::fs::open(c"/tmp/x", OFlags::CREATE, Mode::from_raw_mode(0o2755)));
+    "become-another", 28, "the user can't be changed", Refused, |_| when(rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(54_321)).is_err());
+    "make-setuid", 28, "no file can get the setuid bit", Refused, |_| refused(rustix::fs::chmodat(CWD, c"/tmp/x", Mode::from_raw_mode(0o4755), rustix::fs::AtFlags::empty()));
+    "open-setuid", 28, "no file can be created with the setuid bit", Refused, |_| refused(rustix::fs::open(c"/tmp/x", OFlags::CREATE, Mode::from_raw_mode(0o2755)));
     "capabilities", 28, "there is no capability", Refused, capabilities;
     "no-new-privs", 28, "a program can't gain privileges", Refused, |_| when(gains_nothing());
-    "inspect-copy", 31, "the copy of us that builds the sandbox can't be looked into", Refused, |_| when(rustix::process::dumpable_behavior() == Ok(DumpableBehavior::NotDumpable));
+    "inspect-copy", 31, "the process that sets up the sandbox can't be inspected", Refused, |_| when(rustix::process::dumpable_behavior() == Ok(DumpableBehavior::NotDumpable));
     "core-dump", 45, "no core is dumped", Refused, |_| when(rustix::process::getrlimit(rustix::process::Resource::Core).current == Some(0));
     "loopback", 46, "the host's loopback can't be reached", Refused, loopback;
     "raw-socket", 46, "raw sockets are refused", Refused, |_| no_socket(libc::AF_INET, libc::SOCK_RAW, 0);
@@ -123,7 +123,7 @@ fn not_permitted(call: Zeroed) -> i32 {
 fn nested_namespace(_: &Host) -> i32 {
     // SAFETY: an attempt is a process with one thread, and the far side exits at once.
     match unsafe { attempted::fork(true) } {
-        // The far side of a fork that should have been refused must not go on as if it were us.
+        // The far side of a fork that should have been refused must not continue as if it were us.
         Ok(0) => sys::exit(GOT_THROUGH),
         result => refused(result),
     }

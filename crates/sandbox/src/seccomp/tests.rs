@@ -205,7 +205,7 @@ fn s5_1_no_descriptor_of_the_fallback_signals_other_processes() {
         assert_eq!(ask(profile, libc::SYS_sched_setaffinity, [4242, 0, 0, 0, 0, 0]), NOT_PERMITTED);
         assert_eq!(ask(profile, libc::SYS_sched_setaffinity, [0; 6]), ALLOW);
     }
-    // With a pid namespace these reach nobody outside. A lease delays whoever opens the file.
+    // With a pid namespace these reach nobody outside. A lease delays everyone who opens the file.
     for command in [libc::F_SETLEASE, libc::F_NOTIFY] {
         assert_eq!(ask(FULL, libc::SYS_fcntl, [3, command as u64, 1, 0, 0, 0]), NOT_PERMITTED);
     }

@@ -10,7 +10,7 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::Desk;
-use super::locate::Place;
+use super::locate::NamedEntry;
 use super::policy::{Refusal, Writing};
 use super::search::{Brought, Search};
 
@@ -22,12 +22,12 @@ pub(super) enum Made<'a> {
     /// A symbolic link, which may stand for a folder with anything in it; or a pipe or socket, which git would hang at.
     Link,
     /// What is at another place, with all that is in it.
-    Moved(&'a Place),
+    Moved(&'a NamedEntry),
 }
 
 impl Desk {
     /// Why a name must not be made or written, if it must not. Outside the workspace there is nothing to guard.
-    pub(super) fn refusal(&self, place: &Place, made: Made<'_>) -> Option<Refusal> {
+    pub(super) fn refusal(&self, place: &NamedEntry, made: Made<'_>) -> Option<Refusal> {
         let path = inside(place)?;
         if place.is_dots() {
             return None;
@@ -55,7 +55,7 @@ impl Desk {
 
     /// Why what is at a place has to stay there, if it has to: something guarded, hidden or refused depends on the path, or would be
     /// free at the other one.
-    pub(super) fn must_stay(&self, from: &Place, to: &Place) -> Option<Refusal> {
+    pub(super) fn must_stay(&self, from: &NamedEntry, to: &NamedEntry) -> Option<Refusal> {
         // Nothing is moved out of the workspace: it is a mount of its own, or all that can be written.
         let (old, new) = (inside(from)?, inside(to)?);
         let guards = &self.ground.guards;
@@ -71,7 +71,7 @@ impl Desk {
     }
 
     /// Whether the list refuses a name, apart from what a folder that is moved there would bring.
-    fn is_guarded(&self, place: &Place, path: &Path, made: Made<'_>) -> bool {
+    fn is_guarded(&self, place: &NamedEntry, path: &Path, made: Made<'_>) -> bool {
         if would_complete_repository(place.folder.as_fd(), place.plain_name()) {
             return true;
         }
@@ -90,7 +90,7 @@ impl Desk {
 }
 
 /// The path of a place relative to the workspace, if it lies in there.
-fn inside(place: &Place) -> Option<PathBuf> {
+fn inside(place: &NamedEntry) -> Option<PathBuf> {
     place.inside.as_ref().map(|inside| inside.join(place.plain_name()))
 }
 

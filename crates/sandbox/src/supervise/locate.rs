@@ -22,7 +22,7 @@ const LOOKUPS_MAX: usize = 8;
 
 /// A name in a folder.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct NamedEntry {
     pub folder: OwnedFd,
     /// The last name, with the slashes behind it, if there were any.
     pub name: CString,
@@ -37,7 +37,7 @@ pub(super) struct Place {
 /// What a path names.
 #[derive(Debug)]
 pub(super) enum Spot {
-    Entry(Place),
+    Entry(NamedEntry),
     /// A descriptor of the caller's own, by a path such as `/dev/fd/3`.
     Descriptor(i32),
 }
@@ -51,7 +51,7 @@ enum Start<'a> {
     Folder(BorrowedFd<'a>),
 }
 
-impl Place {
+impl NamedEntry {
     /// The last name without slashes.
     pub(super) fn plain_name(&self) -> &OsStr {
         let bytes = self.name.to_bytes();
@@ -95,7 +95,7 @@ impl Desk {
     }
 
     /// The place that a link at `place` leads to.
-    pub(super) fn follow(&mut self, notice: &Notice, place: &Place) -> Result<Spot, Errno> {
+    pub(super) fn follow(&mut self, notice: &Notice, place: &NamedEntry) -> Result<Spot, Errno> {
         let to = rustix::fs::readlinkat(&place.folder, place.plain_name(), Vec::new())?;
         self.find(notice, Start::Folder(place.folder.as_fd()), to.to_bytes())
     }
@@ -119,7 +119,7 @@ impl Desk {
         let path = real_path(folder.as_fd())?;
         let inside = path.strip_prefix(&self.ground.workspace).map(Path::to_path_buf).ok();
         let mount = self.is_in_view(notice, folder.as_fd(), inside.is_some())?;
-        Ok(Spot::Entry(Place { folder, name, path, inside, mount }))
+        Ok(Spot::Entry(NamedEntry { folder, name, path, inside, mount }))
     }
 
     fn folder(&mut self, notice: &Notice, start: Start<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {

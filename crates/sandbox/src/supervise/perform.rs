@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::judge::Made;
-use super::locate::{LINKS_MAX, Place, Spot, real_path};
+use super::locate::{LINKS_MAX, NamedEntry, Spot, real_path};
 use super::request::{self, Named, Request};
 use super::{Desk, Done};
 use crate::ended::Confinement;
@@ -72,7 +72,7 @@ impl Desk {
         }
     }
 
-    fn entry(&mut self, notice: &Notice, named: &Named) -> Result<Place, Errno> {
+    fn entry(&mut self, notice: &Notice, named: &Named) -> Result<NamedEntry, Errno> {
         match self.locate(notice, named)? {
             Spot::Entry(place) => Ok(place),
             Spot::Descriptor(_) => Err(Errno::EXIST),
@@ -80,7 +80,7 @@ impl Desk {
     }
 
     /// Lets a name be made, or notes that it was refused.
-    fn may_make(&self, place: &Place, made: Made<'_>) -> Result<(), Errno> {
+    fn may_make(&self, place: &NamedEntry, made: Made<'_>) -> Result<(), Errno> {
         if let Some(refusal) = self.refusal(place, made) {
             return Err(self.note(refusal));
         }
@@ -200,7 +200,7 @@ impl Desk {
     }
 
     /// Opens a name without following a link there.
-    fn open_at(&mut self, notice: &Notice, place: &Place, wanted: Opening) -> Result<OwnedFd, Errno> {
+    fn open_at(&mut self, notice: &Notice, place: &NamedEntry, wanted: Opening) -> Result<OwnedFd, Errno> {
         if wanted.has(libc::O_CREAT) && place.has_slash() {
             return Err(Errno::ISDIR);
         }
@@ -241,7 +241,7 @@ impl Desk {
     }
 
     /// What Landlock would say in the fallback; whether a name may be made.
-    fn check_rights(&self, place: &Place, wanted: Opening) -> Result<bool, Errno> {
+    fn check_rights(&self, place: &NamedEntry, wanted: Opening) -> Result<bool, Errno> {
         if self.ground.confinement == Confinement::Full {
             return Ok(true);
         }
@@ -253,7 +253,7 @@ impl Desk {
         Ok(self.rights(&place.path).1)
     }
 
-    /// Opens anew what a descriptor of the caller's own leads to: a pipe, or a file that was removed, as it is, anything else by its path.
+    /// Opens again what a descriptor of the caller's own leads to: a pipe, or a file that was removed, as it is, anything else by its path.
     fn reopen(&mut self, notice: &Notice, number: i32, wanted: Opening) -> Result<Reopened, Errno> {
         let file = self.open_of(notice, &format!("fd/{number}"), OFlags::empty())?;
         let found = rustix::fs::fstat(&file)?;
@@ -276,7 +276,7 @@ impl Desk {
     }
 
     /// Some devices mean the process that opens them: `/dev/tty` would be our terminal, not the program's.
-    fn is_harmless(&self, fd: &OwnedFd, place: &Place) -> Result<(), Errno> {
+    fn is_harmless(&self, fd: &OwnedFd, place: &NamedEntry) -> Result<(), Errno> {
         // There are no devices in the workspace.
         if place.inside.is_some() {
             return Ok(());
@@ -305,19 +305,19 @@ impl Desk {
     }
 }
 
-/// What a descriptor was opened anew as.
+/// What a descriptor was opened again as.
 enum Reopened {
     Done(Done),
-    At(Place),
+    At(NamedEntry),
 }
 
 /// Whether a name is that of a pipe.
-fn is_pipe(place: &Place) -> bool {
+fn is_pipe(place: &NamedEntry) -> bool {
     rustix::fs::statat(&place.folder, place.plain_name(), AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo)
 }
 
-/// Opens anew what a descriptor of ours leads to.
+/// Opens again what a descriptor of ours leads to.
 fn reopened(file: &OwnedFd, wanted: Opening) -> Result<Done, Errno> {
     let kept = wanted.flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW);
     let flags = kept | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY;

@@ -8,7 +8,7 @@ use regent_guard::{Creation, Kinds, creation};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::locate::Place;
+use super::locate::NamedEntry;
 use super::policy::Writing;
 use crate::survey::{Guards, list};
 
@@ -38,7 +38,7 @@ pub(super) struct Search<'a> {
     guards: &'a Guards,
     /// `None`: no rule about writing can apply.
     writing: Option<Writing<'a>>,
-    from: &'a Place,
+    from: &'a NamedEntry,
     /// Where it would be.
     to: &'a Path,
     /// The paths by which the new place is known and at which the list may guard content; whether git writes each in ordinary work.
@@ -49,7 +49,7 @@ impl<'a> Search<'a> {
     pub(super) fn new(
         guards: &'a Guards,
         writing: Option<Writing<'a>>,
-        from: &'a Place,
+        from: &'a NamedEntry,
         to: &'a Path,
     ) -> Self {
         let judged = |path: PathBuf| {

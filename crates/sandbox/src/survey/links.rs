@@ -120,6 +120,6 @@ mod tests {
         let links = |path: &str| landing(&host, Path::new(path)).unwrap().links;
         assert_eq!(links("two"), [Path::new("two"), Path::new("one")]);
         assert_eq!(links("absolute/deep/up"), [Path::new("absolute"), Path::new("conf/deep/up")]);
-        assert_eq!(links("out"), [Path::new("out")], "the way out is known");
+        assert_eq!(links("out"), [Path::new("out")], "the link to outside is known");
     }
 }

@@ -27,7 +27,7 @@ const KEEPING_TIMES: &[u64] =
 
 type Folders = HashMap<PathBuf, Arc<Listed>>;
 
-/// What is remembered of the folders of workspaces, each by its path on the host.
+/// A cache of folder listings, by path on the host.
 #[derive(Debug, Default)]
 pub struct Listings(Mutex<HashMap<PathBuf, Folders>>);
 

@@ -86,7 +86,7 @@ impl Walk<'_> {
                     looked_up += 1;
                     if looked_up > WORDS_MAX || seen.len() > CONFIGS_MAX {
                         return Err(SandboxError::Spec(format!(
-                            "the git configuration `{}` is too large to be guarded: more than {WORDS_MAX} words or {CONFIGS_MAX} included files",
+                            "the git configuration `{}` is too large to guard: more than {WORDS_MAX} words or {CONFIGS_MAX} included files",
                             self.host.join(dir).join("config").display()
                         )));
                     }
@@ -127,7 +127,7 @@ impl Walk<'_> {
             }
             if owner.starts_with(end) {
                 return Err(SandboxError::Spec(format!(
-                    "the git configuration `{}` takes programs from `{}`, which can't be guarded because the repository lies in it: name another folder",
+                    "the git configuration `{}` takes programs from `{}`, which can't be guarded because it contains the repository: name another folder",
                     self.host.join(owner).join("config").display(),
                     self.host.join(end).display()
                 )));
@@ -195,7 +195,7 @@ impl Walk<'_> {
         std::fs::File::from(file).take(CONFIG_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(fail)?;
         if bytes.len() as u64 > CONFIG_BYTES_MAX {
             let why = format!(
-                "`{}` is larger than {CONFIG_BYTES_MAX} bytes, so what it names can't be guarded",
+                "`{}` is larger than {CONFIG_BYTES_MAX} bytes, so the files that it names can't be guarded",
                 path.display()
             );
             return Err(SandboxError::Spec(why));

@@ -39,7 +39,7 @@ enum Within {
     Pinned,
 }
 
-struct Step {
+struct SurveyFolder {
     path: PathBuf,
     within: Within,
     /// Which folder it lies in.
@@ -66,7 +66,7 @@ pub(super) struct Walk<'a> {
     /// What policy says to writing each file.
     judged: Judged,
     pub(super) survey: Survey,
-    left: Vec<Step>,
+    left: Vec<SurveyFolder>,
     /// Folders that guarded links lead to, each with the path that it stands for: links in them are guarded too.
     linked: Vec<(PathBuf, PathBuf)>,
     seen: HashSet<PathBuf>,
@@ -94,7 +94,7 @@ pub(super) fn walk(
         judge,
         judged: Judged::default(),
         survey: Survey::default(),
-        left: vec![Step { path: PathBuf::new(), within: Within::Plain, above: usize::MAX }],
+        left: vec![SurveyFolder { path: PathBuf::new(), within: Within::Plain, above: usize::MAX }],
         linked: Vec::new(),
         seen: HashSet::new(),
         shades: Vec::new(),
@@ -113,8 +113,8 @@ pub(super) fn walk(
 }
 
 impl Walk<'_> {
-    fn folder(&mut self, step: Step) -> Result<(), SandboxError> {
-        let Step { path, within, above } = step;
+    fn folder(&mut self, step: SurveyFolder) -> Result<(), SandboxError> {
+        let SurveyFolder { path, within, above } = step;
         let listed = match self.listings.list(&self.root, &path) {
             Ok(listed) => listed,
             // Gone, or something else by now: it has no content that could be guarded.
@@ -371,7 +371,7 @@ impl Walk<'_> {
         if within == Within::Special && self.is_object_store(&path) {
             return self.object_store(path, above);
         }
-        self.left.push(Step { path, within, above });
+        self.left.push(SurveyFolder { path, within, above });
         Ok(())
     }
 

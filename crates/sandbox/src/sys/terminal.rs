@@ -36,6 +36,15 @@ pub(crate) fn control_stdin() -> SysResult<()> {
     check(c_long::from(unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) })).map(drop)
 }
 
+/// Makes the terminal on standard input listen to this process's group. All signals are blocked: a process in the background would be
+/// stopped for it.
+pub(crate) fn take_stdin() -> SysResult<()> {
+    // SAFETY: no pointers.
+    let group: libc::pid_t = unsafe { libc::getpgrp() };
+    // SAFETY: the value is only read.
+    check(c_long::from(unsafe { libc::ioctl(0, libc::TIOCSPGRP, &raw const group) })).map(drop)
+}
+
 /// The modes of a terminal.
 #[derive(Clone, Copy)]
 pub(crate) struct Modes(libc::termios);

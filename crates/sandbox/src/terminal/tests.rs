@@ -185,3 +185,16 @@ async fn a_lent_terminal_can_be_opened_by_its_names() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_limit_that_kills_a_program_leaves_the_terminal_and_the_screen_as_they_were() {
+    let mut person = Person::new();
+    let mut spec = spec(&person, "printf '\\033[?1049h'; stty raw -echo; echo ready; sleep 60");
+    spec.limits.wall_ms_max = 1_000;
+    let running = tokio::spawn(run(spec, pending()));
+    person.see("ready").await;
+    assert_eq!(running.await.unwrap().unwrap().why, EndedBy::WallClock);
+    assert!(person.modes().is_cooked(), "restored");
+    let seen = person.look();
+    assert!(seen.contains("\x1b[?1049l"), "the screen that was there before is back: {seen:?}");
+}

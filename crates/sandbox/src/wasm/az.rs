@@ -69,11 +69,11 @@ async fn run(store: &mut Store<Guest>, instance: &Instance, input: &str) -> Resu
     memory.write(&mut *store, offset(start), input.as_bytes())?;
     let packed = run.call_async(&mut *store, (start, len)).await?;
     if packed == NOTHING {
-        return Ok(Err("it gave nothing back".to_owned()));
+        return Ok(Err("it returned nothing".to_owned()));
     }
     let (start, len) = unpack(packed);
     let text = copy(memory.data(&*store), start, len).and_then(|bytes| String::from_utf8(bytes).ok());
-    Ok(text.ok_or_else(|| "what it gave back is not text in its memory".to_owned()))
+    Ok(text.ok_or_else(|| "its result is not text in its memory".to_owned()))
 }
 
 async fn main(store: &mut Store<Guest>, instance: &Instance, name: &str) -> Result<Spoken> {

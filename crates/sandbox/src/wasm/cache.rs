@@ -1,14 +1,11 @@
 //! Compiled code, kept between runs.
 //!
-//! Loading compiled code is believing it: whoever can change such a file runs code in our process. So every file carries a tag
+//! Wasmtime doesn't validate compiled code: a changed file would run code in our process. So every file carries a tag
 //! made with a key that only this user can read, over the code, what it was compiled from, and by which compiler with which
 //! settings. A file without the right tag isn't loaded; it is compiled again. Files are read whole and then judged, so that what
 //! was judged is what is loaded.
 
-#![expect(
-    unsafe_code,
-    reason = "compiled code can only be loaded on trust; here is where that trust is checked"
-)]
+#![expect(unsafe_code, reason = "compiled code can't be validated when loaded; its HMAC is checked here")]
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::hash::{Hash as _, Hasher};
@@ -73,7 +70,7 @@ impl Cache {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let own = std::fs::symlink_metadata(folder)?;
         if !own.is_dir() || !is_private(&own) {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the folder isn't the user's alone"));
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "others can access the folder"));
         }
         let mut compiler = Fingerprint(Sha256::new());
         vm.precompile_compatibility_hash().hash(&mut compiler);
@@ -196,7 +193,7 @@ fn open_private(path: &Path) -> io::Result<File> {
     if own.is_file() && is_private(&own) {
         Ok(file)
     } else {
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, "the file isn't the user's alone"))
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, "others can access the file"))
     }
 }
 

@@ -103,7 +103,7 @@ impl Compiled {
     pub(super) fn must_be_a_tool(&self) -> Result<(), WasmError> {
         match &self.form {
             Form::Component { entry: Entry::Script(_), .. } => {
-                Err(WasmError::World("it is an interpreter, which needs a source"))
+                Err(WasmError::World("it is an interpreter, which needs source code"))
             }
             Form::Component { entry: Entry::Tool(_) | Entry::Command(_), .. } | Form::Module(_) => Ok(()),
         }
@@ -184,7 +184,7 @@ fn entry(vm: &Vm, component: &Component) -> Result<Entry, WasmError> {
                         Ok(Entry::Script(index))
                     }
                     (_takes, _gives, _index) => {
-                        Err(WasmError::World("`run` must take text and give a result of text or text"))
+                        Err(WasmError::World("`run` must take text and return `result<string, string>`"))
                     }
                 };
             }

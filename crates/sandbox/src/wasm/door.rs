@@ -1,7 +1,7 @@
 //! How a guest gets out: it says what it wants, and the future that holds the permit makes the call.
 //!
 //! A permit can't be stored, so the guest can't have it. Guest and permit live in one future instead: the guest leaves its wish
-//! at the door and is not ready; whoever polls the guest looks at the door next, makes the nested call, leaves the answer and
+//! at the door and is not ready; the future that polls the guest looks at the door next, makes the nested call, leaves the answer and
 //! polls the guest again. No other task, no thread, no waker is needed.
 
 use std::pin::Pin;

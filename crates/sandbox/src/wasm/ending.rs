@@ -7,7 +7,7 @@ use regent_kernel::{ExecuteError, RawOutput, Spent};
 use serde_json::{Value, json};
 use wasmtime::{PoolConcurrencyLimitError, Trap};
 
-use super::Installed;
+use super::WasmTool;
 use super::guest::{Broke, Guest, Refused};
 use super::machine::fuel;
 use super::run::{How, Ran};
@@ -17,18 +17,18 @@ use super::wasi::{Exited, NotOffered};
 const MESSAGE_BYTES_MAX: usize = 400;
 
 impl Ran {
-    pub(super) fn into_output(self, installed: &Installed) -> Result<RawOutput, ExecuteError> {
+    pub(super) fn into_output(self, driver: &WasmTool) -> Result<RawOutput, ExecuteError> {
         let (status, failure) = match &self.how {
             How::Said(Ok(_)) => ("returned", None),
             How::Said(Err(why)) => ("failed", Some(("tool.failed", why.clone()))),
-            How::Stopped => ("stopped", Some(("wasm.stopped", "it was told to stop".to_owned()))),
+            How::Stopped => ("stopped", Some(("wasm.stopped", "the call was stopped".to_owned()))),
             How::Trapped(error) => {
                 let (code, message) = explain(error, &self.guest)?;
                 ("trapped", Some((code, message)))
             }
         };
         let (label, wall_ms) = (self.guest.label, self.wall_ms);
-        let mut receipt = self.receipt(installed);
+        let mut receipt = self.receipt(driver);
         let (mut bytes, log) = self.into_words();
         if let Some(ended) = receipt.get_mut("ended").and_then(Value::as_object_mut) {
             ended.insert("status".to_owned(), json!(status));
@@ -47,12 +47,12 @@ impl Ran {
         })
     }
 
-    fn receipt(&self, installed: &Installed) -> Value {
-        let source = installed.source.as_ref().map(|source| source.digest);
+    fn receipt(&self, driver: &WasmTool) -> Value {
+        let source = driver.source.as_ref().map(|source| source.digest);
         json!({
             "tier": "wasm",
-            "world": installed.compiled.world(),
-            "sha256": installed.compiled.digest(),
+            "world": driver.compiled.world(),
+            "sha256": driver.compiled.digest(),
             "source_sha256": source,
             "fuel_max": fuel(&self.limits),
             "memory_bytes_max": self.limits.memory_bytes_max,
@@ -93,24 +93,24 @@ fn explain(error: &wasmtime::Error, guest: &Guest) -> Result<(&'static str, Stri
         return Ok(("wasm.exit", format!("it exited with code {code}")));
     }
     if error.is::<PoolConcurrencyLimitError>() {
-        return Ok(("wasm.busy", "there is no room for one more guest".to_owned()));
+        return Ok(("wasm.busy", "too many guests are running".to_owned()));
     }
     let trap = error.downcast_ref::<Trap>();
     // What it was refused explains a trap, and a guest that never began; not an answer of ours that it could not take.
     let refused = guest.held.refused.filter(|_| trap.is_some() || !guest.begun);
     match (trap, refused) {
         (Some(Trap::OutOfFuel), _) => {
-            return Ok(("wasm.fuel", "it used up the processor time that it was given".to_owned()));
+            return Ok(("wasm.fuel", "it reached its CPU limit".to_owned()));
         }
         (Some(Trap::StackOverflow), _) => {
-            return Ok(("wasm.stack", "its calls went deeper than its stack".to_owned()));
+            return Ok(("wasm.stack", "it overflowed its stack".to_owned()));
         }
         // A program that gets no memory gives up: what it was refused says more than how it gave up.
         (_, Some(Refused::Memory)) => {
-            return Ok(("wasm.memory", "it wanted more memory than it may have".to_owned()));
+            return Ok(("wasm.memory", "it reached its memory limit".to_owned()));
         }
         (_, Some(Refused::Table)) => {
-            return Ok(("wasm.table", "it wanted larger tables than it may have".to_owned()));
+            return Ok(("wasm.table", "it reached its table limit".to_owned()));
         }
         (_, None) => {}
     }

@@ -1,33 +1,23 @@
-//! Why something can't be installed, or the tier can't be had.
-
-use std::path::PathBuf;
+//! Why something can't be a tool, or the tier isn't available.
 
 use regent_kernel::Digest;
 
-/// What stands between some bytes and a tool that can be called.
+/// Why some bytes are not a callable tool.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum WasmError {
     /// This machine doesn't give what the tier needs, e.g. address space.
-    #[error("the WASM tier can't be had here: {0}")]
+    #[error("the WASM tier is not available here: {0}")]
     Unavailable(String),
     /// The bytes are not the ones that were agreed to.
-    #[error("its SHA-256 is {found}, and {expected} was agreed to")]
+    #[error("its SHA-256 is {found}, but {expected} was approved")]
     Changed {
         /// What was agreed to.
         expected: Digest,
         /// What is there.
         found: Digest,
     },
-    /// The file that holds it can't be read.
-    #[error("`{path}` can't be read: {error}")]
-    Unreadable {
-        /// Which one.
-        path: PathBuf,
-        /// What the system says.
-        error: String,
-    },
     /// More than is taken.
-    #[error("it has {bytes} bytes, and the most is {bytes_max}")]
+    #[error("it has {bytes} bytes; the limit is {bytes_max}")]
     TooLarge {
         /// How much it is.
         bytes: usize,
@@ -38,23 +28,22 @@ pub enum WasmError {
     #[error("it can't be compiled: {0}")]
     Invalid(String),
     /// It asks for an import that nobody offers.
-    #[error("it imports `{0}`, which is not offered here")]
+    #[error("it imports `{0}`, which Regent doesn't provide")]
     Import(String),
     /// It exports nothing that could be called.
-    #[error("it is not of the world that was expected: {0}")]
+    #[error("it doesn't implement the expected world: {0}")]
     World(&'static str),
     /// We broke.
-    #[error("the WASM tier broke: {0}")]
+    #[error("the WASM tier failed: {0}")]
     Broken(String),
 }
 
 impl WasmError {
-    /// The word that callers hear.
+    /// The error code for callers.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Unavailable(_) => "wasm.unavailable",
             Self::Changed { .. } => "tool.changed",
-            Self::Unreadable { .. } => "tool.unreadable",
             Self::TooLarge { .. } => "wasm.too_large",
             Self::Invalid(_) => "wasm.invalid",
             Self::Import(_) => "wasm.import",

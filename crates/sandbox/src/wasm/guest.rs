@@ -52,7 +52,7 @@ impl Guest {
     }
 }
 
-/// A no, a not-yet, or something that did not work, as the guest sees it.
+/// A denial, a pending approval or a failure, as the guest sees it.
 #[derive(Debug, Clone, ComponentType, Lift, Lower)]
 #[component(record)]
 pub(super) struct HostFailure {
@@ -81,8 +81,8 @@ pub(super) fn charge(mut store: impl AsContextMut<Data = Guest>, bytes: usize) -
     left.map(drop).ok_or_else(|| Trap::OutOfFuel.into())
 }
 
-/// Makes a system call for the guest. What comes back is already judged, recorded and labelled; the label goes on what the guest
-/// says in the end.
+/// Makes a system call for the guest. What comes back is already judged, recorded and labelled; the label joins that of what the guest
+/// returns in the end.
 pub(super) async fn ask(
     mut store: impl AsContextMut<Data = Guest>,
     op: Op,
@@ -102,7 +102,7 @@ pub(super) async fn ask(
             return Ok(Err(HostFailure::new(&denial.reason.code, denial.reason.message)));
         }
         Reply::Pending(ticket) => {
-            let message = format!("a person has to agree first: {}", ticket.id);
+            let message = format!("needs an approval: {}", ticket.id);
             return Ok(Err(HostFailure::new("approval.pending", message)));
         }
     };
@@ -112,12 +112,12 @@ pub(super) async fn ask(
     guest.label = Some(guest.label.map_or(label, |so_far| so_far.join(label)));
     Ok(match outcome.status {
         Status::Ok if outcome.truncated => {
-            Err(HostFailure::new("call.truncated", "more came back than a call may return"))
+            Err(HostFailure::new("call.truncated", "the output exceeds the limit of a call"))
         }
         Status::Ok => Ok(outcome.output.into_bytes()),
         Status::Failed(failure) => Err(HostFailure { code: failure.code, message: failure.message }),
-        Status::TimedOut => Err(HostFailure::new("call.timed_out", "its time was over")),
-        Status::Cancelled => Err(HostFailure::new("call.cancelled", "it was told to stop")),
+        Status::TimedOut => Err(HostFailure::new("call.timed_out", "time limit reached")),
+        Status::Cancelled => Err(HostFailure::new("call.cancelled", "the call was stopped")),
         Status::Faulted(message) => return Err(wasmtime::Error::new(Broke(message))),
     })
 }

@@ -11,7 +11,7 @@ use wasmtime::{Result, StoreContextMut};
 use super::guest::{Guest, HostFailure, ask, charge};
 
 type Store<'s> = StoreContextMut<'s, Guest>;
-/// What an import gives: a trap of ours, or an answer that may be a no.
+/// What an import returns: a trap of ours, or an answer that may be a denial.
 type Answered<T> = Result<Result<T, HostFailure>>;
 
 const SECRET_NAME_BYTES_MAX: usize = 128;
@@ -21,7 +21,7 @@ const KEY_BYTES_MAX: usize = 64;
 #[derive(Debug, Clone, Copy, ComponentType, Lift, Lower)]
 #[component(enum)]
 #[repr(u8)]
-#[expect(dead_code, reason = "only guests make these")]
+#[expect(dead_code, reason = "only guests make these calls")]
 enum Level {
     #[component(name = "debug")]
     Debug,
@@ -98,7 +98,7 @@ fn handle(name: &str) -> std::result::Result<String, HostFailure> {
     let fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._/-".contains(&byte);
     let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     if !begins || name.len() > SECRET_NAME_BYTES_MAX || !name.bytes().all(fine) {
-        return Err(HostFailure::new("secret.name", "not the name of a secret"));
+        return Err(HostFailure::new("secret.name", "invalid name of a secret"));
     }
     Ok(format!("secret://{name}"))
 }
@@ -138,13 +138,13 @@ async fn json(store: Store<'_>, name: &str, args: Value) -> Answered<Value> {
     }))
 }
 
-/// A tool's keys lie in a folder of its own, in the working memory of whoever runs it.
+/// A tool's keys lie in a folder of its own, in the working memory of its caller.
 fn place(tool: &str, key: &str) -> std::result::Result<String, HostFailure> {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     if key.is_empty() || key.len() > KEY_BYTES_MAX || !key.bytes().all(fine) || key.starts_with('.') {
         return Err(HostFailure::new(
             "kv.key",
-            "a key is 1 to 64 of `a-z A-Z 0-9 . _ -`, and begins with no dot",
+            "a key must be 1 to 64 of `a-z A-Z 0-9 . _ -`, not beginning with a dot",
         ));
     }
     Ok(format!("kv/{tool}/{key}"))

@@ -1,4 +1,4 @@
-//! One call of one guest, from an empty store to what came of it.
+//! One call of one guest, from an empty store to its outcome.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct Job<'j> {
     pub(super) clock: &'j Arc<dyn Clock>,
 }
 
-/// What came of it.
+/// Its outcome.
 pub(super) struct Ran {
     pub(super) how: How,
     pub(super) guest: Guest,

@@ -34,13 +34,13 @@ pub async fn finding() -> Finding {
             Finding { name, ok: true, says, fix: None }
         }
         Err(error) => {
-            let fix = matches!(error, WasmError::Unavailable(_)).then(|| "look at `ulimit -v`".to_owned());
+            let fix = matches!(error, WasmError::Unavailable(_)).then(|| "check `ulimit -v`".to_owned());
             Finding { name, ok: false, says: error.to_string(), fix }
         }
     }
 }
 
-/// What a self test found.
+/// The result of a self-test.
 #[derive(Debug, Clone)]
 pub struct SelfTest {
     /// How long the compiler took.
@@ -70,9 +70,11 @@ pub async fn self_test(rounds: usize) -> Result<SelfTest, WasmError> {
         runs.push(began.elapsed());
         match ran.map_err(|error| WasmError::Broken(error.to_string()))?.how {
             How::Said(Ok(text)) if text == "hello" => {}
-            How::Said(said) => return Err(WasmError::Broken(format!("instead of `hello` it said {said:?}"))),
+            How::Said(said) => {
+                return Err(WasmError::Broken(format!("it returned {said:?} instead of `hello`")));
+            }
             How::Trapped(error) => return Err(WasmError::Broken(error.to_string())),
-            How::Stopped => return Err(WasmError::Broken("it was stopped".to_owned())),
+            How::Stopped => return Err(WasmError::Broken("the call was stopped".to_owned())),
         }
     }
     Ok(SelfTest { compile, runs })

@@ -28,7 +28,7 @@ pub(super) struct Exited(pub(super) u8);
 
 /// The guest called something that isn't there.
 #[derive(Debug, thiserror::Error)]
-#[error("it called `{0}`, which is not offered here")]
+#[error("it called `{0}`, which Regent doesn't provide")]
 pub(super) struct NotOffered(String);
 
 /// Things of WASI that are never made here.

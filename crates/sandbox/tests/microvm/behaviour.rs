@@ -190,7 +190,7 @@ async fn file_access_is_governed_call_by_call() {
     world.put("asked.txt", "hunter3");
     assert_eq!(world.busybox(["cat", "open.txt"]).await, "fine");
     let before = world.intents().len();
-    for (file, word) in [("secret.txt", "denied"), ("asked.txt", "a person has to agree first")] {
+    for (file, word) in [("secret.txt", "denied"), ("asked.txt", "needs an approval")] {
         let outcome = world.exec(["busybox", "cat", file]).await;
         let said = outcome.output.text().into_owned();
         assert!(said.contains("Permission denied") && !said.contains("hunter"), "{said}");

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use regent_kernel::{Outcome, Reply, Status, Tier};
+use regent_kernel::{Outcome, Reply, Status, Tier, ToolSpec};
 use regent_ledger::{Kind, Reader};
 use regent_sandbox::microvm::{self, MicrovmTier};
 use regent_testkit::test_kernel::Builder;
 use regent_testkit::{TestKernel, run};
-use regent_tools::{Broker, HostTools, Network};
+use regent_tools::{Broker, Network};
 use serde_json::{Value, json};
 
 /// Allows everything; more rules can follow.
@@ -48,26 +48,21 @@ pub(crate) fn has_busybox() -> bool {
 }
 
 /// The real tools.
-pub(crate) fn with_tools(mut builder: Builder) -> Builder {
-    for spec in regent_tools::specs() {
-        builder = builder.declared(spec);
-    }
-    builder.host(host())
+pub(crate) fn with_tools(builder: Builder) -> Builder {
+    regent_tools::program_specs().into_iter().fold(with_hosted(builder), Builder::declared)
 }
 
-fn host() -> Arc<HostTools> {
-    Arc::new(HostTools::new(Broker::new(Network::default(), &std::env::temp_dir())))
+fn with_hosted(builder: Builder) -> Builder {
+    let broker = Broker::new(Network::default(), &std::env::temp_dir());
+    let hosted = regent_tools::hosted(&broker).into_iter();
+    hosted.fold(builder, |so_far, (spec, driver)| so_far.driven(spec, driver))
 }
 
 /// The same, but programs run only as guests, whatever policy says.
-pub(crate) fn equipped(mut builder: Builder) -> Builder {
-    for mut spec in regent_tools::specs() {
-        if spec.tiers.contains(&Tier::Microvm) {
-            spec.tiers = vec![Tier::Microvm];
-        }
-        builder = builder.declared(spec);
-    }
-    builder.host(host()).microvm(Arc::new(MicrovmTier::new()))
+pub(crate) fn equipped(builder: Builder) -> Builder {
+    let guests = |spec| ToolSpec { tiers: vec![Tier::Microvm], ..spec };
+    let programs = regent_tools::program_specs().into_iter().map(guests);
+    programs.fold(with_hosted(builder), Builder::declared).microvm(Arc::new(MicrovmTier::new()))
 }
 
 impl World {

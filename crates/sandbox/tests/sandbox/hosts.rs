@@ -101,7 +101,7 @@ async fn where_user_namespaces_are_closed() {
     if !playing("closed") {
         return;
     }
-    // Full is asked for: refused, with the reason and the way out.
+    // Full is requested: refused, with the reason and the fix.
     let refused = run(Spec::new(["true"]), pending()).await;
     let Err(SandboxError::Unavailable { needed: Floor::Full, reason, fix: Some(fix) }) = refused else {
         panic!("{refused:?}");
@@ -210,7 +210,7 @@ fn a_box_dies_with_us() {
         }
         std::thread::yield_now();
     }
-    panic!("the box outlived us");
+    panic!("the sandbox outlived us");
 }
 
 #[tokio::test]

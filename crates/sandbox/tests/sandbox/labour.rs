@@ -1,4 +1,4 @@
-//! Ordinary work under the supervisor: what programs do with files every day goes on as if nobody looked.
+//! Ordinary work under the supervisor: what programs do with files every day continues as if nobody looked.
 #![expect(clippy::disallowed_methods, reason = "a repository is made outside the sandbox")]
 
 use std::fs;

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::kit::{failed, ok, out};
 
-/// Runs a script in a box whose listener comes here, and answers every connection with its number until `answers` are given.
+/// Runs a script in a sandbox whose listener comes here, and answers every connection with its number until `answers` are given.
 async fn served(script: &str, answers: usize) -> regent_sandbox::Ended {
     let (sender, mut listeners) = mpsc::channel(1);
     let spec = Spec { listener: Some(sender), ..Spec::new(["/bin/bash", "-c", script]) };
@@ -32,7 +32,7 @@ fn answer(listener: &TcpListener, answers: usize) {
 }
 
 #[tokio::test]
-async fn a_program_reaches_whoever_holds_its_listener() {
+async fn a_program_reaches_the_holder_of_its_listener() {
     let script = "for i in 1 2; do exec 3<>/dev/tcp/127.0.0.1/3128; printf hi >&3; cat <&3; exec 3>&-; done";
     let ended = served(script, 2).await;
     assert_eq!(ok(&ended), "hello 1hello 2");

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use regent_kernel::{
-    ArgumentKind, BoxFuture, Catalogue, ExecuteError, Executor, Executors, Host, ManualClock, Op, Outcome,
-    Parts, Permit, RawOutput, Reply, SideEffect, Status, Tier, ToolCall, ToolSpec, Workspace, tier,
+    ArgumentKind, BoxFuture, Catalogue, Driver, DriverKind, ExecuteError, Executor, Executors, Host,
+    ManualClock, Op, Outcome, Parts, Permit, RawOutput, Reply, SideEffect, Status, Tier, ToolCall, ToolSet,
+    ToolSpec, Workspace, tier,
 };
 use regent_ledger::{Ledger, LedgerKey};
 use regent_policy::{Layer, Source};
@@ -20,14 +21,6 @@ limits: { wall: 5s, output: 10kB, pids: 64 }
 rules:
   - { id: everything, effect: allow }
 ";
-
-struct NoHost;
-
-impl Executor<tier::Host> for NoHost {
-    fn execute<'s>(&'s self, _: Permit<'s, tier::Host>) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
-        Box::pin(async { Err(ExecuteError::NoDriver("host".to_owned())) })
-    }
-}
 
 pub(crate) struct World {
     kernel: Host,
@@ -44,6 +37,7 @@ fn spec(name: &str, field: &str, kind: ArgumentKind) -> ToolSpec {
         effect: SideEffect::Write,
         idempotent: false,
         reversible: false,
+        driver: DriverKind::Process,
         tiers: vec![Tier::Process],
         output: ToolSpec::UNKNOWN_OUTPUT,
         ..ToolSpec::default()
@@ -63,12 +57,15 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("sub")).unwrap();
         let catalogue = Catalogue::default();
-        catalogue.admit(spec("process.exec", "argv", ArgumentKind::Argv)).unwrap();
-        catalogue.admit(spec("shell.exec", "command", ArgumentKind::Shell)).unwrap();
+        let driver = Driver::process(Some(process), None);
+        let tools = ToolSet::new("built-in")
+            .with(spec("process.exec", "argv", ArgumentKind::Argv), driver.clone())
+            .with(spec("shell.exec", "command", ArgumentKind::Shell), driver);
+        catalogue.admit_own(tools).unwrap();
         let kernel = Host::boot(Parts {
             policy: regent_policy::load(policy, &Source::new("test", Layer::User)).unwrap(),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
-            executors: Executors { process: Some(process), ..Executors::new(Arc::new(NoHost)) },
+            executors: Executors::default(),
             catalogue,
             workspace: Workspace::open(folder.path()).unwrap(),
             state: Arc::new(MemoryState::default()),
@@ -183,7 +180,7 @@ impl Executor<tier::Process> for Breached {
 async fn c1_a_guarded_file_that_stays_is_recorded_and_seals_the_kernel() {
     let world = World::made(POLICY, Arc::new(Breached)).await;
     let outcome = world.sh("anything").await;
-    assert_eq!(outcome.output.text(), "said", "what came of it is recorded and returned");
+    assert_eq!(outcome.output.text(), "said", "the result is recorded and returned");
     let op = Op::RunTool(ToolCall { tool: "shell.exec".to_owned(), args: json!({"command": "true"}) });
     let next = world.kernel.syscall(&world.kernel.operator(), op).await;
     assert!(next.unwrap_err().to_string().contains("`.envrc` is still there"));

@@ -135,7 +135,7 @@ async fn adv_042_memory_grows_up_to_the_limit_and_no_further() {
         let said = world.said(name, json!({})).await.unwrap_err();
         assert!(said.starts_with("wasm.memory: "), "{name}: {said}");
     }
-    // 8 MiB are 128 pages, and a program that takes no for an answer goes on.
+    // 8 MiB are 128 pages, and a program that takes no for an answer continues.
     let outcome = world.outcome("patient", json!({})).await;
     assert_eq!((outcome.status, outcome.output.bytes().len()), (Status::Ok, 128));
     assert_eq!(outcome.obtained.unwrap()["ended"]["memory_bytes_peak"], 8 << 20);

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use regent_kernel::{Confidentiality, Digest, Integrity, ManualClock, Status};
+use regent_kernel::{Confidentiality, Digest, Driver, Integrity, ManualClock, Status};
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_testkit::{ALLOW_ALL, TestKernel};
 use serde_json::json;
 
 use crate::guests::{component, courier, echo, endless, reader, script, tool};
-use crate::kit::{SMALL, World, spec};
+use crate::kit::{SMALL, World, guest, spec};
 
 #[tokio::test]
 async fn a_tool_gets_its_arguments_and_gives_its_output() {
@@ -20,7 +20,7 @@ async fn a_tool_gets_its_arguments_and_gives_its_output() {
     let receipt = outcome.obtained.unwrap();
     assert_eq!(receipt["tier"], "wasm");
     assert_eq!(receipt["world"], "tool");
-    assert_eq!(receipt["sha256"], world.tier.digest_of("same").unwrap().to_string());
+    assert_eq!(receipt["sha256"], Digest::of(&echo()).to_string());
     assert_eq!(receipt["fuel_max"], 300_000_000);
     assert_eq!(receipt["memory_bytes_max"], 8 << 20);
     let ended = &receipt["ended"];
@@ -211,13 +211,15 @@ async fn one_interpreter_serves_many_scripts() {
     // Gives back its source.
     let interpreter = script("(call $say (i32.const 0) (local.get $source) (local.get $length))");
     let digest = regent_kernel::Digest::of(&interpreter);
+    let tier = Arc::new(WasmTier::new(WasmConfig::default()));
     let declare = |builder: regent_testkit::test_kernel::Builder| {
-        builder.declared(spec("first")).declared(spec("second"))
+        let scripts = [("first", "let a = 1"), ("second", "let b = 2")];
+        scripts.into_iter().fold(builder, |so_far, (name, source)| {
+            let script = tier.script(&interpreter, digest, source.to_owned()).unwrap();
+            so_far.driven(spec(name), Driver::wasm(Arc::new(script)))
+        })
     };
     let world = World::with(ALLOW_ALL, &[], declare).await;
-    for (name, source) in [("first", "let a = 1"), ("second", "let b = 2")] {
-        world.tier.install_script(name, &interpreter, digest, source.to_owned()).unwrap();
-    }
     for (name, source) in [("first", "let a = 1"), ("second", "let b = 2")] {
         let outcome = world.outcome(name, json!({})).await;
         assert_eq!(outcome.output.text(), source);
@@ -256,10 +258,10 @@ async fn a_call_waits_for_a_place_but_not_for_ever() {
     let tier = Arc::new(WasmTier::new(WasmConfig { guests_max: 1, ..WasmConfig::default() }));
     let mut builder = TestKernel::builder();
     for (name, wasm) in [("same", echo()), ("to-same", courier("same"))] {
-        tier.install(name, &wasm, Digest::of(&wasm)).unwrap();
-        builder = builder.declared(spec(name));
+        let (spec, driver) = guest(&tier, name, &wasm);
+        builder = builder.driven(spec, driver);
     }
-    let world = World { kernel: builder.wasm(tier.clone()).boot().await.unwrap(), tier };
+    let world = World { kernel: builder.boot().await.unwrap() };
     assert_eq!(world.said("to-same", json!({})).await, Err("tool.failed: wasm.busy".to_owned()));
     assert_eq!(world.said("same", json!({})).await, Ok("{}".to_owned()));
 }
@@ -270,10 +272,10 @@ async fn a_guest_that_waits_for_a_call_is_stopped_too() {
     let tier = Arc::new(WasmTier::new(WasmConfig::default()));
     let mut builder = TestKernel::builder().policy(SHORT);
     for (name, wasm) in [("same", echo()), ("to-hangs", courier("hangs"))] {
-        tier.install(name, &wasm, Digest::of(&wasm)).unwrap();
-        builder = builder.declared(spec(name));
+        let (spec, driver) = guest(&tier, name, &wasm);
+        builder = builder.driven(spec, driver);
     }
-    let world = World { kernel: builder.wasm(tier.clone()).boot().await.unwrap(), tier };
+    let world = World { kernel: builder.boot().await.unwrap() };
     let outcome = world.outcome("to-hangs", json!({})).await;
     assert_eq!(outcome.status, Status::TimedOut);
     assert_eq!(outcome.obtained.unwrap()["ended"]["host_calls"], 1);

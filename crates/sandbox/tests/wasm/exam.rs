@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use regent_kernel::{Digest, Op, Tier};
+use regent_kernel::{Digest, Driver, Op, Tier};
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_sandbox::{Floor, ProcessTier};
 use regent_testkit::contract::HOG_BYTES;
@@ -46,10 +46,10 @@ impl Exam for Guests {
             ("hog", tool("", "taken", &hog)),
         ];
         for (name, wasm) in guests {
-            tier.install(name, &wasm, Digest::of(&wasm))?;
-            kernel = kernel.declared(spec(name));
+            let driver = Driver::wasm(Arc::new(tier.tool(&wasm, Digest::of(&wasm))?));
+            kernel = kernel.driven(spec(name), driver);
         }
-        Ok(with_host_tools(kernel).wasm(tier))
+        Ok(with_host_tools(kernel))
     }
 
     fn call(&self, task: &Task<'_>) -> Option<Op> {
@@ -73,7 +73,7 @@ async fn the_wasm_tier_passes_the_executors_exam() {
     assert_eq!(failed, Vec::<String>::new());
 }
 
-/// A box is made by copying this process, which by then has a pool of guests and handlers for their traps in it.
+/// A sandbox starts as a copy of this process, which by then has a pool of guests and handlers for their traps in it.
 #[tokio::test]
 async fn programs_and_guests_live_in_one_kernel() {
     let traps = tool("", "", "unreachable");
@@ -84,8 +84,8 @@ async fn programs_and_guests_live_in_one_kernel() {
     for _ in 0..3 {
         assert_eq!(world.said("same", json!({})).await, Ok("{}".to_owned()));
         assert!(world.said("traps", json!({})).await.unwrap_err().starts_with("wasm.trap: "));
-        let program = json!({"argv": ["/bin/sh", "-c", "echo from a box"]});
-        assert_eq!(world.said("process.exec", program).await, Ok("from a box\n".to_owned()));
+        let program = json!({"argv": ["/bin/sh", "-c", "echo from a sandbox"]});
+        assert_eq!(world.said("process.exec", program).await, Ok("from a sandbox\n".to_owned()));
     }
 }
 

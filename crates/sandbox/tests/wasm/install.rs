@@ -2,19 +2,20 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use proptest::prelude::*;
-use regent_kernel::Digest;
+use regent_kernel::{Digest, Reply};
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_testkit::ALLOW_ALL;
 use serde_json::json;
 
 use crate::guests::{echo, script, tool};
-use crate::kit::{World, spec};
+use crate::kit::World;
 
 fn code_of(wasm: &[u8]) -> &'static str {
-    let tier = WasmTier::new(WasmConfig::default());
-    tier.install("it", wasm, Digest::of(wasm)).map_or_else(|error| error.code(), |()| "ok")
+    let tier = Arc::new(WasmTier::new(WasmConfig::default()));
+    tier.tool(wasm, Digest::of(wasm)).map_or_else(|error| error.code(), |_| "ok")
 }
 
 #[test]
@@ -64,42 +65,24 @@ fn a_foreign_import_is_named() {
     (canon lift (core func $it "run") (memory $it "memory") (realloc (func $it "realloc")))))"#,
     )
     .unwrap();
-    let error = WasmTier::new(WasmConfig::default()).install("it", &wasm, Digest::of(&wasm)).unwrap_err();
-    assert_eq!(error.to_string(), "it imports `evil:host/anything@1.0.0`, which is not offered here");
+    let error = Arc::new(WasmTier::new(WasmConfig::default())).tool(&wasm, Digest::of(&wasm)).unwrap_err();
+    assert_eq!(error.to_string(), "it imports `evil:host/anything@1.0.0`, which Regent doesn't provide");
 }
 
 #[test]
 fn bytes_that_are_not_the_agreed_ones_are_refused() {
-    let (tier, wasm) = (WasmTier::new(WasmConfig::default()), echo());
-    let error = tier.install("it", &wasm, Digest::of(b"something else")).unwrap_err();
+    let (tier, wasm) = (Arc::new(WasmTier::new(WasmConfig::default())), echo());
+    let error = tier.tool(&wasm, Digest::of(b"something else")).unwrap_err();
     assert_eq!(error.code(), "tool.changed");
-    assert!(tier.digest_of("it").is_none());
-    assert!(!tier.remove("it"));
 }
 
 #[tokio::test]
-async fn a_file_is_looked_at_before_every_call() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("tool.wasm");
-    let (good, other) = (echo(), tool("", "", "unreachable"));
-    std::fs::write(&file, &good).unwrap();
-    let world = World::with(ALLOW_ALL, &[], |builder| builder.declared(spec("kept"))).await;
-    world.tier.install_file("kept", file.clone(), Digest::of(&good)).unwrap();
-    assert_eq!(world.said("kept", json!({})).await, Ok("{}".to_owned()));
-    std::fs::write(&file, &other).unwrap();
-    assert!(world.said("kept", json!({})).await.unwrap_err().starts_with("tool.changed: "));
-    std::fs::remove_file(&file).unwrap();
-    assert!(world.said("kept", json!({})).await.unwrap_err().starts_with("tool.unreadable: "));
-    std::fs::write(&file, &good).unwrap();
-    assert_eq!(world.said("kept", json!({})).await, Ok("{}".to_owned()));
-}
-
-#[tokio::test]
-async fn a_tool_that_was_taken_away_is_gone() {
+async fn a_tool_that_was_withdrawn_is_gone() {
     let world = World::new(ALLOW_ALL, &[("same", echo())]).await;
-    assert!(world.tier.remove("same"));
-    let gone = world.kernel.call(regent_testkit::run("same", json!({}))).await;
-    assert!(gone.is_err(), "{gone:?}");
+    assert_eq!(world.said("same", json!({})).await, Ok("{}".to_owned()));
+    world.kernel.kernel.catalogue().withdraw("built-in");
+    let gone = world.kernel.call(regent_testkit::run("same", json!({}))).await.unwrap();
+    assert!(matches!(gone, Reply::Denied(denial) if denial.reason.code == "tool.unknown"));
 }
 
 fn compiled_files(folder: &Path) -> Vec<std::path::PathBuf> {
@@ -109,8 +92,8 @@ fn compiled_files(folder: &Path) -> Vec<std::path::PathBuf> {
     files
 }
 
-fn tier_with(cache: &Path) -> WasmTier {
-    WasmTier::new(WasmConfig { cache: Some(cache.to_path_buf()), ..WasmConfig::default() })
+fn tier_with(cache: &Path) -> Arc<WasmTier> {
+    Arc::new(WasmTier::new(WasmConfig { cache: Some(cache.to_path_buf()), ..WasmConfig::default() }))
 }
 
 #[test]
@@ -118,23 +101,23 @@ fn compiled_code_is_kept_and_only_ours_is_loaded() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache");
     let wasm = echo();
-    tier_with(&cache).install("it", &wasm, Digest::of(&wasm)).unwrap();
+    tier_with(&cache).tool(&wasm, Digest::of(&wasm)).unwrap();
     assert_eq!(std::fs::metadata(&cache).unwrap().permissions().mode() & 0o777, 0o700);
     let [file] = compiled_files(&cache).try_into().unwrap();
     let kept = std::fs::read(&file).unwrap();
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     // Loaded: the file stays the one that it was.
     let before = std::fs::metadata(&file).unwrap().modified().unwrap();
-    tier_with(&cache).install("it", &wasm, Digest::of(&wasm)).unwrap();
+    tier_with(&cache).tool(&wasm, Digest::of(&wasm)).unwrap();
     assert_eq!(std::fs::metadata(&file).unwrap().modified().unwrap(), before);
-    // Changed, cut, emptied, from elsewhere: not loaded but made anew.
+    // Changed, cut, emptied, from elsewhere: not loaded but compiled again.
     let mut flipped = kept.clone();
     flipped[kept.len() / 2] ^= 1;
     let mut forged = vec![0_u8; 32];
     forged.extend_from_slice(&kept[32..]);
     for bad in [flipped, kept[..kept.len() - 1].to_vec(), kept[..10].to_vec(), Vec::new(), forged] {
         std::fs::write(&file, &bad).unwrap();
-        tier_with(&cache).install("it", &wasm, Digest::of(&wasm)).unwrap();
+        tier_with(&cache).tool(&wasm, Digest::of(&wasm)).unwrap();
         assert_eq!(std::fs::read(&file).unwrap().len(), kept.len());
         assert_ne!(std::fs::read(&file).unwrap(), bad);
     }
@@ -145,21 +128,21 @@ fn code_of_another_user_key_or_name_is_not_loaded() {
     let folder = tempfile::tempdir().unwrap();
     let (mine, theirs) = (folder.path().join("mine"), folder.path().join("theirs"));
     let (one, two) = (echo(), tool("", "", "unreachable"));
-    tier_with(&mine).install("it", &one, Digest::of(&one)).unwrap();
-    tier_with(&theirs).install("it", &one, Digest::of(&one)).unwrap();
+    tier_with(&mine).tool(&one, Digest::of(&one)).unwrap();
+    tier_with(&theirs).tool(&one, Digest::of(&one)).unwrap();
     let [file] = compiled_files(&mine).try_into().unwrap();
     let [foreign] = compiled_files(&theirs).try_into().unwrap();
     // Made with another key.
     let kept = std::fs::read(&file).unwrap();
     std::fs::copy(&foreign, &file).unwrap();
-    tier_with(&mine).install("it", &one, Digest::of(&one)).unwrap();
+    tier_with(&mine).tool(&one, Digest::of(&one)).unwrap();
     assert_eq!(std::fs::read(&file).unwrap(), kept);
     // Ours, but under the name of other code.
-    tier_with(&mine).install("it", &two, Digest::of(&two)).unwrap();
+    tier_with(&mine).tool(&two, Digest::of(&two)).unwrap();
     let other = compiled_files(&mine).into_iter().find(|path| *path != file).unwrap();
     let proper = std::fs::read(&other).unwrap();
     std::fs::copy(&file, &other).unwrap();
-    tier_with(&mine).install("it", &two, Digest::of(&two)).unwrap();
+    tier_with(&mine).tool(&two, Digest::of(&two)).unwrap();
     assert_eq!(std::fs::read(&other).unwrap(), proper);
 }
 
@@ -170,14 +153,14 @@ fn a_folder_or_key_that_others_can_touch_is_not_used() {
     let open = folder.path().join("open");
     std::fs::create_dir(&open).unwrap();
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
-    tier_with(&open).install("it", &wasm, Digest::of(&wasm)).unwrap();
+    tier_with(&open).tool(&wasm, Digest::of(&wasm)).unwrap();
     assert_eq!(std::fs::read_dir(&open).unwrap().count(), 0);
     let cache = folder.path().join("cache");
-    tier_with(&cache).install("it", &wasm, Digest::of(&wasm)).unwrap();
+    tier_with(&cache).tool(&wasm, Digest::of(&wasm)).unwrap();
     std::fs::set_permissions(cache.join("key"), std::fs::Permissions::from_mode(0o644)).unwrap();
     let [file] = compiled_files(&cache).try_into().unwrap();
     std::fs::remove_file(&file).unwrap();
-    tier_with(&cache).install("it", &wasm, Digest::of(&wasm)).unwrap();
+    tier_with(&cache).tool(&wasm, Digest::of(&wasm)).unwrap();
     assert!(compiled_files(&cache).is_empty());
 }
 

@@ -4,17 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use regent_egress::{Broker, Network};
-use regent_kernel::{Digest, Outcome, Reply, SideEffect, Status, Tier, ToolSpec};
+use regent_kernel::{Digest, Driver, DriverKind, Outcome, Reply, SideEffect, Status, Tier, ToolSpec};
 use regent_ledger::{Kind, Reader};
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_testkit::test_kernel::Builder;
 use regent_testkit::{TestKernel, run};
-use regent_tools::HostTools;
 use serde_json::{Value, json};
 
 pub(crate) struct World {
     pub(crate) kernel: TestKernel,
-    pub(crate) tier: Arc<WasmTier>,
 }
 
 /// Small limits, so that running into them doesn't take long.
@@ -36,17 +34,25 @@ pub(crate) fn spec(name: &str) -> ToolSpec {
         effect: SideEffect::Write,
         idempotent: false,
         reversible: false,
+        driver: DriverKind::Wasm,
         tiers: vec![Tier::Wasm],
         output: ToolSpec::UNKNOWN_OUTPUT,
         ..ToolSpec::default()
     }
 }
 
-pub(crate) fn with_host_tools(mut builder: Builder) -> Builder {
-    for spec in regent_tools::specs() {
-        builder = builder.declared(spec);
-    }
-    builder.host(Arc::new(HostTools::new(Broker::new(Network::default(), &std::env::temp_dir()))))
+/// The real tools; programs are run by what the test gives.
+pub(crate) fn with_host_tools(builder: Builder) -> Builder {
+    let broker = Broker::new(Network::default(), &std::env::temp_dir());
+    let builder = regent_tools::hosted(&broker)
+        .into_iter()
+        .fold(builder, |so_far, (spec, driver)| so_far.driven(spec, driver));
+    regent_tools::program_specs().into_iter().fold(builder, Builder::declared)
+}
+
+/// A guest as a tool.
+pub(crate) fn guest(tier: &Arc<WasmTier>, name: &str, wasm: &[u8]) -> (ToolSpec, Driver) {
+    (spec(name), Driver::wasm(Arc::new(tier.tool(wasm, Digest::of(wasm)).unwrap())))
 }
 
 impl World {
@@ -61,14 +67,12 @@ impl World {
         change: impl FnOnce(Builder) -> Builder,
     ) -> Self {
         let tier = Arc::new(WasmTier::new(WasmConfig::default()));
-        let executor: Arc<WasmTier> = Arc::clone(&tier);
-        let builder = TestKernel::builder().policy(policy).wasm(executor);
-        let mut builder = with_host_tools(builder);
+        let mut builder = with_host_tools(TestKernel::builder().policy(policy));
         for (name, wasm) in guests {
-            tier.install(name, wasm, Digest::of(wasm)).unwrap();
-            builder = builder.declared(spec(name));
+            let (spec, driver) = guest(&tier, name, wasm);
+            builder = builder.driven(spec, driver);
         }
-        Self { kernel: change(builder).boot().await.unwrap(), tier }
+        Self { kernel: change(builder).boot().await.unwrap() }
     }
 
     pub(crate) async fn outcome(&self, tool: &str, args: Value) -> Outcome {

@@ -45,7 +45,7 @@ async fn files_and_lines_go_the_same_way_as_everybodys() {
           (call $write (i32.const 64) (i32.const 7) (i32.const 71) (i32.const 7)))"#;
     let guests = [("reads", module(&format!("{READ}{LOG}"), reads)), ("writes", module(WRITE, writes))];
     let world = World::new(ALLOW_ALL, &guests).await;
-    assert_eq!(world.said("reads", json!({})).await, Err("tool.failed: it gave nothing back".to_owned()));
+    assert_eq!(world.said("reads", json!({})).await, Err("tool.failed: it returned nothing".to_owned()));
     world.put("in.txt", "content");
     assert_eq!(world.said("reads", json!({})).await, Ok("contentin.txt\n".to_owned()));
     assert_eq!(world.said("writes", json!({})).await, Ok("0".to_owned()));

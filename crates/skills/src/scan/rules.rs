@@ -13,12 +13,12 @@ pub(super) struct Rule {
     pub(super) kind: &'static str,
     pub(super) message: &'static str,
     pub(super) pattern: Regex,
-    place: Place,
+    place: TextKind,
 }
 
 /// Where it matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum TextKind {
     Anywhere,
     /// Text that models read.
     Prose,
@@ -29,9 +29,9 @@ enum Place {
 impl Rule {
     pub(super) fn is_for(&self, prose: bool, script: bool) -> bool {
         match self.place {
-            Place::Anywhere => true,
-            Place::Prose => prose,
-            Place::Script => script || prose,
+            TextKind::Anywhere => true,
+            TextKind::Prose => prose,
+            TextKind::Script => script || prose,
         }
     }
 }
@@ -52,50 +52,50 @@ pub(super) fn is_prose(path: &str) -> bool {
     [".md", ".mdx", ".txt", ".rst", ".html", ".htm", ".adoc"].iter().any(|ending| lower.ends_with(ending))
 }
 
-use Place::{Anywhere, Prose, Script};
 use Severity::{Critical, High, Low, Medium};
+use TextKind::{Anywhere, Prose, Script};
 
-const PATTERNS: &[(Severity, &str, Place, &str, &str)] = &[
+const PATTERNS: &[(Severity, &str, TextKind, &str, &str)] = &[
     (
         High,
         "injection",
         Prose,
-        "it tells its reader to leave its instructions",
+        "it tells the model to ignore its instructions",
         r"(?i)\b(ignore|disregard|forget|override|bypass)\b.{0,40}\b(previous|prior|above|earlier|all|any|your|system)\b.{0,40}\b(instruction|prompt|rule|polic|guardrail|guideline|safety)",
     ),
     (
         High,
         "injection",
         Prose,
-        "it wants something kept from the person",
+        "it wants something hidden from the user",
         r"(?i)\b(do not|don't|never|without)\b.{0,20}\b(tell|telling|inform|informing|mention|mentioning|reveal|notify|asking|show)\b.{0,30}\b(the )?(user|human|operator|person|developer)\b",
     ),
     (
         High,
         "injection",
         Prose,
-        "it imitates the marks of a conversation",
+        "it imitates conversation markers",
         r"(?i)</?(system|assistant)>|<\|(im_start|im_end|system|assistant|endoftext)\|>|\[/?INST\]|<</?SYS>>",
     ),
     (
         High,
         "injection",
         Prose,
-        "it gives its reader another role",
+        "it gives the model another role",
         r"(?i)\byou are (now|no longer)\b.{0,60}\b(unrestricted|jailbroken|unfiltered|developer mode|root|admin|bound by)\b",
     ),
     (
         Medium,
         "injection",
         Prose,
-        "it tells its reader to call a tool before anything else",
+        "it tells the model to call a tool before anything else",
         r"(?i)\b(before|first|always|immediately)\b.{0,60}\b(call|invoke|use|run|execute)\b.{0,40}\b(tool|function|command|script)\b",
     ),
     (
         High,
         "injection",
         Anywhere,
-        "it points at keys and tokens of a person",
+        "it refers to personal keys and tokens",
         r"(?i)(~|\$HOME|\$\{HOME\}|%USERPROFILE%|/home/[a-z0-9_-]+|/root)/\.(ssh|aws|gnupg|kube|docker|netrc|git-credentials|config/(gcloud|gh))\b",
     ),
     (
@@ -105,12 +105,12 @@ const PATTERNS: &[(Severity, &str, Place, &str, &str)] = &[
         "it asks for secrets to be sent somewhere",
         r"(?i)\b(send|post|upload|forward|exfiltrate|transmit|leak|paste)\b.{0,80}\b(conversation|chat history|secrets?|credentials?|passwords?|api.?keys?|private keys?|tokens?|environment variables?)\b.{0,40}\b(to|at|into)\b",
     ),
-    (Low, "hidden", Prose, "a comment that a rendered page doesn't show", r"<!--"),
+    (Low, "hidden", Prose, "a comment that is invisible in a rendered page", r"<!--"),
     (
         Critical,
         "script",
         Script,
-        "it runs what the network sends",
+        "it pipes a download into a shell",
         r"(?i)\b(curl|wget|fetch|iwr|invoke-webrequest)\b[^|;&]*\|\s*(sudo\s+)?(env\s+)?(\S*/)?((ba|da|z|k|fi)?sh|python[0-9.]*|perl|ruby|node|iex)\b|\b(ba|z)?sh\b\s*(-c\s*)?(<\(|[\x22']?\$\()\s*(curl|wget)",
     ),
     (
@@ -120,7 +120,7 @@ const PATTERNS: &[(Severity, &str, Place, &str, &str)] = &[
         "it removes everything",
         r"\brm\s+(-\S+\s+)*-\S*[rRf]\S*\s+(-\S+\s+)*(/|/\*|~|~/\*?|\$HOME|\$\{HOME\})(\s|;|&|\||$)|--no-preserve-root|\bmkfs(\.\w+)?\s|\bdd\b[^;&|]*\bof=/dev/(sd|nvme|vd|hd)",
     ),
-    (Low, "script", Script, "it removes folders with what is in them", r"\brm\s+(-\S+\s+)*-\S*(rf|fr|Rf|fR)"),
+    (Low, "script", Script, "it removes folders recursively", r"\brm\s+(-\S+\s+)*-\S*(rf|fr|Rf|fR)"),
     (
         Critical,
         "script",
@@ -160,14 +160,14 @@ const PATTERNS: &[(Severity, &str, Place, &str, &str)] = &[
         Medium,
         "script",
         Script,
-        "it arranges to be started again",
+        "it installs itself to start again",
         r"(?i)\bcrontab\s+(-|\S)|\bsystemctl\s+(--user\s+)?enable\b|\blaunchctl\s+load\b|\bschtasks\b|@reboot",
     ),
     (
         High,
         "script",
         Script,
-        "it makes other programs load its code",
+        "it injects code into other programs",
         r"(?i)\b(LD_PRELOAD|LD_AUDIT|DYLD_INSERT_LIBRARIES)\s*=",
     ),
     (
@@ -181,26 +181,31 @@ const PATTERNS: &[(Severity, &str, Place, &str, &str)] = &[
         High,
         "script",
         Script,
-        "it sends the environment away",
+        "it sends the environment over the network",
         r"(?i)\b(printenv|env|set)\b\s*\|\s*[^|]*\b(curl|wget|nc|ncat)\b|\b(curl|wget)\b.*(\$\(\s*(env|printenv)|os\.environ)",
     ),
     (
         Medium,
         "script",
         Script,
-        "it gives a program the rights of its owner",
+        "it sets a setuid or setgid bit",
         r"(?i)\bchmod\s+(-\S+\s+)*(\+s|u\+s|g\+s|[246]7[0-7]{2})\b|\bsetcap\b",
     ),
-    (Low, "script", Script, "it asks for the rights of root", r"(?i)\bsudo\s"),
+    (Low, "script", Script, "it requests root", r"(?i)\bsudo\s"),
 ];
 
 /// All rules. A pattern that isn't one would be left out; a test sees to it that all are.
 pub(super) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
-    let rule =
-        |(severity, kind, place, message, pattern): &(Severity, &'static str, Place, &'static str, &str)| {
-            let pattern = Regex::new(pattern).ok()?;
-            Some(Rule { severity: *severity, kind, message, pattern, place: *place })
-        };
+    let rule = |(severity, kind, place, message, pattern): &(
+        Severity,
+        &'static str,
+        TextKind,
+        &'static str,
+        &str,
+    )| {
+        let pattern = Regex::new(pattern).ok()?;
+        Some(Rule { severity: *severity, kind, message, pattern, place: *place })
+    };
     PATTERNS.iter().filter_map(rule).collect()
 });
 

@@ -97,10 +97,10 @@ fn mistakes_are_named() {
         ("runtime: docker\n", "`runtime`"),
         ("runtime: process\n", "entrypoint"),
         ("entrypoint: run\n", "runtime"),
-        ("runtime: wasm\nentrypoint: ../x\n", "stay inside"),
+        ("runtime: wasm\nentrypoint: ../x\n", "leads outside"),
         ("permissions: {camera: allow}\n", "camera"),
         ("permissions: {filesystem: {read: [/etc]}}\n", "workspace"),
-        ("permissions: {filesystem: {write: [.git]}}\n", "steers"),
+        ("permissions: {filesystem: {write: [.git]}}\n", "controls"),
         ("version: 'a b'\n", "`version`"),
     ] {
         let error = head(fields).unwrap_err().to_string();

@@ -6,8 +6,47 @@ use std::sync::{Arc, Barrier};
 
 use rusqlite::Connection;
 
+use super::file::{SCHEMA, migrate, write_ahead};
 use super::*;
-use crate::tests::contract::{keys, put};
+use crate::{FOR_GOOD, change};
+
+/// What a record holds, whenever it was written.
+type Held = (String, Vec<u8>, i64);
+
+/// The keys of a file of schema 2.
+const KEYS_2: [&str; 7] = [
+    "rate/00ff/ann",
+    "question/1",
+    "question-of/d/1",
+    "attention/asked",
+    "budget/user/day",
+    "examined/~r/3",
+    "odd",
+];
+
+/// Waits for the threads of the state.
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+}
+
+fn put(state: &SqliteState, key: &str, value: &[u8]) {
+    let partition = Partition::containing(key);
+    wait(change(state, &partition, &[], |draft| draft.put(key, value, FOR_GOOD))).unwrap();
+}
+
+/// All records of the partitions that these keys are in.
+fn held(state: &SqliteState, keys: &[&str]) -> Result<Vec<Held>, StateError> {
+    let mut partitions: Vec<Partition> = keys.iter().map(|key| Partition::containing(key)).collect();
+    partitions.sort();
+    partitions.dedup();
+    let mut all = Vec::new();
+    for partition in &partitions {
+        let records = wait(state.scan(partition, ""))?;
+        all.extend(records.into_iter().map(|record| (record.key, record.value, record.keep_until_ms)));
+    }
+    all.sort();
+    Ok(all)
+}
 
 fn made(folder: &Path) -> PathBuf {
     let path = folder.join("state.db");
@@ -21,7 +60,7 @@ fn made(folder: &Path) -> PathBuf {
 #[test]
 fn the_checksum_is_part_of_the_format() {
     assert_eq!(
-        checksum("budget/session/a", b"{}", 7),
+        rows::checksum_2("budget/session/a", b"{}", 7),
         -4683580475004602884,
         "files that exist must stay readable"
     );
@@ -61,7 +100,7 @@ fn adv_014_a_flipped_byte_is_an_error_or_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = made(folder.path());
     let whole = std::fs::read(&path).unwrap();
-    let before = SqliteState::open(&path).unwrap().scan("").unwrap();
+    let before = held(&SqliteState::open(&path).unwrap(), &["record/"]).unwrap();
     let (mut refused, mut unchanged) = (0, 0);
     // A prime stride visits every page and every kind of field; each place gets another bit.
     for (round, at) in (0..whole.len()).step_by(23).enumerate() {
@@ -73,7 +112,7 @@ fn adv_014_a_flipped_byte_is_an_error_or_changes_nothing() {
         }
         std::fs::write(&copy, &bytes).unwrap();
         std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o600)).unwrap();
-        match SqliteState::open(&copy).and_then(|state| state.scan("")) {
+        match SqliteState::open(&copy).and_then(|state| held(&state, &["record/"])) {
             Ok(after) => {
                 assert_eq!(after, before, "byte {at} was flipped and other data came back");
                 unchanged += 1;
@@ -89,10 +128,10 @@ fn adv_014_a_flipped_byte_in_the_log_gives_an_earlier_whole_state_or_an_error() 
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.db");
     let state = SqliteState::open(&path).unwrap();
-    let mut states = vec![state.scan("").unwrap()];
+    let mut states = vec![held(&state, &["a"]).unwrap()];
     for number in 0..6 {
         put(&state, "a", format!("{number}").as_bytes());
-        states.push(state.scan("").unwrap());
+        states.push(held(&state, &["a"]).unwrap());
     }
     // Copied while open: what a kill would leave, with the log not merged yet.
     let (main, log) =
@@ -105,7 +144,7 @@ fn adv_014_a_flipped_byte_in_the_log_gives_an_earlier_whole_state_or_an_error() 
         std::fs::write(&file, &main).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::write(copy.path().join("state.db-wal"), &bytes).unwrap();
-        if let Ok(after) = SqliteState::open(&file).and_then(|state| state.scan("")) {
+        if let Ok(after) = SqliteState::open(&file).and_then(|state| held(&state, &["a"])) {
             assert!(states.contains(&after), "byte {at} of the log was flipped and new data came back");
         }
     }
@@ -144,43 +183,120 @@ fn adv_105_a_newer_schema_is_refused_and_left_alone() {
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
 
+/// A file of schema 2, as the program before this one wrote it.
+fn made_by_schema_2(path: &Path) -> Vec<Held> {
+    let connection = Connection::open(path).unwrap();
+    write_ahead(&connection).unwrap();
+    connection
+        .execute_batch(
+            "CREATE TABLE record (key TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL, keep_until_ms INTEGER NOT NULL, \
+             checksum INTEGER NOT NULL) WITHOUT ROWID, STRICT;
+             CREATE TABLE total (one INTEGER PRIMARY KEY CHECK (one = 1), records INTEGER NOT NULL, \
+             checksum INTEGER NOT NULL) STRICT;
+             INSERT INTO total (one, records, checksum) VALUES (1, 0, 0);
+             PRAGMA application_id = 0x52474e54;
+             CREATE INDEX record_by_age ON record (keep_until_ms);
+             PRAGMA user_version = 2;",
+        )
+        .unwrap();
+    let mut records = Vec::new();
+    for (number, key) in KEYS_2.into_iter().enumerate() {
+        let (value, until) = (format!("value {number}").into_bytes(), 1000 + i64::try_from(number).unwrap());
+        let sum = rows::checksum_2(key, &value, until);
+        connection
+            .execute("INSERT INTO record VALUES (?1, ?2, ?3, ?4)", rusqlite::params![key, value, until, sum])
+            .unwrap();
+        let added = "UPDATE total SET records = records + 1, checksum = ?1";
+        let total: i64 = connection.query_row("SELECT checksum FROM total", [], |row| row.get(0)).unwrap();
+        connection.execute(added, [total.wrapping_add(sum)]).unwrap();
+        records.push((key.to_owned(), value, until));
+    }
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    records.sort();
+    records
+}
+
 #[test]
-fn adv_105_a_migration_killed_at_any_step_is_done_anew_or_not_at_all() {
-    let mut kill_points = 0;
-    for kill_at in (0..6).chain([usize::MAX]) {
+fn a_file_of_schema_2_is_sorted_into_partitions_and_nothing_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.db");
+    let before = made_by_schema_2(&path);
+    for _ in 0..2 {
+        let state = SqliteState::open(&path).unwrap();
+        assert_eq!(held(&state, &KEYS_2).unwrap(), before);
+    }
+    let connection = Connection::open(&path).unwrap();
+    let mut query = connection.prepare("SELECT partition || ' ' || key FROM record ORDER BY 1").unwrap();
+    let rows: Vec<String> = query.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    assert_eq!(
+        rows,
+        [
+            "approval attention/asked",
+            "approval question-of/d/1",
+            "approval question/1",
+            "budget/user/day budget/user/day",
+            "examined/~r examined/~r/3",
+            "odd odd",
+            "rate/ann rate/00ff/ann",
+        ]
+    );
+    assert_eq!(wait(SqliteState::open(&path).unwrap().sweep(1003, 100)).unwrap(), 3, "by age");
+}
+
+#[test]
+fn adv_014_a_damaged_file_of_schema_2_is_refused_and_left_alone() {
+    for damage in
+        ["UPDATE record SET value = x'00' WHERE key = 'odd'", "DELETE FROM record WHERE key = 'odd'"]
+    {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.db");
-        let copy = folder.path().join("copy");
-        std::fs::create_dir(&copy).unwrap();
-        let mut connection = Connection::open(&path).unwrap();
-        write_ahead(&connection).unwrap();
-        let migrated = migrate(&mut connection, &mut |number| {
-            if number != kill_at {
-                return Ok(());
-            }
-            // What a kill at this point would leave on the disk.
-            for entry in std::fs::read_dir(folder.path()).unwrap().map(Result::unwrap) {
-                if entry.file_type().unwrap().is_file()
-                    && !entry.file_name().to_string_lossy().ends_with("-shm")
-                {
-                    std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
-                }
-            }
-            Err(StateError::Unusable("killed".to_owned()))
-        });
-        if migrated.is_err() {
-            kill_points += 1;
-        } else {
-            continue;
-        }
-        drop(connection);
-        for killed in [path, copy.join("state.db")] {
-            std::fs::set_permissions(&killed, std::fs::Permissions::from_mode(0o600)).unwrap();
-            let state = SqliteState::open(&killed).unwrap();
-            put(&state, "works", b"yes");
-        }
+        made_by_schema_2(&path);
+        Connection::open(&path).unwrap().execute_batch(damage).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        assert!(matches!(SqliteState::open(&path), Err(StateError::Corrupt(_))), "{damage}");
+        assert_eq!(std::fs::read(&path).unwrap(), before, "{damage}");
     }
-    assert_eq!(kill_points, 6, "five statements and the version");
+}
+
+/// Stops the migration of a file before the step of this number. Gives the folder with what a kill there would leave.
+fn killed_at(kill_at: usize, path: &Path) -> Option<tempfile::TempDir> {
+    let copy = tempfile::tempdir().unwrap();
+    let mut connection = Connection::open(path).unwrap();
+    write_ahead(&connection).unwrap();
+    let migrated = migrate(&mut connection, &mut |number| {
+        if number != kill_at {
+            return Ok(());
+        }
+        for entry in std::fs::read_dir(path.parent().unwrap()).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_file() && !entry.file_name().to_string_lossy().ends_with("-shm")
+            {
+                std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+            }
+        }
+        Err(StateError::Unusable("killed".to_owned()))
+    });
+    migrated.is_err().then_some(copy)
+}
+
+#[test]
+fn adv_105_a_migration_killed_at_any_step_is_done_anew_or_not_at_all() {
+    for (from_2, steps) in [(false, 12), (true, 7)] {
+        let mut kill_points = 0;
+        for kill_at in (0..20).chain([usize::MAX]) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("state.db");
+            let before = if from_2 { made_by_schema_2(&path) } else { Vec::new() };
+            let Some(copy) = killed_at(kill_at, &path) else { continue };
+            kill_points += 1;
+            for killed in [path, copy.path().join("state.db")] {
+                std::fs::set_permissions(&killed, std::fs::Permissions::from_mode(0o600)).unwrap();
+                let state = SqliteState::open(&killed).unwrap();
+                assert_eq!(held(&state, &KEYS_2).unwrap(), before);
+                put(&state, "works", b"yes");
+            }
+        }
+        assert_eq!(kill_points, steps + 1, "every step and the version");
+    }
 }
 
 #[test]
@@ -199,6 +315,6 @@ fn two_that_make_the_file_at_once_both_get_it() {
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(keys(&SqliteState::open(&path).unwrap(), "").len(), 4);
+        assert_eq!(held(&SqliteState::open(&path).unwrap(), &["0", "1", "2", "3"]).unwrap().len(), 4);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use regent_kernel::{ArgumentKind, Executor, Op, SideEffect, Tier, ToolSpec, tier};
+use regent_kernel::{ArgumentKind, DriverKind, Executor, Op, SideEffect, Tier, ToolSpec, tier};
 use serde_json::json;
 
 use super::{Exam, HOG_BYTES, Task};
@@ -49,6 +49,7 @@ pub fn program_spec(tier: Tier) -> ToolSpec {
         effect: SideEffect::Write,
         idempotent: false,
         reversible: false,
+        driver: DriverKind::Process,
         tiers: vec![tier],
         output: ToolSpec::UNKNOWN_OUTPUT,
         ..ToolSpec::default()

@@ -1,7 +1,7 @@
 //! Several callers at once, under a scheduler that the seed decides.
 //!
 //! Every call is one future that is polled by hand, and the ledger commits only when the scheduler lets the disk have its turn. So the
-//! seed decides every interleaving: which caller goes on at each await, and which drafts share a batch. Beside that the machine is struck
+//! seed decides every interleaving: which caller continues at each await, and which drafts share a batch. Beside that the machine is struck
 //! as in the other simulation, and the disk may be full for a while. What kernels share (approvals, rates, counts) outlives a life, and a
 //! dead process changes none of it.
 //!
@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use regent_kernel::{
-    AgentId, Budget, BudgetScope, Catalogue, Executors, Host, Op, Outcome, Parts, Principal, Reply, Signal,
-    Status, Workspace,
+    AgentId, Budget, BudgetScope, Catalogue, Driver, Executors, Host, Op, Outcome, Parts, Principal, Reply,
+    Signal, Status, ToolSet, Workspace,
 };
 use regent_ledger::verify::verify_on;
 use regent_ledger::{Ledger, LedgerKey, Options, Reader, VerifyError, VerifyOptions};
@@ -163,16 +163,18 @@ impl Crowd {
 
     fn boot(&mut self, ledger: Ledger, number: u64) -> Result<Life, String> {
         let catalogue = Catalogue::default();
-        for tool in ["mark", "ping", "pay", "ask"] {
-            catalogue.admit(spec(tool)).map_err(|error| error.to_string())?;
-        }
         let worker = Worker { machine: Arc::clone(&self.machine), book: Arc::clone(&self.book) };
+        let driver = Driver::host(Arc::new(worker));
+        let tools = ["mark", "ping", "pay", "ask"]
+            .iter()
+            .fold(ToolSet::new("built-in"), |set, tool| set.with(spec(tool), driver.clone()));
+        catalogue.admit_own(tools).map_err(|error| error.to_string())?;
         let source = Source::new("crowd", Layer::User);
         let state = WiredState { machine: Arc::clone(&self.machine), inner: Arc::clone(&self.state) };
         let parts = Parts {
             policy: regent_policy::load(POLICY, &source).map_err(|error| error.to_string())?,
             ledger: ledger.clone(),
-            executors: Executors::new(Arc::new(worker)),
+            executors: Executors::default(),
             catalogue,
             workspace: Workspace::open(self.folder.path()).map_err(|error| error.to_string())?,
             state: Arc::new(state),
@@ -225,7 +227,7 @@ impl Crowd {
     /// Everybody has finished. What wasn't used must still be there: an approval, the rest of a rate, the rest of a count.
     fn take_stock(&mut self, life: &Life) -> Result<(), String> {
         self.machine.spare();
-        // Writes what is still owed, if the kernel can go on at all.
+        // Writes what is still owed, if the kernel can continue at all.
         let unlimited = Budget { calls: Some(1_000_000), wall_ms: Some(1_000_000_000), ..Budget::default() };
         if self.budget(&life.host, &life.ledger, unlimited).is_err() {
             return if self.machine.was_struck() { Ok(()) } else { Err("a budget can't be set".to_owned()) };

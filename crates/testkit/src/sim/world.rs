@@ -68,7 +68,7 @@ impl Machine {
         Self::started(disk, strikes_at, blow, 0)
     }
 
-    /// One that is started at this time, so that time goes on from one life to the next.
+    /// One that is started at this time, so that time continues from one life to the next.
     pub(super) fn started(disk: Disk, strikes_at: u64, blow: Blow, started_ms: u64) -> Arc<Self> {
         Arc::new(Self {
             disk,
@@ -194,7 +194,7 @@ impl World for WiredWorld {
     }
 }
 
-/// A clock that goes on by a millisecond whenever it is read.
+/// A clock that continues by a millisecond whenever it is read.
 #[derive(Debug)]
 struct WiredClock {
     machine: Arc<Machine>,

@@ -5,8 +5,10 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use regent_ledger::{Digest, Kind, LedgerVerdict, Reader, VerifyError, VerifyOptions};
-use serde_json::{Value, json};
+use regent_ledger::{Digest, LedgerVerdict, Reader, VerifyError, VerifyOptions};
+use regent_wire::Status;
+use regent_wire::body::{Decision, EntryBody};
+use serde_json::json;
 
 use super::{Broken, audit, effects, witness};
 
@@ -31,12 +33,14 @@ impl Journal {
         let (arguments, results) = digests(ids);
         for entry in ledger.entries()? {
             let entry = entry?;
-            let is_allowed = entry.body.pointer("/verdict/effect") == Some(&json!("allow"));
-            if entry.kind == Kind::Intent && is_allowed {
-                journal.intended.extend(named(&entry.body, "/args/sha256", &arguments));
-            }
-            if entry.kind == Kind::Outcome && entry.body.get("status") == Some(&json!("ok")) {
-                journal.done.extend(named(&entry.body, "/output/sha256", &results));
+            match EntryBody::read_known(&entry)? {
+                Some(EntryBody::Intent(intent)) if intent.verdict.effect == Decision::Allow => {
+                    journal.intended.extend(intent.args.and_then(|args| arguments.get(&args.sha256)));
+                }
+                Some(EntryBody::Outcome(outcome)) if *outcome.status == Status::Ok => {
+                    journal.done.extend(outcome.output.and_then(|output| results.get(&output.sha256)));
+                }
+                Some(_) | None => {}
             }
         }
         Ok(journal)
@@ -69,17 +73,13 @@ impl Journal {
 }
 
 /// The payloads that a mark's intent and outcome name.
-fn digests(ids: Range<u64>) -> (BTreeMap<String, u64>, BTreeMap<String, u64>) {
+fn digests(ids: Range<u64>) -> (BTreeMap<Digest, u64>, BTreeMap<Digest, u64>) {
     let (mut arguments, mut results) = (BTreeMap::new(), BTreeMap::new());
     for id in ids {
-        arguments.insert(Digest::of(json!({"id": id}).to_string().as_bytes()).to_string(), id);
-        results.insert(Digest::of(json!({"marked": id}).to_string().as_bytes()).to_string(), id);
+        arguments.insert(Digest::of(json!({"id": id}).to_string().as_bytes()), id);
+        results.insert(Digest::of(json!({"marked": id}).to_string().as_bytes()), id);
     }
     (arguments, results)
-}
-
-fn named(body: &Value, pointer: &str, known: &BTreeMap<String, u64>) -> Option<u64> {
-    body.pointer(pointer).and_then(Value::as_str).and_then(|digest| known.get(digest)).copied()
 }
 
 /// When the looking is done.

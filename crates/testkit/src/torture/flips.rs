@@ -78,13 +78,13 @@ fn flip_some(whole: &Snapshot, bits: &[(String, usize)], next: &AtomicUsize) -> 
 
 /// Where a change was made.
 #[derive(Debug)]
-struct Place {
+struct FlipSite {
     path: String,
     line: u64,
 }
 
 /// Whether verification says that it is broken, and where.
-fn found(storage: &Memory, place: Option<&Place>) -> Result<(), String> {
+fn found(storage: &Memory, place: Option<&FlipSite>) -> Result<(), String> {
     let report =
         verify_on(Arc::new(storage.clone()), &VerifyOptions::default()).map_err(|error| error.to_string())?;
     match (report.verdict, place) {
@@ -99,7 +99,7 @@ fn found(storage: &Memory, place: Option<&Place>) -> Result<(), String> {
 
 /// A link has two ends: a change in one entry may be named there or at the entry that links to it, and where index and lane don't
 /// agree the lane may be the one that is named.
-fn names(found: &Break, place: &Place) -> bool {
+fn names(found: &Break, place: &FlipSite) -> bool {
     let is_there = found.file == place.path || (place.path == INDEX && found.why.to_string().contains(INDEX));
     let is_near =
         place.path == INDEX || found.line.is_none_or(|line| line == place.line || line == place.line + 1);
@@ -264,10 +264,10 @@ impl Snapshot {
         self.0.keys().find(|path| path.ends_with(".jsonl")).cloned()
     }
 
-    fn place(&self, path: &str, at: usize) -> Place {
+    fn place(&self, path: &str, at: usize) -> FlipSite {
         let before = self.0.get(path).and_then(|bytes| bytes.get(..at)).unwrap_or_default();
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count() as u64;
-        Place { path: path.to_owned(), line }
+        FlipSite { path: path.to_owned(), line }
     }
 
     fn with(&self, path: &str, bytes: Vec<u8>) -> Self {

@@ -1,4 +1,4 @@
-//! A full disk, on a small file system of its own: new effects are refused, reading goes on, and freed space is enough to go on.
+//! A full disk, on a small file system of its own: new effects are refused, reading continues, and freed space is enough to continue.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -110,7 +110,7 @@ impl Filling<'_> {
         if fs::metadata(effects(self.disk)).map_or(0, |file| file.len()) != marks {
             return Err("an effect happened that could not be recorded".into());
         }
-        // Reading goes on.
+        // Reading continues.
         let journal = Journal::read(self.disk, 0..self.next)?;
         if !journal.intended.is_superset(&self.acks) {
             return Err("what was recorded can't be read while the disk is full".into());

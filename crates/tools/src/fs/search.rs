@@ -1,8 +1,8 @@
 //! `fs.search`: lines that match a pattern, in a file or in all files of a folder.
 
-use globset::{GlobBuilder, GlobMatcher};
 use regent_kernel::{
-    Access, ArgumentKind, Failure, FileKind, Permit, RawOutput, SideEffect, Tier, ToolSpec, Workspace, tier,
+    Access, ArgumentKind, Failure, FileKind, PathPattern, Permit, RawOutput, SideEffect, Tier, ToolSpec,
+    Workspace, tier,
 };
 use regex::bytes::{Regex, RegexBuilder};
 use serde::Deserialize;
@@ -36,7 +36,7 @@ pub(crate) fn spec() -> ToolSpec {
                       skipped."
             .to_owned(),
         input: object(
-            // What before where: whoever has to say where first makes a place up.
+            // Pattern before path: a small model that must name the path first invents one.
             &["pattern", "path"],
             json!({
                 "path": path("the file or folder; `.` is the workspace"),
@@ -114,7 +114,7 @@ async fn in_files(permit: &Permit<'_, tier::Host>, mut search: Search, files: Ve
 #[derive(Debug)]
 struct Search {
     pattern: Regex,
-    glob: Option<GlobMatcher>,
+    glob: Option<PathPattern>,
     matches_max: usize,
     room: Room,
     matches: Vec<Value>,
@@ -137,12 +137,12 @@ impl Search {
             .map_err(|error| failure("search.pattern", format!("the pattern is not one: {error}")))?;
         let glob = args
             .glob
-            .map(|glob| GlobBuilder::new(glob).literal_separator(true).build())
+            .map(PathPattern::new)
             .transpose()
             .map_err(|error| failure("search.glob", format!("the glob is not one: {error}")))?;
         Ok(Self {
             pattern,
-            glob: glob.map(|glob| glob.compile_matcher()),
+            glob,
             matches_max: args.matches_max.unwrap_or(MATCHES_DEFAULT),
             room,
             matches: Vec::new(),
@@ -159,7 +159,7 @@ impl Search {
         let name = met.path.rsplit('/').next().unwrap_or_default();
         met.item.kind == FileKind::File
             && met.plain
-            && self.glob.as_ref().is_none_or(|glob| glob.is_match(name) || glob.is_match(&met.path))
+            && self.glob.as_ref().is_none_or(|glob| glob.matches(name) || glob.matches(&met.path))
     }
 
     fn file(

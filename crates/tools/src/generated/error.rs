@@ -4,14 +4,12 @@ use std::path::PathBuf;
 
 use regent_kernel::AdmitError;
 
+use crate::pins::PinError;
 use crate::tool::ToolError;
 
 /// Why a generated tool can't be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum GeneratedError {
-    /// The build has no interpreter.
-    #[error("this build has no interpreter for generated tools")]
-    NotBuilt,
     /// There is no such tool, or no such version.
     #[error("there is no generated tool `{0}`")]
     Unknown(String),
@@ -64,6 +62,9 @@ pub enum GeneratedError {
         /// Why.
         why: String,
     },
+    /// The record of what was agreed to can't be used.
+    #[error(transparent)]
+    Pins(#[from] PinError),
     /// A file can't be read or written.
     #[error("`{}`: {error}", .path.display())]
     Io {
@@ -78,7 +79,6 @@ impl GeneratedError {
     /// The stable word.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::NotBuilt => "tool.not_built",
             Self::Unknown(_) => "tool.unknown",
             Self::Changed { .. } => "tool.changed",
             Self::Unpinned(_) => "tool.not_made_here",
@@ -88,7 +88,7 @@ impl GeneratedError {
             Self::Undeclared { .. } => "tool.undeclared",
             Self::Example { .. } => "tool.example",
             Self::Tier { .. } => "wasm.unavailable",
-            Self::Io { .. } => "tool.unreadable",
+            Self::Io { .. } | Self::Pins(_) => "tool.unreadable",
         }
     }
 }

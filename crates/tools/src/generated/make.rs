@@ -1,17 +1,16 @@
 //! The tools that make, roll back and remove tools.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use regent_kernel::{
     Catalogue, Confidentiality, Digest, ExecuteError, Integrity, Label, Op, Outcome, RawOutput, Reply,
-    SideEffect, Status, Tier, ToolCall, ToolSpec,
+    SideEffect, Status, Tier, ToolCall, ToolSet, ToolSpec,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::manifest::{Example, Manifest, Wanted, same};
-use super::{Generated, GeneratedError, Live};
+use super::{Generated, GeneratedError, source_of};
 use crate::manifest::{capabilities, integer, object};
 use crate::output::{arguments, blocking};
 use crate::tool::{Context, HostTool, ToolError};
@@ -117,7 +116,6 @@ impl HostTool for RollBack {
             let kept = blocking(permit, move |_| registry.roll_back(&name, version, interpreter)).await??;
             let told =
                 json!({"name": kept.manifest.name, "version": kept.manifest.version, "sha256": kept.digest});
-            self.0.tier.remove_script(&kept.manifest.name);
             self.0.enact(permit.catalogue(), kept)?;
             Ok(RawOutput::json(&told))
         })
@@ -141,7 +139,7 @@ impl HostTool for Remove {
             let Named { name, .. } = arguments(permit)?;
             let (registry, gone) = (self.0.registry.clone(), name.clone());
             blocking(permit, move |_| registry.remove(&gone)).await??;
-            self.0.forget(permit.catalogue(), &name);
+            permit.catalogue().withdraw(&source_of(&name));
             Ok(RawOutput::json(&json!({"name": name, "removed": true})))
         })
     }
@@ -149,23 +147,19 @@ impl HostTool for Remove {
 
 /// A tool that is being tried: callable under a name of its own until this is dropped.
 struct Trial<'t> {
-    generated: &'t Generated,
     catalogue: &'t Catalogue,
-    name: String,
+    source: String,
 }
 
 impl Drop for Trial<'_> {
     fn drop(&mut self) {
-        self.generated.forget(self.catalogue, &self.name);
+        self.catalogue.withdraw(&self.source);
     }
 }
 
 impl Generated {
     /// Reads, checks, tries, and only then keeps.
     async fn generate(&self, permit: &Context<'_>) -> Result<RawOutput, ToolError> {
-        if self.interpreter.is_empty() {
-            return Err(GeneratedError::NotBuilt.into());
-        }
         let wanted: Wanted = arguments(permit)?;
         let (wanted, uses) = blocking(permit, move |_| wanted.check().map(|uses| (wanted, uses))).await??;
         let manifest = Manifest {
@@ -189,7 +183,6 @@ impl Generated {
             "name": kept.manifest.name, "version": kept.manifest.version, "sha256": kept.digest,
             "examples": kept.manifest.examples.len(), "capabilities": kept.manifest.capabilities, "uses": kept.manifest.uses,
         });
-        self.tier.remove_script(&kept.manifest.name);
         self.enact(permit.catalogue(), kept)?;
         Ok(RawOutput::json(&told))
     }
@@ -202,11 +195,10 @@ impl Generated {
         source: &str,
     ) -> Result<(), ToolError> {
         let name = format!("{}.trial-{}", manifest.name, permit.intent().seq);
-        let trial = Trial { generated: self, catalogue: permit.catalogue(), name: name.clone() };
+        let trial = Trial { catalogue: permit.catalogue(), source: format!("trial:{name}") };
         let spec = Manifest { name: name.clone(), ..manifest.clone() }.spec(manifest.source_sha256);
-        permit.catalogue().admit(spec).map_err(GeneratedError::from)?;
-        let live = Live { source: source.to_owned(), kept: None, installed: AtomicBool::new(false) };
-        self.set_live(name.clone(), live);
+        let set = ToolSet::new(&trial.source).with(spec, self.driver(&name, source.to_owned(), None));
+        permit.catalogue().admit_own(set).map_err(GeneratedError::from)?;
         for (index, example) in manifest.examples.iter().enumerate() {
             let op = Op::RunTool(ToolCall { tool: name.clone(), args: example.input.clone() });
             let reply = permit.syscall(op).await;
@@ -229,7 +221,7 @@ fn compared(example: &Example, reply: Reply) -> Result<(), String> {
         Status::Ok => {}
         Status::Failed(failure) => return Err(format!("{}: {}", failure.code, failure.message)),
         Status::TimedOut => return Err("it ran out of time".to_owned()),
-        Status::Cancelled => return Err("it was stopped".to_owned()),
+        Status::Cancelled => return Err("the call was stopped".to_owned()),
         Status::Faulted(message) => return Err(message.clone()),
     }
     let text = result_of(&outcome);

@@ -1,6 +1,6 @@
 //! What is written down about a version of a generated tool.
 
-use regent_kernel::{CostClass, Digest, Origin, SideEffect, Tier, ToolSpec};
+use regent_kernel::{CostClass, Digest, DriverKind, Origin, SideEffect, Tier, ToolSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -176,6 +176,7 @@ impl Manifest {
             effect,
             idempotent: harmless,
             reversible: harmless,
+            driver: DriverKind::Wasm,
             tiers: vec![Tier::Wasm],
             version: format!("{}+{short}", self.version),
             cost: CostClass::Cheap,

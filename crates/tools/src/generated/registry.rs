@@ -10,12 +10,13 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use regent_kernel::{Digest, ToolSpec};
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::manifest::check_name;
 use super::{GeneratedError, Manifest};
+use crate::pins::PinFile;
 
 const SOURCE: &str = "tool.js";
 const MANIFEST: &str = "manifest.json";
@@ -27,7 +28,7 @@ const VERSIONS_MAX: u32 = 10_000;
 #[derive(Debug, Clone)]
 pub struct Registry {
     folder: PathBuf,
-    pins: PathBuf,
+    pins: PinFile,
 }
 
 /// A version as it lies on disk, compared with its pin.
@@ -61,7 +62,7 @@ struct Pinned {
 
 impl Registry {
     pub(super) fn new(folder: PathBuf, pins: PathBuf) -> Self {
-        Self { folder, pins }
+        Self { folder, pins: PinFile::new(pins) }
     }
 
     /// The tools that there are, usable or not.
@@ -228,31 +229,16 @@ impl Registry {
     }
 
     fn read_pins(&self) -> Result<Pins, GeneratedError> {
-        match read(&self.pins) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| io(&self.pins, error.into())),
-            Err(GeneratedError::Io { error, .. }) if error.kind() == std::io::ErrorKind::NotFound => {
-                Ok(Pins::default())
-            }
-            Err(other) => Err(other),
-        }
+        Ok(self.pins.read()?)
     }
 
     fn write_pins(&self, pins: &Pins) -> Result<(), GeneratedError> {
-        let text = serde_json::to_vec_pretty(pins).map_err(|error| io(&self.pins, error.into()))?;
-        replace(&self.pins, &text)
+        Ok(self.pins.write(pins)?)
     }
 
     /// One process at a time changes the pins.
     fn lock(&self) -> Result<File, GeneratedError> {
-        if let Some(folder) = self.pins.parent() {
-            make_folder(folder)?;
-        }
-        let path = self.pins.with_extension("lock");
-        let mut options = OpenOptions::new();
-        options.create(true).truncate(false).write(true).mode(0o600);
-        let file = options.open(&path).map_err(|error| io(&path, error))?;
-        rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|error| io(&path, error.into()))?;
-        Ok(file)
+        Ok(self.pins.lock()?)
     }
 }
 

@@ -1,12 +1,11 @@
 //! Generated tools with a stand-in for the WASM tier: the same interpreter, run natively.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use regent_egress::{Broker, Network};
 use regent_kernel::{
-    BoxFuture, Catalogue, Digest, ExecuteError, Executor, Executors, Host, ManualClock, Op, Parts, Permit,
-    RawOutput, Reply, Status, ToolCall, Workspace, tier,
+    BoxFuture, Catalogue, Digest, DriverKind, ExecuteError, Executor, Executors, Host, ManualClock, Op,
+    Parts, Permit, RawOutput, Reply, Status, ToolCall, Workspace, tier,
 };
 use regent_ledger::{Ledger, LedgerKey};
 use regent_policy::{Layer, Source, load};
@@ -14,40 +13,33 @@ use regent_store::MemoryState;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{HostTools, register};
+use crate::{built_in, tool_set};
 
 /// Runs scripts in this process; of the host it gives `callTool` alone, as a call of the permit's.
-#[derive(Debug, Default)]
-struct Native {
-    scripts: Mutex<HashMap<String, String>>,
-}
+#[derive(Debug)]
+struct Native;
 
 impl ScriptTier for Native {
-    fn install_script(
+    fn script(
         &self,
-        tool: &str,
         interpreter: &[u8],
         digest: Digest,
         source: String,
-    ) -> Result<(), String> {
+    ) -> Result<Arc<dyn Executor<tier::Wasm>>, String> {
         assert_eq!(Digest::of(interpreter), digest);
-        self.scripts.lock().unwrap().insert(tool.to_owned(), source);
-        Ok(())
-    }
-
-    fn remove_script(&self, tool: &str) {
-        self.scripts.lock().unwrap().remove(tool);
+        Ok(Arc::new(NativeScript(source)))
     }
 }
 
-impl Executor<tier::Wasm> for Native {
+struct NativeScript(String);
+
+impl Executor<tier::Wasm> for NativeScript {
     fn execute<'s>(
         &'s self,
         permit: Permit<'s, tier::Wasm>,
     ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
         Box::pin(async move {
-            let Op::RunTool(run) = permit.call().op() else { panic!("not a tool") };
-            let source = self.scripts.lock().unwrap().get(&run.tool).cloned().expect("installed");
+            let source = &self.0;
             // A source that begins so stands for a guest that calls that tool.
             if let Some(wanted) = source.strip_prefix("// calls ").and_then(|rest| rest.lines().next()) {
                 let call = ToolCall { tool: wanted.to_owned(), args: permit.args().clone() };
@@ -57,7 +49,7 @@ impl Executor<tier::Wasm> for Native {
                     Reply::Pending(_) => RawOutput::failed("pending", ""),
                 });
             }
-            let script = regent_script::Script::new(&source).unwrap();
+            let script = regent_script::Script::new(source).unwrap();
             let input = permit.args().to_string();
             Ok(match script.run(&input, &mut regent_script::NoHost, regent_script::Limits::default()) {
                 Ok(json) => RawOutput::new(json.into_bytes()),
@@ -90,29 +82,19 @@ impl World {
 
     async fn session_with(&self, interpreter: &'static [u8]) -> Session {
         let pins = self.folder.path().join("state/pins.json");
-        let generated = Arc::new(Generated::with_interpreter(
-            self.tools(),
-            pins,
-            Arc::new(Native::default()),
-            interpreter,
-        ));
+        let generated =
+            Arc::new(Generated::with_interpreter(self.tools(), pins, Arc::new(Native), interpreter));
         let catalogue = Catalogue::default();
-        register(&catalogue).unwrap();
         let broker = Broker::new(Network::default(), self.folder.path());
-        let mut host = HostTools::new(broker);
-        for tool in host_tools(&generated) {
-            catalogue.admit(tool.spec()).unwrap();
-            host = host.with_shared(tool);
-        }
+        let programs = Driver::missing(DriverKind::Process);
+        catalogue.admit_own(built_in(&broker, &programs)).unwrap();
+        catalogue.admit_own(tool_set("making", host_tools(&generated))).unwrap();
         let refused = generated.admit_all(&catalogue);
         let policy = "version: 1\nrules:\n  - { id: all, effect: allow, match: { op: tool.run } }";
         let parts = Parts {
             policy: load(policy, &Source::new("test", Layer::User)).unwrap(),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
-            executors: Executors {
-                wasm: Some(Arc::new(Checking(Arc::clone(&generated)))),
-                ..Executors::new(Arc::new(host))
-            },
+            executors: Executors::default(),
             catalogue,
             workspace: Workspace::open(&self.folder.path().join("ws")).unwrap(),
             state: Arc::new(MemoryState::default()),
@@ -275,9 +257,6 @@ async fn another_interpreter_is_not_the_one_it_was_tried_with() {
     // Made again, it is tried again.
     assert_eq!(session.generate(ADD, json!(3)).await.unwrap()["version"], 2);
     assert_eq!(session.call("gen.add", json!({"a": 1, "b": 2})).await.unwrap(), json!(3));
-    let without = world.session_with(b"").await;
-    assert_eq!(without.refused[0].1.code(), "tool.not_built");
-    assert!(without.generate(ADD, json!(3)).await.unwrap_err().starts_with("tool.not_built"));
 }
 
 #[tokio::test]

@@ -1,10 +1,12 @@
 //! `#[tool]` on the one path: what it declares is what policy judges, and what the function asks for is judged too.
 
+use std::sync::Arc;
+
 use regent_kernel::{
     ArgumentKind, Confidentiality, CostClass, Integrity, Label, Op, Origin, RawOutput, Reply, SideEffect,
-    Tier, ToolCall, ToolSpec,
+    Tier, ToolCall, ToolSet, ToolSpec,
 };
-use regent_tools::{Context, HostTool, HostTools, Network, ToolError, tool};
+use regent_tools::{Context, HostTool, Network, ToolError, tool};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -74,8 +76,8 @@ async fn relay(
     Ok(RawOutput::new(text.into_bytes()))
 }
 
-fn with_ours(tools: HostTools) -> HostTools {
-    tools.with(count()).with(relay("hello ".to_owned()))
+fn ours() -> Vec<Arc<dyn HostTool>> {
+    vec![Arc::new(count()), Arc::new(relay("hello ".to_owned()))]
 }
 
 #[test]
@@ -110,7 +112,7 @@ fn what_is_written_is_what_is_declared() {
 
 #[tokio::test]
 async fn a_function_runs_on_the_one_path() {
-    let world = World::with_tools(ALLOW_ALL, Network::default(), with_ours).await;
+    let world = World::with_tools(ALLOW_ALL, Network::default(), ours()).await;
     world.put("a.txt", "word ");
     assert_eq!(
         world.json("text.count", json!({"text": "two words", "words": true})).await,
@@ -142,7 +144,7 @@ rules:
   - { id: relay, effect: allow, match: { tool: text.relay } }
   - { id: reading, effect: allow, match: { tool: fs.read, path: 'open/**' } }
 ";
-    let world = World::with_tools(RULES, Network::default(), with_ours).await;
+    let world = World::with_tools(RULES, Network::default(), ours()).await;
     world.put("open/a", "A");
     world.put("shut/b", "B");
     assert_eq!(world.call("text.relay", json!({"path": "open/a"})).await.how, "ok");
@@ -178,7 +180,7 @@ async fn a_tool_does_no_more_than_it_was_granted_whatever_policy_allows() {
         (&["file.write:.", "network.request"], "open/a", "failed text.denied"),
     ];
     for (may, path, how) in cases {
-        let narrow = |tools: HostTools| tools.with(Narrow(relay(String::new()), may));
+        let narrow: Vec<Arc<dyn HostTool>> = vec![Arc::new(Narrow(relay(String::new()), may))];
         let world = World::with_tools(ALLOW_ALL, Network::default(), narrow).await;
         world.put("open/a", "A");
         world.put("shut/b", "B");
@@ -200,8 +202,9 @@ async fn adv_058_what_a_description_says_has_no_effect() {
         let mut lure = count().spec();
         lure.name = "text.lure".to_owned();
         lure.description = description.to_owned();
-        let world = World::with_tools(POLICY, Network::default(), with_ours).await;
-        world.kernel.catalogue().admit(lure).unwrap();
+        let world = World::with_tools(POLICY, Network::default(), ours()).await;
+        let (_, driver) = regent_tools::entry(Arc::new(count()));
+        world.kernel.catalogue().admit_own(ToolSet::new("lure").with(lure, driver)).unwrap();
         world.put("secret.txt", "s");
         let calls = [
             ("fs.read", json!({"path": "secret.txt"})),

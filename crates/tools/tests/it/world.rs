@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use regent_kernel::{
-    Catalogue, Confidentiality, Executors, Host, ManualClock, Op, Parts, Reply, Status, ToolCall, Workspace,
+    Catalogue, Confidentiality, Driver, DriverKind, Executors, Host, ManualClock, Op, Parts, Reply, Status,
+    ToolCall, Workspace,
 };
 use regent_ledger::{Kind, Ledger, LedgerKey, Reader};
 use regent_policy::{Layer, Policy, Source, load};
 use regent_store::MemoryState;
-use regent_tools::{Broker, HostTools, Network, register};
+use regent_tools::{Broker, HostTool, Network, built_in, tool_set};
 use serde_json::Value;
 
 /// Allows every tool everywhere: what is refused then is refused by the tools and the kernel themselves.
@@ -49,27 +50,23 @@ impl World {
     }
 
     pub(crate) async fn with(policy: &str, network: Network) -> Self {
-        Self::with_tools(policy, network, |tools| tools).await
+        Self::with_tools(policy, network, Vec::new()).await
     }
 
     /// With these tools besides the built-in ones.
-    pub(crate) async fn with_tools(
-        policy: &str,
-        network: Network,
-        added: impl FnOnce(HostTools) -> HostTools,
-    ) -> Self {
+    pub(crate) async fn with_tools(policy: &str, network: Network, added: Vec<Arc<dyn HostTool>>) -> Self {
         let tmp = tempfile::tempdir().unwrap();
         std::fs::create_dir(tmp.path().join("ws")).unwrap();
         std::fs::create_dir(tmp.path().join("outside")).unwrap();
         std::fs::write(tmp.path().join("outside/secret"), "the secret").unwrap();
-        let tools = added(HostTools::new(Broker::new(network, tmp.path())));
         let catalogue = Catalogue::default();
-        register(&catalogue).unwrap();
-        tools.specs().for_each(|spec| drop(catalogue.admit(spec).unwrap()));
+        let programs = Driver::missing(DriverKind::Process);
+        catalogue.admit_own(built_in(&Broker::new(network, tmp.path()), &programs)).unwrap();
+        catalogue.admit_own(tool_set("added", added)).unwrap();
         let parts = Parts {
             policy: policy_of(policy),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
-            executors: Executors::new(Arc::new(tools)),
+            executors: Executors::default(),
             catalogue,
             workspace: Workspace::open(&tmp.path().join("ws")).unwrap(),
             state: Arc::new(MemoryState::default()),

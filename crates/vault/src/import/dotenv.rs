@@ -16,14 +16,14 @@ pub(super) fn read(text: &str) -> Result<Vec<(String, Secret)>, VaultError> {
         if !entry.trim().is_empty() && !entry.starts_with('#') {
             let entry = entry.strip_prefix("export ").unwrap_or(entry);
             let (name, value) =
-                entry.split_once('=').ok_or_else(|| at("a name, `=` and a value are wanted"))?;
+                entry.split_once('=').ok_or_else(|| at("expected a name, `=` and a value"))?;
             let (name, value) = (name.trim(), value.trim_start());
             let fine = |letter: char| letter.is_ascii_alphanumeric() || "_.-".contains(letter);
             if name.is_empty() || !name.chars().all(fine) {
-                return Err(at("the name has letters that no name has"));
+                return Err(at("the name has invalid characters"));
             }
             let value = match value.chars().next() {
-                // A quoted value may go on over lines, so it is read from all that is left.
+                // A quoted value may continue over lines, so it is read from all that is left.
                 Some(quote @ ('"' | '\'')) => {
                     // What was cut off so far stood before it, so the value ends where its line does.
                     let line_end = rest.find('\n').unwrap_or(rest.len());
@@ -34,7 +34,7 @@ pub(super) fn read(text: &str) -> Result<Vec<(String, Secret)>, VaultError> {
                     let tail = quoted.get(end..).unwrap_or_default();
                     let (left, after) = tail.split_once('\n').unwrap_or((tail, ""));
                     if !left.trim().is_empty() && !left.trim_start().starts_with('#') {
-                        return Err(at("something stands behind the closing quote"));
+                        return Err(at("unexpected text after the closing quote"));
                     }
                     next = after;
                     value

@@ -44,7 +44,7 @@ fn is_key(run: &[u8]) -> bool {
         && is_random(run)
 }
 
-/// Digests and embedded files say what they are right before: `sha256-…`, `sha512:…`, `;base64,…`; and a name or address goes on
+/// Digests and embedded files say what they are right before: `sha256-…`, `sha512:…`, `;base64,…`; and a name or address continues
 /// around it.
 fn has_context(bytes: &[u8], start: usize, end: usize) -> bool {
     let before = bytes.get(start.saturating_sub(16)..start).unwrap_or_default();

@@ -30,7 +30,7 @@ enum Mark {
     Url,
 }
 
-/// The letters that a key goes on with.
+/// The letters that a key continues with.
 #[derive(Debug, Clone, Copy)]
 enum Letters {
     Upper,
@@ -79,7 +79,7 @@ const MARKS: &[(&str, Mark)] = &[
     ("sk-proj-", prefix(Letters::Dashed, 20, 255)),
     ("sk-svcacct-", prefix(Letters::Dashed, 20, 255)),
     ("sk-or-v1-", prefix(Letters::Dashed, 20, 255)),
-    // Words go on after a dash (`sk-learn-…`); a key of this kind doesn't.
+    // Words continue after a dash (`sk-learn-…`); a key of this kind doesn't.
     ("sk-", prefix(Letters::Alnum, 32, 255)),
     ("AIza", prefix(Letters::Dashed, 35, 35)),
     ("ya29.", prefix(Letters::Dashed, 30, 1024)),

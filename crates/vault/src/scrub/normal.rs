@@ -17,7 +17,7 @@ pub(super) struct Least {
 impl Least {
     /// In a whole text: shorter runs are no value, and a single part is what the automaton finds by itself.
     pub(super) const WHOLE: Self = Self { bytes: 4, parts: 2 };
-    /// At the end of a text that goes on.
+    /// At the end of a text that continues.
     pub(super) const AT_END: Self = Self { bytes: 1, parts: 1 };
 }
 
@@ -125,7 +125,7 @@ impl Reading {
         if self.is_block { BLOCK_BEGINNING_MIN } else { 1 }
     }
 
-    /// Where the text goes on from this byte.
+    /// Where the text continues from this byte.
     pub(super) fn start_of(&self, byte: usize) -> Option<usize> {
         self.from.get(byte).map(|from| from.start)
     }

@@ -270,7 +270,7 @@ fn h2_a_removed_record_disarms_nobody_after_the_next_reveal() {
     let running = Vault::new(folder.path(), None);
     running.recognise().unwrap();
     std::fs::remove_file(folder.path().join("vault.revealed")).unwrap();
-    // One that knows nothing begins another record; one that knows goes on with its own.
+    // One that knows nothing begins another record; one that knows continues with its own.
     let fresh = Vault::new(folder.path(), None);
     for revealing in [&fresh, &first] {
         revealing.reveal("b", &fetch(&[])).unwrap();

@@ -80,7 +80,7 @@ fn every_range_keeps_the_label_of_what_was_written_there() {
 }
 
 #[test]
-fn a_name_carries_the_label_of_whoever_chose_it() {
+fn a_name_carries_the_label_of_its_author() {
     let region = region();
     region.write("working/the-secret-is-42", None, b"", SECRET).unwrap();
     assert_eq!(region.list("working").unwrap().label, SECRET);

@@ -59,15 +59,23 @@ pub(crate) fn method(name: &str) -> Option<NativeFn> {
         "matchAll" => by_regex::match_all,
         "search" => by_regex::search,
         "localeCompare" => locale_compare,
-        "normalize" | "toString" | "valueOf" | "toWellFormed" => {
-            |interp, this, _| Ok(text(interp, this)?.into())
-        }
+        "toString" | "valueOf" | "toWellFormed" => |interp, this, _| Ok(text(interp, this)?.into()),
+        "normalize" => normalize,
         "hasOwnProperty" => |interp, this, args| {
             let name = interp.to_key(&arg(args, 0))?;
             Ok(interp.has_own(this, &name).into())
         },
         _other => return None,
     })
+}
+
+/// ASCII is the same in every form. The tables for the rest are not in here, and a wrong answer would be worse than none.
+fn normalize(interp: &mut Interp<'_>, this: &Value, _args: &[Value]) -> Eval {
+    let text = text(interp, this)?;
+    if text.as_str().is_ascii() {
+        return Ok(text.into());
+    }
+    Err(interp.type_error("`normalize` is only supported for ASCII texts"))
 }
 
 pub(crate) fn text(interp: &mut Interp<'_>, this: &Value) -> Eval<Str> {

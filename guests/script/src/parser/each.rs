@@ -9,8 +9,7 @@ use crate::lexer::Kind;
 impl Parser<'_> {
     pub(super) fn for_statement(&mut self, label: Option<Rc<str>>) -> Parsed<StatementKind> {
         self.step();
-        // Everything is there at once, so waiting for each item is the same as taking it.
-        self.take_word("await");
+        let awaits = self.take_word("await");
         self.expect("(")?;
         let at = self.at();
         let declares = match self.kind() {
@@ -18,7 +17,7 @@ impl Parser<'_> {
             _other => None,
         };
         if self.each_follows(declares.is_some()) {
-            return self.for_each(declares, label);
+            return self.for_each(declares, awaits, label);
         }
         let init = match declares {
             Some(_) => Some(Statement { kind: self.declaration()?, at }),
@@ -50,7 +49,12 @@ impl Parser<'_> {
             Some(Kind::Word(word)) if matches!(&**word, "of" | "in"))
     }
 
-    fn for_each(&mut self, declares: Option<bool>, label: Option<Rc<str>>) -> Parsed<StatementKind> {
+    fn for_each(
+        &mut self,
+        declares: Option<bool>,
+        awaits: bool,
+        label: Option<Rc<str>>,
+    ) -> Parsed<StatementKind> {
         let pattern = if declares.is_some() {
             self.step();
             self.binding_pattern()?
@@ -63,6 +67,15 @@ impl Parser<'_> {
         let subject = if keys { self.expression()? } else { self.assignment()? };
         self.expect(")")?;
         let (body, scope) = (self.body()?, Scope::new());
-        Ok(StatementKind::Each(Box::new(Each { pattern, declares, keys, subject, body, scope, label })))
+        Ok(StatementKind::Each(Box::new(Each {
+            pattern,
+            declares,
+            keys,
+            awaits,
+            subject,
+            body,
+            scope,
+            label,
+        })))
     }
 }

@@ -1,4 +1,4 @@
-//! It hands out principals to whoever they are meant for.
+//! The host gives out principals.
 
 use regent_kernel::{AgentId, Kernel, Principal};
 

@@ -44,7 +44,7 @@ pub(super) fn install(engine: &mut Engine) -> Result<(), BodyError> {
         let inner = Arc::new(Mutex::new(None));
         let call = move |args: Vec<Value>| -> anyhow::Result<Value> {
             if bound(&args).is_some_and(|size| size > *most) {
-                anyhow::bail!("`{name}` would build more than {most} elements or letters");
+                anyhow::bail!("`{name}` would create more than {most} elements or characters");
             }
             let mut inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
             let engine = inner.get_or_insert_with(Engine::new);

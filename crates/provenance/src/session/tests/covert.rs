@@ -113,7 +113,7 @@ fn b7_the_latest_of_one_thing_is_no_other_thing_and_no_recipient() {
 }
 
 #[test]
-fn somebody_is_affected_again_whoever_is_named_beside_them() {
+fn naming_others_too_does_not_hide_a_repeated_effect() {
     let mut session = tainted(session("Pay ann@a.test 5 EUR for the room of Bob", json!(null)));
     let pay = |to: Value| json!({"to": to, "amount": 5});
     assert_eq!(perform(&mut session, "pay", pay(json!("ann@a.test"))).0, Stance::Allow);

@@ -56,7 +56,7 @@ fn an_amount_is_that_of_the_record_which_the_request_names() {
 }
 
 #[test]
-fn whoever_adds_a_record_of_that_name_makes_it_ambiguous() {
+fn a_second_record_of_that_name_makes_it_ambiguous() {
     let request = "Pay Ann the amount that I pay for Tunes";
     let mut rows = history();
     let call = json!({"to": "Ann", "amount": 50});

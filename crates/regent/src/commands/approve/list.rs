@@ -1,4 +1,4 @@
-//! `regent approve list`: the questions that wait, those of one cause together.
+//! `regent approve list`: the pending questions, those of one cause together.
 
 use regent_kernel::{OpenQuestion, Reader};
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ pub(super) async fn list(context: &Context) -> CommandResult {
     }
     match questions.first().and_then(|one| Some((one.attention.as_ref()?, one.read_ms))) {
         Some((attention, read_ms)) => text.push_str(&question::meter(&context.screen, attention, read_ms)),
-        None => text.push_str("nothing waits for you\n"),
+        None => text.push_str("no pending questions\n"),
     }
     let listed: Vec<Value> =
         questions.iter().zip(&covered).map(|(one, covered)| told(one, covered)).collect();
@@ -60,21 +60,34 @@ fn head(context: &Context, batch: &Batch) -> String {
     };
     let quote = one.quote.as_ref().map(|quote| format!("      {}\n", term::inline(quote)));
     format!(
-        "{}  {}  {count}by {}, rule {}{line}: {}\n{}",
+        "{}  {}  {count}by {}, rule {}{line}: {}{}\n{}",
         context.screen.strong(&term::inline(&last.id.0)),
-        context.screen.faint(&format!("{left} left")),
+        context.screen.faint(&format!("expires in {left}")),
         term::short(&one.caller, 40),
         term::inline(&one.rule),
         term::inline(&one.reason),
+        agreed(one),
         quote.unwrap_or_default(),
     )
+}
+
+/// Who has agreed so far, where several people have to.
+fn agreed(one: &OpenQuestion) -> String {
+    match (one.approvers, one.agreed.as_slice()) {
+        (0 | 1, _) => String::new(),
+        (needed, []) => format!("; 0 of {needed} people have agreed"),
+        (needed, names) => {
+            let names_text = term::inline(&names.join(", ")).into_owned();
+            format!("; {} of {needed} people have agreed: {names_text}", names.len())
+        }
+    }
 }
 
 /// How a part of a batch is answered: the id of a call stands for those above it too, unless `--only` is given.
 fn hint(context: &Context, batch: &Batch) -> String {
     let Some(last) = batch.last().filter(|_| !batch.is_one()) else { return String::new() };
     let line = format!(
-        "      `regent approve {}` answers all {}; another id answers its call and those above it, `--only` its call alone\n",
+        "      `regent approve {}` answers all {}; another id answers its call and those above it; add `--only` for one call\n",
         term::inline(&last.id.0),
         batch.questions().len(),
     );

@@ -6,12 +6,13 @@ use crate::question::Batch;
 use crate::term;
 
 /// The calls that got the answer, and those that didn't with the reason.
-pub(super) fn text(word: &str, batch: &Batch, skipped: &[Skipped]) -> String {
+pub(super) fn text(word: &str, by: &str, batch: &Batch, skipped: &[Skipped]) -> String {
     let why = |one: &OpenQuestion| skipped.iter().find(|skipped| skipped.id == one.id).map(|one| one.why);
+    let by = term::inline(by);
     let (left, got): (Vec<_>, Vec<_>) = batch.questions().iter().partition(|one| why(one).is_some());
     let mut text = match got.as_slice() {
-        [one] => format!("{word} {}\n", term::inline(&one.id.0)),
-        several => format!("{word} {} calls\n", several.len()),
+        [one] => format!("{word} {} as {by}\n", term::inline(&one.id.0)),
+        several => format!("{word} {} calls as {by}\n", several.len()),
     };
     for one in got {
         text.push_str(&format!("  {}\n", term::block(&one.summary).replace('\n', "\n  ")));
@@ -19,7 +20,7 @@ pub(super) fn text(word: &str, batch: &Batch, skipped: &[Skipped]) -> String {
     for one in left {
         let why = match why(one) {
             Some(SkipReason::Denied) => "it was denied before, and a denial is final",
-            Some(SkipReason::Over) | None => "it was used up or has expired",
+            Some(SkipReason::Over) | None => "it was used or has expired",
         };
         text.push_str(&format!("skipped {}: {why}\n", term::inline(&one.id.0)));
         text.push_str(&format!("  {}\n", term::block(&one.summary).replace('\n', "\n  ")));
@@ -46,13 +47,16 @@ mod tests {
     fn only_calls_that_got_the_answer_are_counted_and_the_others_are_named() {
         let open = [question(1), question(2), question(3)];
         let batch = Batch::up_to(&open[2], &open);
-        assert_eq!(text("approved", &batch, &[]), "approved 3 calls\n  rm 1.txt\n  rm 2.txt\n  rm 3.txt\n");
+        assert_eq!(
+            text("approved", "ada", &batch, &[]),
+            "approved 3 calls as ada\n  rm 1.txt\n  rm 2.txt\n  rm 3.txt\n"
+        );
         let skip = |id: &str, why| Skipped { id: TicketId(id.to_owned()), why };
         let skipped = [skip("q1", SkipReason::Denied), skip("q3", SkipReason::Over)];
         assert_eq!(
-            text("approved", &batch, &skipped),
-            "approved q2\n  rm 2.txt\nskipped q1: it was denied before, and a denial is final\n  rm 1.txt\n\
-             skipped q3: it was used up or has expired\n  rm 3.txt\n"
+            text("approved", "ada", &batch, &skipped),
+            "approved q2 as ada\n  rm 2.txt\nskipped q1: it was denied before, and a denial is final\n  rm 1.txt\n\
+             skipped q3: it was used or has expired\n  rm 3.txt\n"
         );
     }
 }

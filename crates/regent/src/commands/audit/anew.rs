@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use regent_ledger::{Ledger, LedgerKey, OpenError, Options, Replaced, Witnessed};
-use regent_store as store;
+use regent_store::{self as store, Partition, key_part};
 use serde_json::json;
 
 use crate::codes;
@@ -32,19 +32,20 @@ pub(crate) struct Decided {
     yes: bool,
 }
 
-/// Puts a backup in the place of the ledger, or accepts the one in place, and goes on from there.
+/// Puts a backup in the place of the ledger, or accepts the one in place, and continues from there.
 pub(super) async fn restore(context: &Context, from: Option<&Path>, decided: &Decided) -> CommandResult {
     let project = trusted(context)?;
     let from = from.map(|from| context.cwd.join(from));
     let key = compose::ledger_key(&context.paths)?;
     let what = match &from {
-        Some(from) => format!("`{}` takes the place of the ledger", from.display()),
-        None => "the ledger in place is accepted as it is".to_owned(),
+        Some(from) => format!("`{}` replaces the ledger", from.display()),
+        None => "the current ledger is accepted as it is".to_owned(),
     };
     agree(context, &project, decided, &what).await?;
     replace(context, &project, key, &decided.because, |root, key, options, reason| {
         Ledger::restore(root, from.as_deref(), key, options, reason)
     })
+    .await
 }
 
 /// Starts a new ledger where there was one.
@@ -57,20 +58,20 @@ pub(super) async fn begin_anew(context: &Context, new_key: bool, decided: &Decid
                 context,
                 &project,
                 decided,
-                "a new key and a new ledger begin; all your other ledgers are then signed by another key",
+                "a new key and a new ledger are created; all your other ledgers are then signed by another key",
             )
             .await?;
             let key = compose::ledger::new_key(&context.paths)?;
-            return anew(context, &project, key, &decided.because);
+            return anew(context, &project, key, &decided.because).await;
         }
         None => compose::ledger_key(&context.paths)?,
     };
-    agree(context, &project, decided, "a new ledger begins").await?;
-    anew(context, &project, key, &decided.because)
+    agree(context, &project, decided, "a new ledger is created").await?;
+    anew(context, &project, key, &decided.because).await
 }
 
-fn anew(context: &Context, project: &Project, key: LedgerKey, because: &str) -> CommandResult {
-    replace(context, project, key, because, Ledger::begin_anew)
+async fn anew(context: &Context, project: &Project, key: LedgerKey, because: &str) -> CommandResult {
+    replace(context, project, key, because, Ledger::begin_anew).await
 }
 
 fn trusted(context: &Context) -> Result<Project, Failure> {
@@ -98,18 +99,19 @@ async fn agree(context: &Context, project: &Project, decided: &Decided, what: &s
         Err(path) => format!("the witness `{}` can't be read", path.display()),
     };
     let unasked = || {
-        let message = format!("{what}: {known}; you have to agree, and there is no terminal to ask on");
-        Failure::new(codes::TERMINAL_NEEDED, message).help("run it with --yes")
+        let message =
+            format!("{what}: {known}; this needs your confirmation, and there is no terminal to ask on");
+        Failure::new(codes::TERMINAL_NEEDED, message).help("pass --yes to confirm")
     };
     let question =
-        format!("{what}.\n  {known}.\n  What lies in place is moved aside, not removed.\nGo on? [y/N] ");
+        format!("{what}.\n  {known}.\n  The current files are moved aside, not removed.\nContinue? [y/N] ");
     if prompt::confirm(&context.screen, &question, unasked).await? {
         return Ok(());
     }
     Err(Failure::new(codes::APPROVAL_REFUSED, "nothing was changed"))
 }
 
-fn replace(
+async fn replace(
     context: &Context,
     project: &Project,
     key: LedgerKey,
@@ -118,14 +120,14 @@ fn replace(
 ) -> CommandResult {
     let vault = secrets::vault(context)?;
     let options = compose::ledger::options(context, project, &vault)?;
-    let mut reason = format!("{because} ({})", compose::operator_name());
+    let mut reason = format!("{because} ({})", compose::person_name());
     if let Err(path) = witnessed(context, project) {
         let aside = path.with_extension(format!("unreadable-{}", context.clock.now_ms()));
         std::fs::rename(&path, &aside).map_err(|error| Failure::io("move away", &path, &error))?;
         reason.push_str("; the witness could not be read");
     }
     // First: without its marks a ledger is examined again, with another's it would be examined too little.
-    forget(context, project)?;
+    forget(context, project).await?;
     ignore(project)?;
     let root = project.audit();
     let replaced =
@@ -134,11 +136,12 @@ fn replace(
     let closed = ledger.close().map_err(|error| Failure::new(codes::LEDGER_UNWRITABLE, error.to_string()));
     closed?;
     let lost = witnessed.as_ref().map_or(0, Witnessed::entries);
-    let mut text =
-        format!("the ledger goes on; its first entry says why, and that the witness knew {lost} entries\n");
+    let mut text = format!(
+        "the ledger continues; its first entry records the reason and that the witness knew {lost} entries\n"
+    );
     if let Some(aside) = &aside {
         text.push_str(&format!(
-            "what was in its place is now {}\n",
+            "the previous files are now in {}\n",
             term::inline(&aside.display().to_string())
         ));
     }
@@ -160,17 +163,18 @@ fn ignore(project: &Project) -> Result<(), Failure> {
     paths::write_private(&path, format!("{text}{newline}{}", paths::IGNORED).as_bytes())
 }
 
-/// Removes what was derived from the ledger that was here: marks of what recovery has examined, and the look-up index. They would say of the
+/// Removes what was derived from the ledger that was here: marks of what recovery has examined, and the lookup index. They would say of the
 /// new one what was true of the old.
-fn forget(context: &Context, project: &Project) -> Result<(), Failure> {
+async fn forget(context: &Context, project: &Project) -> Result<(), Failure> {
     let state = state::open(&context.paths)?;
-    let part = store::key_part(&project.root.to_string_lossy());
-    let cleared = store::change(&state, |records| {
-        for record in records.scan(&format!("{MARK}/{part}/"))? {
-            records.remove(&record.key)?;
+    let prefix = format!("{MARK}/{}/", key_part(&project.root.to_string_lossy()));
+    let cleared = store::change(&state, &Partition::containing(&prefix), &[], |records| {
+        for (key, _) in records.scan(&prefix)? {
+            records.remove(&key);
         }
         Ok(())
-    });
+    })
+    .await;
     cleared.map_err(|error| state::failed(&context.paths, &error))?;
     let index = context.paths.lookup(&project.audit());
     for name in state::database_files(&index) {

@@ -1,7 +1,9 @@
 //! Entries as people read them. Whatever came from outside is made inert.
 
-use regent_ledger::{Entry, Gone, Kind};
-use serde_json::Value;
+use regent_ledger::{Entry, Gone};
+use regent_policy::Target;
+use regent_wire::body::{Decision, EntryBody, IntentBody, OutcomeBody};
+use regent_wire::{Failure, Status, Voice};
 
 use crate::output::Screen;
 use crate::term;
@@ -9,92 +11,62 @@ use crate::term;
 /// One entry on one line: when, where, who, what, verdict, rule, and what it was about.
 pub(super) fn one(screen: &Screen, entry: &Entry) -> String {
     let head = format!("{} {}/{:<6}", screen.faint(&utc(entry.at_ms)), entry.lane, entry.seq);
-    let rest = match entry.kind {
-        Kind::Intent => intent(screen, &entry.body),
-        Kind::Outcome => outcome(screen, &entry.body),
-        Kind::Answer | Kind::Agent | Kind::Policy | Kind::Kernel => {
-            format!(
-                "{} {}",
-                entry.kind,
-                term::short(&entry.body.to_string(), screen.width.saturating_sub(44))
-            )
-        }
-        Kind::Lane
-        | Kind::Recovery
-        | Kind::Key
-        | Kind::Erase
-        | Kind::Pack
-        | Kind::Resume
-        | Kind::Checkpoint => screen.faint(&format!(
-            "{} {}",
-            entry.kind,
-            term::short(&entry.body.to_string(), screen.width.saturating_sub(44))
-        )),
+    let plain = || {
+        format!("{} {}", entry.kind, term::short(&entry.body.to_string(), screen.width.saturating_sub(44)))
+    };
+    // One that can't be read is shown as it is.
+    let rest = match EntryBody::read(entry) {
+        Ok(EntryBody::Intent(body)) => intent(screen, &body),
+        Ok(EntryBody::Outcome(body)) => outcome(screen, &body),
+        Ok(EntryBody::InDoubt(note)) => ended(screen, &screen.warn("in_doubt"), "", note.intent),
+        Ok(EntryBody::Agent(_) | EntryBody::Policy(_) | EntryBody::Kernel(_)) | Err(_) => plain(),
+        Ok(EntryBody::Internal) => screen.faint(&plain()),
     };
     let unproven = if entry.proven { "" } else { " (unproven)" };
     format!("{head} {rest}{unproven}\n")
 }
 
-fn intent(screen: &Screen, body: &Value) -> String {
-    let who = text(body, "/caller/name");
-    let effect = text(body, "/verdict/effect");
-    let verdict = match effect.as_str() {
-        "allow" => screen.good("allow"),
-        "ask" => screen.warn("ask  "),
-        "deny" => screen.bad("deny "),
-        other => other.to_owned(),
+fn intent(screen: &Screen, body: &IntentBody<'_>) -> String {
+    let short = |text: &str| term::short(text, 60);
+    let verdict = match body.verdict.effect {
+        Decision::Allow => screen.good("allow"),
+        Decision::Ask => screen.warn("ask  "),
+        Decision::Deny => screen.bad("deny "),
     };
-    let tool = text(body, "/tool/name");
-    let what = if tool.is_empty() { text(body, "/op") } else { tool };
-    let rule = text(body, "/verdict/rule");
-    let code = text(body, "/verdict/code");
-    let by = match (rule.is_empty(), code.is_empty()) {
-        (false, _) => rule,
-        (true, false) => code,
-        (true, true) => "-".to_owned(),
+    let (who, what) = (short(&body.caller.name), short(body.what()));
+    let by = short(body.decided_by().unwrap_or("-"));
+    let host = match body.approved.as_ref().map(|approved| approved.voice) {
+        Some(Voice::HostSays) => screen.warn(" (approved, according to the host)"),
+        Some(Voice::Person) | None => String::new(),
     };
-    let host = match text(body, "/approved/voice").as_str() {
-        "host_says" => screen.warn(" (the host says that it was agreed to)"),
-        _person => String::new(),
-    };
-    format!("{who:<10} {verdict} {what:<14} {} {}{host}", screen.faint(&by), targets(body))
+    format!("{who:<10} {verdict} {what:<14} {} {}{host}", screen.faint(&by), targets(&body.targets))
 }
 
-fn outcome(screen: &Screen, body: &Value) -> String {
-    let status = match body.get("status") {
-        Some(Value::String(word)) if word == "ok" => screen.good("ok"),
-        Some(Value::String(word)) => screen.warn(&term::inline(word)),
-        Some(Value::Object(fields)) => {
-            let (word, detail) = fields
-                .iter()
-                .next()
-                .map(|(word, detail)| (word.as_str(), detail))
-                .unwrap_or(("?", &Value::Null));
-            let code = detail.get("code").and_then(Value::as_str).or(detail.as_str()).unwrap_or_default();
+fn outcome(screen: &Screen, body: &OutcomeBody<'_>) -> String {
+    let word = body.status.word();
+    let status = match &*body.status {
+        Status::Ok => screen.good(word),
+        Status::TimedOut | Status::Cancelled => screen.warn(word),
+        Status::Failed(Failure { code, .. }) | Status::Faulted(code) => {
             screen.warn(&term::short(&format!("{word} {code}"), 60))
         }
-        Some(_) | None => "?".to_owned(),
     };
-    let confinement = text(body, "/obtained/confinement");
-    let tier = if confinement.is_empty() { String::new() } else { format!(" in {confinement}") };
-    let intent = body.get("intent").and_then(Value::as_u64).unwrap_or_default();
+    let confinement = body.obtained.as_ref().and_then(|receipt| receipt.get("confinement")?.as_str());
+    let tier = confinement.map(|tier| format!(" in {}", term::short(tier, 60))).unwrap_or_default();
+    ended(screen, &status, &tier, body.intent)
+}
+
+fn ended(screen: &Screen, status: &str, tier: &str, intent: u64) -> String {
     format!("{:<10} {status} {}{tier}", "", screen.faint(&format!("to {intent}")))
 }
 
 /// What a call reached for.
-fn targets(body: &Value) -> String {
-    let shown = body.get("targets").and_then(Value::as_array).into_iter().flatten().map(|target| {
-        let path = target.pointer("/path/path").and_then(Value::as_str).map(str::to_owned);
-        let argv = target
-            .get("argv")
-            .and_then(Value::as_array)
-            .map(|argv| argv.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "));
-        let host = target.get("endpoint").map(|endpoint| {
-            let part = |name: &str| endpoint.get(name).and_then(Value::as_str).unwrap_or_default();
-            format!("{} {}://{}{}", part("method"), part("scheme"), part("host"), part("path"))
-        });
-        let secret = target.get("secret").and_then(Value::as_str).map(|name| format!("secret://{name}"));
-        path.or(argv).or(host).or(secret).unwrap_or_else(|| target.to_string())
+fn targets(targets: &[Target]) -> String {
+    let shown = targets.iter().map(|target| match target {
+        Target::Path { path, .. } => path.clone(),
+        Target::Argv(argv) => argv.join(" "),
+        Target::Endpoint { scheme, host, method, path, .. } => format!("{method} {scheme}://{host}{path}"),
+        Target::Secret(name) => format!("secret://{name}"),
     });
     term::short(&shown.collect::<Vec<_>>().join(", "), 80)
 }
@@ -122,7 +94,7 @@ pub(super) fn payload(screen: &Screen, name: &str, bytes: &[u8], width: usize) -
         out.push_str(&format!("      {}\n", term::short(line, width.saturating_mul(4))));
     }
     if lines > PAYLOAD_LINES_MAX {
-        out.push_str(&format!("      … {} more lines; --json has them\n", lines - PAYLOAD_LINES_MAX));
+        out.push_str(&format!("      … {} more lines; use --json to see them\n", lines - PAYLOAD_LINES_MAX));
     }
     out
 }
@@ -132,10 +104,6 @@ pub(super) fn gone(screen: &Screen, name: &str, gone: &Gone) -> String {
     let how = if gone.erased { "erased" } else { "removed by gc" };
     let (at, reason) = (utc(gone.at_ms), term::inline(&gone.reason));
     format!("    {}: {how} on {at}, because: {reason}\n", screen.strong(name))
-}
-
-fn text(body: &Value, pointer: &str) -> String {
-    body.pointer(pointer).and_then(Value::as_str).map(|text| term::short(text, 60)).unwrap_or_default()
 }
 
 /// A time in UTC, to the second.

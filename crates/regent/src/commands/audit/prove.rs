@@ -18,7 +18,7 @@ fn signer(folder: &Path) -> Result<PublicKey, Failure> {
         regent_ledger::verify(folder, &VerifyOptions { skip_payloads: true, ..VerifyOptions::default() })
             .map_err(|error| Failure::new(codes::AUDIT_UNREADABLE, error.to_string()))?;
     report.key.parse().map_err(|_| {
-        Failure::new(codes::AUDIT_BROKEN, "the ledger doesn't verify, so nothing can be proved from it")
+        Failure::new(codes::AUDIT_BROKEN, "the ledger doesn't verify, so it proves nothing")
             .help("`regent audit verify` says what is wrong")
     })
 }
@@ -42,11 +42,8 @@ pub(super) fn export(context: &Context, folder: &Path, session: &str, out: Optio
     let export = Reader::new(folder).export(session).map_err(|error| unreadable(&error))?;
     let entries: usize = export.lanes.iter().map(|lane| lane.entries.len()).sum();
     if entries == 0 {
-        return Err(Failure::new(
-            codes::AUDIT_NO_ENTRY,
-            format!("no entry belongs to the session `{session}`"),
-        )
-        .help("`regent audit tail --json` shows the sessions"));
+        return Err(Failure::new(codes::AUDIT_NO_ENTRY, format!("the session `{session}` has no entries"))
+            .help("`regent audit tail --json` shows the sessions"));
     }
     export.verify(&[signer(folder)?]).map_err(|error| Failure::new(codes::AUDIT_PROOF, error.to_string()))?;
     let text = serde_json::to_string_pretty(&export)

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use regent_ledger::{Decided, DecisionReceipt, Digest, Kind, Reader, ReceiptError};
+use regent_ledger::{Decided, DecisionReceipt, Digest, Reader, ReceiptError};
+use regent_wire::body::{Decision, EntryBody};
 use serde_json::{Value, json};
 
-use super::{lines, payload_of, unreadable};
+use super::{lines, payload_of, unreadable, unreadable_body};
 use crate::codes;
 use crate::compose;
 use crate::context::Context;
@@ -23,27 +24,30 @@ pub(super) fn run(context: &Context, folder: &Path, session: &str, out: Option<&
     let mut receipts: Vec<DecisionReceipt> = Vec::new();
     for entry in reader.entries().map_err(|error| unreadable(&error))? {
         let entry = entry.map_err(|error| unreadable(&error))?;
-        let text = |pointer: &str| entry.body.pointer(pointer).and_then(Value::as_str);
-        if entry.kind != Kind::Intent || text("/session") != Some(session) {
+        let body = EntryBody::read_known(&entry).map_err(|error| unreadable_body(&error))?;
+        let Some(EntryBody::Intent(intent)) = body else { continue };
+        if intent.session != session {
             continue;
         }
-        let args = payload_of(context, &reader, &entry, "args")?;
+        let args = payload_of(context, &reader, &entry)?;
         let args = args.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_else(|| json!({}));
-        let policy = text("/policy").unwrap_or_default();
         let decided = Decided {
             sequence: u64::try_from(receipts.len()).unwrap_or(u64::MAX).saturating_add(1),
-            tool_name: text("/tool/name").or(text("/op")).unwrap_or_default(),
+            tool_name: intent.what(),
             tool_input: &args,
-            allowed: text("/verdict/effect") == Some("allow"),
-            policy_id: text("/verdict/rule").or(text("/verdict/code")).unwrap_or("none"),
-            policy_digest: policy.parse::<Digest>().unwrap_or_else(|_| Digest::of(policy.as_bytes())),
+            allowed: intent.verdict.effect == Decision::Allow,
+            policy_id: intent.decided_by().unwrap_or("none"),
+            policy_digest: intent
+                .policy
+                .parse::<Digest>()
+                .unwrap_or_else(|_| Digest::of(intent.policy.as_bytes())),
             timestamp: &lines::rfc3339(entry.at_ms),
             issuer_id: ISSUER,
         };
         receipts.push(DecisionReceipt::sign(&decided, receipts.last(), &key).map_err(failed)?);
     }
     if receipts.is_empty() {
-        let message = format!("no decision belongs to the session `{}`", term::inline(session));
+        let message = format!("the session `{}` has no decisions", term::inline(session));
         return Err(Failure::new(codes::AUDIT_NO_ENTRY, message)
             .help("`regent audit tail --json` shows the sessions"));
     }

@@ -20,7 +20,7 @@ pub(super) fn run(context: &Context, folder: &Path, expect: &[PathBuf], keys: &[
             match error {
                 VerifyError::NoLedger => {
                     Failure::new(codes::AUDIT_NONE, format!("there is no ledger at `{}`", folder.display()))
-                        .help("nothing has been done under Regent here yet")
+                        .help("Regent has recorded nothing here yet")
                 }
                 VerifyError::Expectation(_) => Failure::new(codes::AUDIT_PROOF, message),
                 VerifyError::Io(_) => Failure::new(codes::AUDIT_UNREADABLE, message),
@@ -36,7 +36,7 @@ pub(super) fn run(context: &Context, folder: &Path, expect: &[PathBuf], keys: &[
                 lanes.join(", ")
             );
             Err(Failure::new(codes::AUDIT_UNPROVEN, message)
-                .help("a crash leaves this; the next kernel that starts settles and records it")
+                .help("a crash causes this; the next kernel settles and records it")
                 .data(data))
         }
         LedgerVerdict::Broken(broken) if broken.is_witnessed() => {
@@ -48,7 +48,7 @@ pub(super) fn run(context: &Context, folder: &Path, expect: &[PathBuf], keys: &[
                 && let Some(sound) = sound_under_another_key(folder)
             {
                 let message = format!(
-                    "`{}` is signed by another key than yours: {}. It holds by itself; whether it is to be believed depends on that key",
+                    "`{}` is signed by another key than yours: {}. It is consistent; whether to trust it depends on that key",
                     folder.display(),
                     term::inline(&sound.key)
                 );
@@ -111,7 +111,7 @@ fn text(context: &Context, report: &Report) -> String {
     );
     if report.erase_pending > 0 {
         out.push_str(&format!(
-            "  {}: their digests were erased, but the erasure was cut short or the same bytes were recorded again\n",
+            "  {}: their digests were erased, but the erasure was interrupted or the same bytes were recorded again\n",
             context.screen.warn(&format!("{} still to be erased", term::count(report.erase_pending, "payload")))
         ));
         for digest in &report.pending {
@@ -120,7 +120,7 @@ fn text(context: &Context, report: &Report) -> String {
     }
     for lane in &report.lanes {
         let live = if lane.live { ", being written" } else { "" };
-        let settled = if lane.settled { ", its end settled after a crash" } else { "" };
+        let settled = if lane.settled { ", end settled after a crash" } else { "" };
         out.push_str(&format!(
             "  lane {}: {}, root {}{live}{settled}\n",
             lane.lane,
@@ -129,7 +129,7 @@ fn text(context: &Context, report: &Report) -> String {
         ));
         if lane.clock_steps_back > 0 {
             out.push_str(&format!(
-                "    the clock went back {} times; the order of entries is by place\n",
+                "    the clock went back {} times; entries are ordered by number\n",
                 lane.clock_steps_back
             ));
         }

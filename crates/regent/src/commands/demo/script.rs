@@ -28,7 +28,7 @@ impl World {
         let folder = tempfile::Builder::new()
             .prefix("regent-demo-")
             .tempdir()
-            .map_err(|error| Failure::new(codes::IO, format!("no temporary folder can be made: {error}")))?;
+            .map_err(|error| Failure::new(codes::IO, format!("can't create a temporary folder: {error}")))?;
         let root =
             folder.path().canonicalize().map_err(|error| Failure::io("enter", folder.path(), &error))?;
         let (paths, project, secret) =
@@ -50,7 +50,7 @@ impl World {
 
 /// One thing that the agent tries.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct DemoStep {
     pub(super) heading: &'static str,
     pub(super) title: &'static str,
     pub(super) op: Op,
@@ -72,12 +72,12 @@ pub(super) enum Expected {
     Contained,
 }
 
-const USEFUL: &str = "Useful things";
-const HARMFUL: &str = "Harmful things that policy stops";
-const SLY: &str = "Harmful things that policy can't see, and the sandbox stops";
+const USEFUL: &str = "Useful calls";
+const HARMFUL: &str = "Harmful calls that policy stops";
+const SLY: &str = "Harmful effects inside programs, which the sandbox stops";
 
 /// The script.
-pub(super) fn steps(world: &World) -> Vec<Step> {
+pub(super) fn steps(world: &World) -> Vec<DemoStep> {
     let secret = world.secret.display().to_string();
     let mut steps = useful();
     steps.extend(harmful(&secret));
@@ -85,8 +85,8 @@ pub(super) fn steps(world: &World) -> Vec<Step> {
     steps
 }
 
-fn useful() -> Vec<Step> {
-    let step = |title, op| Step::new(USEFUL, title, op, Expected::Done);
+fn useful() -> Vec<DemoStep> {
+    let step = |title, op| DemoStep::new(USEFUL, title, op, Expected::Done);
     vec![
         step("read notes.txt", tool("fs.read", json!({"path": "notes.txt"}))),
         step("list the project", tool("fs.list", json!({"path": "."}))),
@@ -95,11 +95,11 @@ fn useful() -> Vec<Step> {
     ]
 }
 
-fn harmful(secret: &str) -> Vec<Step> {
+fn harmful(secret: &str) -> Vec<DemoStep> {
     let read = |path: &str| tool("fs.read", json!({"path": path}));
     let write = |path: &str, content: &str| tool("fs.write", json!({"path": path, "content": content}));
     let fetch = |url: &str| tool("http.fetch", json!({"url": url}));
-    let denied = |title, op, by| Step::new(HARMFUL, title, op, Expected::Denied(by));
+    let denied = |title, op, by| DemoStep::new(HARMFUL, title, op, Expected::Denied(by));
     vec![
         denied("read the private key in ~/.ssh", read(secret), "personal-secrets"),
         denied("read it through a link in the project", read("innocent.txt"), "personal-secrets"),
@@ -114,7 +114,12 @@ fn harmful(secret: &str) -> Vec<Step> {
             fetch("http://169.254.169.254/latest/"),
             "cloud-metadata",
         ),
-        Step::new(HARMFUL, "connect to a server", fetch("https://example.com/"), Expected::Asked("network")),
+        DemoStep::new(
+            HARMFUL,
+            "connect to a server",
+            fetch("https://example.com/"),
+            Expected::Asked("network"),
+        ),
         denied("rm -rf /", exec(&["rm", "-rf", "/"]), "dangerous-programs"),
         denied(
             "call a look-alike of a tool (a Cyrillic letter)",
@@ -122,24 +127,24 @@ fn harmful(secret: &str) -> Vec<Step> {
             "tool.unknown",
         ),
         denied(
-            "do what a letter in the inbox says: approve its own question",
+            "obey a message in the inbox: approve its own question",
             approve_own(),
             "approval.not_a_person",
         ),
     ]
 }
 
-fn sly(secret: &str) -> Vec<Step> {
-    let step = |title, op| Step::new(SLY, title, op, Expected::Contained);
+fn sly(secret: &str) -> Vec<DemoStep> {
+    let step = |title, op| DemoStep::new(SLY, title, op, Expected::Contained);
     vec![
         step("print the key from inside a program", exec(&["cat", secret])),
         step("plant the hook from inside a program", shell("echo evil > .git/hooks/pre-commit")),
         step("connect out from inside a program", shell(&connect_out())),
-        step("a fork bomb that no pattern knows", bomb()),
+        step("a fork bomb that no pattern matches", bomb()),
     ]
 }
 
-impl Step {
+impl DemoStep {
     fn new(heading: &'static str, title: &'static str, op: Op, expected: Expected) -> Self {
         let needs_sandbox = matches!(&op, Op::RunTool(call) if call.tool.ends_with(".exec"));
         Self { heading, title, op, expected, needs_sandbox }

@@ -96,14 +96,14 @@ async fn on_this_machine(
     if let Some(doer) = here(&place(Settings::load(&world.paths, None, false)?))? {
         return Ok(Some(doer));
     }
-    context.screen.say("Downloading a model; it stays for later.\n");
+    context.screen.say("Downloading a model; it is kept for later.\n");
     let brought = model::run(context, ModelCommand::Pull { name: None }).await;
     let found = here(&place(Settings::load(&world.paths, None, false)?))?;
     if found.is_none() {
         let why = brought
             .err()
             .map_or_else(String::new, |failure| format!(" ({})", term::inline(&failure.message)));
-        context.screen.say(&format!("No model could be had{why}, so a script plays its part.\n"));
+        context.screen.say(&format!("No model is available{why}, so a script replaces it.\n"));
     }
     Ok(found)
 }
@@ -154,10 +154,13 @@ fn shown(
         Err(failure) => return Err(failure.data(data)),
     };
     let word = if is_right { screen.good("done      ") } else { screen.warn("not quite ") };
-    let right =
-        if is_right { "the answer is right" } else { "the answer is not right; small models do that" };
+    let right = if is_right {
+        "the answer is correct"
+    } else {
+        "the answer is wrong, which small models sometimes are"
+    };
     let text = format!(
-        "\n{answer}\n\n  {word} {right}\n  {} {entries} entries: every attempt, verdict and outcome\n\n`regent init` sets this up in a folder of yours, `regent task run \"GOAL\"` works there.\n",
+        "\n{answer}\n\n  {word} {right}\n  {} {entries} entries: every attempt, verdict and outcome\n\nRun `regent init` in a project folder, then `regent task run \"GOAL\"`.\n",
         screen.good("verified  "),
     );
     Ok(Done::new(data, text))

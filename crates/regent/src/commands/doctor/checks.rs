@@ -59,21 +59,21 @@ fn folders(context: &Context) -> Vec<Check> {
 fn one_folder(id: &str, folder: &Path) -> Check {
     let shown = folder.display();
     match paths::is_open_to_others(folder) {
-        Ok(false) => Check::good(id, format!("{shown} is yours alone")),
+        Ok(false) => Check::good(id, format!("only you can access {shown}")),
         Ok(true) if id == "folder.config" => {
-            Check::good(id, format!("{shown} can be read by others; it holds no secrets"))
+            Check::good(id, format!("others can read {shown}; it holds no secrets"))
         }
-        Ok(true) => Check::bad(id, format!("{shown} is open to others"), format!("chmod 700 {shown}"))
+        Ok(true) => Check::bad(id, format!("others can access {shown}"), format!("chmod 700 {shown}"))
             .fixed_by(Fix::Close(folder.to_owned())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && id == "folder.runtime" => {
-            Check::good(id, format!("{shown} is made when a kernel starts"))
+            Check::good(id, format!("{shown} doesn't exist yet; a kernel creates it"))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Check::less(id, format!("{shown} is not there yet"), "`regent init` makes it")
+            Check::warning(id, format!("{shown} doesn't exist yet"), "`regent init` creates it")
                 .fixed_by(Fix::Folders)
         }
         Err(error) => {
-            Check::bad(id, format!("{shown} can't be used: {error}"), "look at its owner and permissions")
+            Check::bad(id, format!("{shown} can't be used: {error}"), "check its owner and permissions")
         }
     }
 }
@@ -81,9 +81,9 @@ fn one_folder(id: &str, folder: &Path) -> Check {
 fn user() -> Check {
     let name = compose::user_name();
     if rustix::process::geteuid().is_root() {
-        return Check::less(
+        return Check::warning(
             "user.root",
-            "you are root: the sandbox holds, but a mistake outside it costs more",
+            "you are root: the sandbox works, but a mistake outside it does more damage",
             "run regent as an ordinary user",
         );
     }
@@ -95,12 +95,12 @@ fn environment() -> Check {
     let steering = ["LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH"];
     let set: Vec<&str> = steering.into_iter().filter(|name| std::env::var_os(name).is_some()).collect();
     if set.is_empty() {
-        return Check::good("environment.loader", "nothing in the environment makes regent load other code");
+        return Check::good("environment.loader", "no environment variable makes regent load other code");
     }
-    Check::less(
+    Check::warning(
         "environment.loader",
-        format!("{} is set: regent itself runs with it (programs in the sandbox don't)", set.join(", ")),
-        "unset it unless you mean it",
+        format!("{} is set and affects regent (not programs in the sandbox)", set.join(", ")),
+        "unset it unless you need it",
     )
 }
 
@@ -109,9 +109,9 @@ fn umask() -> Check {
     let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     rustix::process::umask(mask);
     if mask.as_raw_mode() & 0o002 == 0 {
-        return Check::less(
+        return Check::warning(
             "umask",
-            format!("your umask is {:03o}: files you make can be changed by others", mask.as_raw_mode()),
+            format!("your umask is {:03o}: others can change files that you create", mask.as_raw_mode()),
             "umask 022, or 077",
         );
     }
@@ -136,12 +136,16 @@ fn disk(context: &Context) -> Check {
             let free = stat.f_bavail.saturating_mul(stat.f_frsize);
             let text = format!("{} MiB are free at {}", free >> 20, place.display());
             if free < DISK_BYTES_LOW {
-                return Check::less("disk.space", text, "a full disk refuses new calls; make room");
+                return Check::warning(
+                    "disk.space",
+                    text,
+                    "on a full disk Regent refuses calls; free some space",
+                );
             }
             Check::good("disk.space", text)
         }
         Err(error) => {
-            Check::less("disk.space", format!("free space can't be told: {error}"), "look at the disk")
+            Check::warning("disk.space", format!("can't determine free space: {error}"), "check the disk")
         }
     }
 }
@@ -156,14 +160,14 @@ fn settings(context: &Context) -> Check {
         .collect();
     // They were read before the command began; a mistake in them would have ended it.
     if there.is_empty() {
-        return Check::good("config.valid", "no settings files; defaults hold");
+        return Check::good("config.valid", "no settings files; defaults apply");
     }
     Check::good("config.valid", format!("{} can be read", there.join(", ")))
 }
 
 /// The signed bundle, where one is in force.
 fn bundle(context: &Context) -> Option<Check> {
-    let fix = "`regent policy apply FILE` puts a good one in force, `--withdraw` takes it out";
+    let fix = "`regent policy apply FILE` activates a valid one, `--withdraw` deactivates it";
     let checked = match bundles::in_force(&context.paths).transpose()? {
         Ok(opened) => opened.policies().map(|_loads| opened),
         Err(failure) => Err(failure),
@@ -171,7 +175,7 @@ fn bundle(context: &Context) -> Option<Check> {
     Some(match checked {
         Ok(opened) => Check::good(
             "policy.bundle",
-            format!("a bundle of {} is in force, signed by {}", opened.made(), opened.publisher),
+            format!("a bundle of {} is active, signed by {}", opened.made(), opened.publisher),
         ),
         Err(failure) => Check::bad("policy.bundle", failure.message, fix),
     })
@@ -190,7 +194,7 @@ fn own_policies(context: &Context) -> Vec<Check> {
         return vec![
             Check::bad(
                 "policy.user",
-                format!("{} is not there, and no policy means deny", path.display()),
+                format!("{} doesn't exist, so everything is denied", path.display()),
                 "run `regent init`",
             )
             .fixed_by(Fix::Policy),
@@ -202,7 +206,7 @@ fn own_policies(context: &Context) -> Vec<Check> {
             return vec![Check::bad(
                 "policy.user",
                 failure.message,
-                "`regent policy check` shows the mistakes",
+                "`regent policy check` shows the errors",
             )];
         }
     };
@@ -210,11 +214,11 @@ fn own_policies(context: &Context) -> Vec<Check> {
     let mut checks = vec![Check::good("policy.user", format!("your policy has {rules} rules"))];
     let strict = policy.outline().iter().all(|one| one.mode == Mode::Strict);
     checks.push(if strict {
-        Check::good("policy.mode", "strict: what no rule allows is denied")
+        Check::good("policy.mode", "strict: calls that no rule allows are denied")
     } else {
-        Check::less(
+        Check::warning(
             "policy.mode",
-            "not strict: some calls go through that no rule allows",
+            "not strict: some calls that no rule allows are let through",
             "set `mode: strict`",
         )
     });
@@ -232,9 +236,9 @@ fn own_policies(context: &Context) -> Vec<Check> {
         .filter(|finding| finding.level != Level::Note)
         .count();
     checks.push(if warned == 0 {
-        Check::good("policy.lint", "`regent policy lint` finds nothing in your policy")
+        Check::good("policy.lint", "no warnings in your policy")
     } else {
-        Check::less(
+        Check::warning(
             "policy.lint",
             format!("{warned} warnings about your policy"),
             "`regent policy lint` shows them",
@@ -245,31 +249,29 @@ fn own_policies(context: &Context) -> Vec<Check> {
 
 fn project(context: &Context) -> Vec<Check> {
     let Ok(project) = context.project() else {
-        return vec![Check::less(
+        return vec![Check::warning(
             "project",
-            "this folder is in no project",
-            "run `regent init` in a folder of yours",
+            "no Regent project in this folder or above",
+            "run `regent init` in a project folder",
         )];
     };
     let mut checks = vec![Check::good("project", format!("{} is a project", project.root.display()))];
     checks.push(match context.paths.demand_apart(&project) {
-        Ok(_) => {
-            Check::good("project.place", "it lies apart from your home folder and from Regent's own files")
-        }
+        Ok(_) => Check::good("project.place", "it is separate from your home folder and Regent's own files"),
         Err(failure) => Check::bad("project.place", failure.message, failure.help.unwrap_or_default()),
     });
     checks.push(
         match Trust::load(&context.paths).and_then(|trust| Ok(trust.standing(&Controls::read(&project)?))) {
-            Ok(Standing::Trusted) => Check::good("project.trust", "you trust it as it is"),
-            Ok(Standing::Never) => Check::less(
+            Ok(Standing::Trusted) => Check::good("project.trust", "you trust its current state"),
+            Ok(Standing::Never) => Check::warning(
                 "project.trust",
-                "you have not trusted it; nothing in it acts",
-                "look at it, then `regent trust`",
+                "you have not trusted it; nothing in it takes effect",
+                "review it, then run `regent trust`",
             ),
-            Ok(Standing::Changed(file)) => Check::less(
+            Ok(Standing::Changed(file)) => Check::warning(
                 "project.trust",
                 format!("{file} changed since you trusted it"),
-                "look at it, then `regent trust`",
+                "review it, then run `regent trust`",
             ),
             Err(failure) => Check::bad("project.trust", failure.message, failure.help.unwrap_or_default()),
         },
@@ -279,9 +281,9 @@ fn project(context: &Context) -> Vec<Check> {
             "policy.project",
             format!("{} narrowing your policy", term::count(policy.outline().len() as u64, "file")),
         ),
-        Ok(None) => Check::good("policy.project", "the project has no policy of its own; yours holds"),
+        Ok(None) => Check::good("policy.project", "the project has no policy of its own; yours applies"),
         Err(failure) => {
-            Check::bad("policy.project", failure.message, "`regent policy check` shows the mistakes")
+            Check::bad("policy.project", failure.message, "`regent policy check` shows the errors")
         }
     });
     checks.push(ignored(&project));
@@ -294,10 +296,10 @@ fn ignored(project: &Project) -> Check {
     let ignored = std::fs::read_to_string(project.folder().join(".gitignore"))
         .is_ok_and(|text| text.lines().any(|line| line.trim() == paths::IGNORED.trim()));
     if in_git && !ignored {
-        return Check::less(
+        return Check::warning(
             "project.ignored",
-            "git doesn't ignore .regent/audit*: the ledger, or one that was moved aside, could be committed",
-            "add a line `audit*` to .regent/.gitignore",
+            "git doesn't ignore .regent/audit*: the ledger could be committed",
+            "add the line `audit*` to .regent/.gitignore",
         );
     }
     Check::good("project.ignored", "the ledger stays out of version control")
@@ -308,8 +310,10 @@ fn key(context: &Context) -> Check {
     match compose::ledger::existing_key(&context.paths) {
         Ok(Some(key)) => Check::good("ledger.key", format!("{} signs as {}", path.display(), key.public())),
         Ok(None) => match compose::ledger::demand_first_use(&context.paths) {
-            Ok(()) => Check::less("ledger.key", "there is no signing key yet", "it is made on first use")
-                .fixed_by(Fix::Key),
+            Ok(()) => {
+                Check::warning("ledger.key", "there is no signing key yet", "it is created on first use")
+                    .fixed_by(Fix::Key)
+            }
             Err(failure) => Check::bad("ledger.key", failure.message, failure.help.unwrap_or_default()),
         },
         Err(failure) => {
@@ -326,7 +330,7 @@ fn vault(context: &Context) -> Check {
     let shown = vault.path().display().to_string();
     let found = vault.exists().and_then(|exists| Ok((exists, vault.has_passphrase()?)));
     let said = match found {
-        Ok((false, _)) => Ok("there is no vault yet; `regent vault add` makes one".to_owned()),
+        Ok((false, _)) => Ok("there is no vault yet; `regent vault add` creates one".to_owned()),
         Ok((true, true)) => Ok(format!("{shown} has a passphrase")),
         Ok((true, false)) => vault.list().map(|all| {
             format!("{shown} opens with its key and has {}", term::count(all.len() as u64, "secret"))
@@ -337,10 +341,10 @@ fn vault(context: &Context) -> Check {
         Ok(says) => Check::good("vault", says),
         Err(VaultError::Exposed(path)) => {
             let help = format!("chmod 600 {}", path.display());
-            Check::bad("vault", format!("{} is open to others, or a link", path.display()), help)
+            Check::bad("vault", format!("others can access {}, or it is a link", path.display()), help)
                 .fixed_by(Fix::Close(path))
         }
-        Err(error) => Check::bad("vault", error.to_string(), "put the file or the key back from a backup"),
+        Err(error) => Check::bad("vault", error.to_string(), "restore the file or the key from a backup"),
     }
 }
 
@@ -349,13 +353,17 @@ fn closed() -> Check {
     let hidden = rustix::process::dumpable_behavior().is_ok_and(|how| how == DumpableBehavior::NotDumpable);
     let no_core = rustix::process::getrlimit(Resource::Core).current == Some(0);
     if !hidden || !no_core {
-        let says = "other processes of yours can read regent's memory, or a crash would write it to disk";
-        return Check::less("memory.closed", says, "something set this process's limits or security module");
+        let says = "your other processes can read regent's memory, or a crash would write it to disk";
+        return Check::warning(
+            "memory.closed",
+            says,
+            "a resource limit or security module of this process causes this",
+        );
     }
     let swap = if rustix::process::getrlimit(Resource::Memlock).current.is_none() {
         ""
     } else {
-        "; it may be swapped out (ulimit -l unlimited keeps it in memory)"
+        "; it may be swapped out (`ulimit -l unlimited` keeps it in memory)"
     };
     Check::good("memory.closed", format!("no core file, and no other process reads regent's memory{swap}"))
 }
@@ -367,10 +375,10 @@ fn sockets(context: &Context) -> Check {
         .filter(|path| path.extension().is_some_and(|end| end == "sock"))
         .collect();
     match sockets.iter().find(|path| UnixStream::connect(path).is_err()) {
-        Some(stale) => Check::less(
+        Some(stale) => Check::warning(
             "control.sockets",
-            format!("nobody answers on {}", stale.display()),
-            "the next kernel sweeps it",
+            format!("no answer on {}", stale.display()),
+            "the next kernel removes it",
         )
         .fixed_by(Fix::Socket(stale.clone())),
         None => Check::good("control.sockets", format!("{} kernels are running", sockets.len())),
@@ -382,26 +390,24 @@ fn sandbox() -> Vec<Check> {
     let nothing_works = probe.full.is_some() && probe.fallback.is_some();
     let one = |finding: &regent_sandbox::Finding| {
         let id = format!("sandbox.{}", finding.name.replace(' ', "-"));
-        let help = finding
-            .fix
-            .clone()
-            .unwrap_or_else(|| "the sandbox says what it obtained in every receipt".to_owned());
+        let help =
+            finding.fix.clone().unwrap_or_else(|| "every receipt states the confinement obtained".to_owned());
         // Without a supervisor programs start, and can't write a file.
         match (finding.ok, nothing_works || finding.name == "supervisor") {
             (true, _) => Check::good(id, &finding.says),
-            (false, false) => Check::less(id, &finding.says, help),
+            (false, false) => Check::warning(id, &finding.says, help),
             (false, true) => Check::bad(id, &finding.says, help),
         }
     };
     probe.findings.iter().map(one).collect()
 }
 
-/// The tiers besides the process tier. One that doesn't work is refused when it is asked for; the others go on.
+/// The tiers besides the process tier. One that doesn't work is refused when it is asked for; the others continue.
 async fn other_tiers() -> Vec<Check> {
     let one = |finding: regent_sandbox::Finding| {
         let id = format!("sandbox.{}", finding.name.replace(' ', "-"));
         let help = finding.fix.unwrap_or_else(|| "tools that need this tier are refused".to_owned());
-        if finding.ok { Check::good(id, finding.says) } else { Check::less(id, finding.says, help) }
+        if finding.ok { Check::good(id, finding.says) } else { Check::warning(id, finding.says, help) }
     };
     compose::other_tiers().await.into_iter().map(one).collect()
 }
@@ -413,23 +419,23 @@ async fn egress() -> Check {
     let ended = regent_sandbox::run(spec, std::future::pending()).await;
     match (ended, listeners.recv().await) {
         (Ok(_), Some(_)) => {
-            let says = "programs that ask for the network reach the broker, and nothing else";
+            let says = "programs with network access reach only the egress proxy";
             Check::good("egress", says)
         }
         (Ok(_), None) => Check::bad(
             "egress",
-            "a sandbox was made, but its egress proxy never answered",
-            "programs have no network; `regent run --no-network` works",
+            "a sandbox started, but its egress proxy didn't answer",
+            "programs have no network access; `regent run --no-network` works",
         ),
-        (Err(error), _) => Check::less(
+        (Err(error), _) => Check::warning(
             "egress",
-            format!("programs can't be given a network: {error}"),
+            format!("programs can't get network access: {error}"),
             "`regent run --no-network` works; see the sandbox checks above",
         ),
     }
 }
 
-/// Live attempts to get out, each in a box of its own.
+/// Live attempts to get out, each in a sandbox of its own.
 async fn escapes(context: &Context) -> Vec<Check> {
     match regent_sandbox::probes::try_all(compose::floor(context)).await {
         Ok(tried) => tried
@@ -441,14 +447,14 @@ async fn escapes(context: &Context) -> Vec<Check> {
                 }
                 Check::bad(
                     id,
-                    format!("it must be so that {}, but {}", one.must, one.says),
-                    "don't run programs before this is understood",
+                    format!("expected: {}, but {}", one.must, one.says),
+                    "don't run programs until you know why",
                 )
             })
             .collect(),
         Err(error) => vec![Check::bad(
             "escape",
-            format!("no box could be made: {error}"),
+            format!("no sandbox could be created: {error}"),
             "see the sandbox checks above",
         )],
     }

@@ -32,13 +32,13 @@ pub(super) fn ledger(context: &Context) -> Check {
     match open_below(&folder) {
         Ok(0) => {}
         Ok(count) => {
-            let says = format!("{count} files or folders of the ledger are open to others");
+            let says = format!("others can access {count} files or folders of the ledger");
             let help = format!("chmod -R go= {}", folder.display());
             return Check::bad("ledger.verifies", says, help).fixed_by(Fix::CloseAll(folder));
         }
         Err(error) => {
-            let says = format!("{} can't be looked at: {error}", folder.display());
-            return Check::bad("ledger.verifies", says, "look at the folder's owner and permissions");
+            let says = format!("{} can't be read: {error}", folder.display());
+            return Check::bad("ledger.verifies", says, "check the folder's owner and permissions");
         }
     }
     let keys = compose::ledger::existing_key(&context.paths).ok().flatten();
@@ -47,12 +47,12 @@ pub(super) fn ledger(context: &Context) -> Check {
     let options = VerifyOptions { keys, witness, ..VerifyOptions::default() };
     match regent_ledger::verify(&project.audit(), &options).map(|report| (report.entries, report.verdict)) {
         Ok((entries, LedgerVerdict::Ok)) => {
-            Check::good("ledger.verifies", format!("all {entries} entries hold"))
+            Check::good("ledger.verifies", format!("all {entries} entries verified"))
         }
-        Ok((_, LedgerVerdict::Unproven { .. })) => Check::less(
+        Ok((_, LedgerVerdict::Unproven { .. })) => Check::warning(
             "ledger.verifies",
-            "entries stand after the last signed checkpoint",
-            "a crash leaves this; the next kernel settles it",
+            "there are entries after the last signed checkpoint",
+            "a crash causes this; the next kernel settles it",
         ),
         Ok((_, LedgerVerdict::Broken(broken))) if broken.is_witnessed() => {
             let failure = compose::ledger::replaced(broken.to_string());
@@ -61,10 +61,10 @@ pub(super) fn ledger(context: &Context) -> Check {
         Ok((_, LedgerVerdict::Broken(broken))) => Check::bad(
             "ledger.verifies",
             format!("broken: {broken}"),
-            "leave the folder as it is; `regent audit verify` says more",
+            "leave the folder as it is; for details run `regent audit verify`",
         ),
         Err(error) => {
-            Check::bad("ledger.verifies", error_chain(&error), "look at the folder's owner and permissions")
+            Check::bad("ledger.verifies", error_chain(&error), "check the folder's owner and permissions")
         }
     }
 }
@@ -113,7 +113,7 @@ pub(super) fn state(context: &Context) -> Check {
         state::database_files(&path).into_iter().find(|path| paths::is_open_to_others(path).unwrap_or(false));
     if let Some(path) = open {
         let help = format!("chmod 600 {}", path.display());
-        return Check::bad("state.database", format!("{} is open to others", path.display()), help)
+        return Check::bad("state.database", format!("others can access {}", path.display()), help)
             .fixed_by(Fix::Close(path));
     }
     match SqliteState::open(&path) {
@@ -137,7 +137,7 @@ pub(super) fn places(context: &Context) -> Vec<Check> {
         checks.push(writable(
             "project.writable",
             &project.folder(),
-            "every call is refused, since none can be recorded",
+            "every call is refused, because none can be recorded",
         ));
     }
     checks.push(writable("state.writable", &context.paths.state, "every call is refused"));
@@ -152,11 +152,11 @@ fn writable(id: &str, folder: &Path, costs: &str) -> Check {
         file.as_file().sync_all()
     });
     match tried {
-        Ok(()) => Check::good(id, format!("{} can be written to", there.display())),
+        Ok(()) => Check::good(id, format!("{} is writable", there.display())),
         Err(error) => Check::bad(
             id,
-            format!("{} can't be written to: {error}; {costs}", there.display()),
-            "make room, or look at the mount options, the owner and the permissions",
+            format!("{} is not writable: {error}; {costs}", there.display()),
+            "free some space, or check the mount options, the owner and the permissions",
         ),
     }
 }

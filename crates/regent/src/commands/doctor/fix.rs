@@ -38,7 +38,7 @@ pub(super) fn apply(context: &Context, fix: &Fix) -> Result<String, Failure> {
             let mode = if folder { 0o700 } else { 0o600 };
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
                 .map_err(|error| fail(&error))?;
-            Ok(format!("{} is closed to others", path.display()))
+            Ok(format!("closed {} to others", path.display()))
         }
         Fix::CloseAll(folder) => {
             let closed = super::files::each_below(folder, usize::MAX, &mut |path, meta| {
@@ -46,12 +46,12 @@ pub(super) fn apply(context: &Context, fix: &Fix) -> Result<String, Failure> {
                 std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
             });
             closed.map_err(|error| Failure::io("close to others", folder, &error))?;
-            Ok(format!("{} and everything in it is closed to others", folder.display()))
+            Ok(format!("closed {} and everything in it to others", folder.display()))
         }
         Fix::State => {
             context.paths.make()?;
             let aside = crate::state::start_anew(&context.paths, context.clock.now_ms())?;
-            let lost = "budgets, rates and approvals begin anew";
+            let lost = "budgets, rates and approvals start again";
             Ok(match aside {
                 Some(aside) => format!("the damaged state database is now {}; {lost}", aside.display()),
                 None => format!("{} was gone; {lost}", context.paths.state_db().display()),
@@ -59,7 +59,7 @@ pub(super) fn apply(context: &Context, fix: &Fix) -> Result<String, Failure> {
         }
         Fix::Folders => {
             context.paths.make()?;
-            Ok("your folders are there".to_owned())
+            Ok("your folders exist".to_owned())
         }
         Fix::Policy => {
             paths::write_private(&context.paths.policy(), DEFAULT_POLICY.as_bytes())?;

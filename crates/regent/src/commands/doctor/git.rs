@@ -22,7 +22,7 @@ pub(super) fn bare_repositories() -> Check {
             "git ignores repositories that are embedded in a folder (safe.bareRepository=explicit)",
         );
     }
-    Check::less(
+    Check::warning(
         ID,
         "git obeys the config of any folder that looks like a bare repository",
         "git config --global safe.bareRepository explicit",

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{Op, ToolCall};
-use regent_models::pull::{self, Progress, PullError, Told, Weights};
+use regent_models::pull::{self, Progress, ProgressSink, PullError, Weights};
 use serde_json::{Value, json};
 
+use crate::caller;
 use crate::calls;
 use crate::chores;
 use crate::codes;
@@ -27,14 +28,14 @@ pub(super) async fn run(context: &Context, name: Option<&str>) -> CommandResult 
     let was_there = pull::is_pulled(&folder, name);
     let host = compose::for_chores(context, chores::model_tools(folder, bar(context, weights))).await?;
     let op = Op::RunTool(ToolCall { tool: "model.pull".to_owned(), args: json!({"name": name}) });
-    let outcome = calls::call_on(context, &host, &host.operator(), op).await;
+    let outcome = calls::call_on(context, &host, &caller::authenticate(context, &host).await?, op).await;
     let pulled = outcome.and_then(|outcome| calls::result_json(&outcome));
     let pulled = calls::settled(pulled, host.shutdown().await)?;
     let file = PathBuf::from(pulled.get("file").and_then(Value::as_str).unwrap_or_default());
     if !was_there && context.screen.draws {
         context.screen.say("\n");
     }
-    let word = if was_there { "is there already" } else { "is here" };
+    let word = if was_there { "is already downloaded" } else { "downloaded" };
     let text = format!(
         "{} {word}: {} ({}, {} MB)\n",
         context.screen.strong(&format!("local/{name}")),
@@ -47,7 +48,7 @@ pub(super) async fn run(context: &Context, name: Option<&str>) -> CommandResult 
 }
 
 /// On a terminal a bar that moves; elsewhere a line for each tenth.
-fn bar(context: &Context, weights: &Weights) -> Told {
+fn bar(context: &Context, weights: &Weights) -> ProgressSink {
     let (screen, name) = (context.screen, weights.name.clone());
     let last = AtomicU64::new(u64::MAX);
     let one_at_a_time = Mutex::new(());

@@ -108,9 +108,8 @@ pub(super) async fn apply(context: &Context, args: &ApplyArgs) -> CommandResult 
             let text = controls::read_file(&context.cwd.join(file))?;
             let keys = context.settings.publishers();
             if keys.is_empty() {
-                let why = "you have named no publisher, so no bundle can be believed";
-                let help =
-                    "`regent config set policy.publishers KEY`, with the key that the publisher gives you";
+                let why = "no publisher is configured, so no bundle is trusted";
+                let help = "run `regent config set policy.publishers KEY` with the publisher's key";
                 return Err(Failure::new(codes::POLICY_BUNDLE, why).help(help));
             }
             let opened = bundles::open(&text, &keys)?;
@@ -161,7 +160,7 @@ async fn put(
             let names = names(opened);
             let line = format!("{} of {}, signed by {}", names.join(", "), opened.made(), opened.publisher);
             let data = json!({"files": names, "made_at_ms": opened.bundle.made_at_ms, "policy": digest, "publisher": opened.publisher});
-            Done::new(data, format!("{good} in force: {}\n", term::inline(&line)))
+            Done::new(data, format!("{good} active: {}\n", term::inline(&line)))
         }
         None if was_there => {
             Done::new(json!({"policy": digest, "withdrawn": true}), format!("{good} withdrawn\n"))

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use regent_policy::{CallSketch, Cover, Layer, Policy, Replay, Replayed, Shift, Tallied, Trace, Verdict};
-use regent_store::{self as store, State as _};
+use regent_store::{self as store, Partition};
 use serde_json::{Value, json};
 
 use super::past::{self, Event};
@@ -95,7 +95,7 @@ fn sim_text(context: &Context, found: &Replayed, skipped: u64, since: &str) -> S
     }
     if found.not_reproduced + skipped > 0 {
         text.push_str(&screen.faint(&format!(
-            "  {} calls aren't decided now as they were then (a person agreed, a budget, a role, a changed policy), {skipped} can't be read back\n",
+            "  {} calls are decided differently now (an approval, a budget, a role, a changed policy), {skipped} can't be read\n",
             found.not_reproduced
         )));
     }
@@ -135,7 +135,7 @@ pub(super) fn diff(context: &Context, old: &Path, new: &Path) -> CommandResult {
         text.push_str("nothing is different\n");
     }
     text.push_str(&screen.faint(&format!(
-        "  by asking both about {} calls made from their rules; `regent policy sim` asks about real ones\n",
+        "  both were evaluated on {} calls derived from their rules; `regent policy sim` uses recorded ones\n",
         found.tried
     )));
     Ok(Done::new(json!(found), text))
@@ -172,7 +172,7 @@ pub(super) fn cover(context: &Context, call: &str, since: &str) -> CommandResult
         (verdict, cover)
     });
     let Some(cover) = found else {
-        let text = format!("{} it is allowed already\n", context.screen.good("ok"));
+        let text = format!("{} it is already allowed\n", context.screen.good("ok"));
         return Ok(Done::new(json!({"verdict": verdict.word(), "cover": Value::Null}), text));
     };
     let (mut covered, mut asked) = (0_u64, 0_u64);
@@ -193,7 +193,7 @@ pub(super) fn cover(context: &Context, call: &str, since: &str) -> CommandResult
         term::inline(call),
         term::block(&cover.lines),
         context.screen.faint(&format!(
-            "  in the last {since} it would have covered {covered} calls, {asked} of which were asked about or denied\n"
+            "  in the last {since} it would have covered {covered} calls, of which {asked} were asked about or denied\n"
         ))
     );
     let data = json!({"verdict": verdict.word(), "cover": cover, "since": since, "covered": covered, "not_allowed_then": asked});
@@ -201,20 +201,20 @@ pub(super) fn cover(context: &Context, call: &str, since: &str) -> CommandResult
 }
 
 /// What the candidate beside the policy in force would have said otherwise.
-pub(super) fn shadow(context: &Context) -> CommandResult {
+pub(super) async fn shadow(context: &Context) -> CommandResult {
     let path = context.paths.candidate();
     if !paths::may_exist(&path) {
-        let text = format!("no candidate: put one at {}\n", term::inline(&path.display().to_string()));
+        let text = format!("no candidate; create {}\n", term::inline(&path.display().to_string()));
         return Ok(Done::new(json!({"candidate": Value::Null}), text));
     }
     let candidate = compose::load_policy(&path, &path.display().to_string(), Layer::User)?;
-    let key = compose::tally_key(&candidate);
+    let key = compose::tally_key(&candidate.digest());
     let state = crate::state::open(&context.paths)?;
-    let read = state.get(&key).and_then(|bytes| bytes.map(|bytes| store::parse(&key, &bytes)).transpose());
+    let read = store::load(&state, &key, &Partition::containing(&key)).await;
     let found: Tallied =
         read.map_err(|error| Failure::new(codes::STATE_UNUSABLE, error.to_string()))?.unwrap_or_default();
     let text = format!(
-        "{} decisions beside the policy in force: {} would be newly allowed, {} newly asked, {} newly denied\n",
+        "{} decisions compared with the active policy: {} would be newly allowed, {} newly asked, {} newly denied\n",
         found.judged, found.newly_allowed, found.newly_asked, found.newly_denied
     );
     Ok(Done::new(json!({"candidate": path.display().to_string(), "counted": found}), text))

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use regent_ledger::{Entry, Kind, Reader};
-use regent_policy::{Confidentiality, Integrity, Label, Recorded};
+use regent_policy::{Confidentiality, Integrity, Label, PastCall};
+use regent_wire::Status;
+use regent_wire::body::EntryBody;
 use serde_json::Value;
 
 use crate::codes;
-use crate::commands::audit::{payload_of, unreadable};
+use crate::commands::audit::{payload_of, unreadable, unreadable_body};
 use crate::compose;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -18,8 +20,8 @@ use crate::term;
 #[derive(Debug)]
 pub(super) enum Event {
     /// A call, and where its intent is.
-    Call((u16, u64), Box<Recorded>),
-    /// What came of a call: where its intent is, how it was labelled, whether it went well.
+    Call((u16, u64), Box<PastCall>),
+    /// The result of a call: the position of its intent, its label, whether it succeeded.
     Outcome((u16, u64), Label, bool),
 }
 
@@ -43,7 +45,7 @@ pub(super) fn each(
     let folder = context.project()?.audit();
     if !folder.is_dir() {
         return Err(Failure::new(codes::AUDIT_NONE, format!("there is no ledger at `{}`", folder.display()))
-            .help("nothing has been done under Regent here yet"));
+            .help("Regent has recorded nothing here yet"));
     }
     let reader = Reader::new(&folder);
     let capabilities: BTreeMap<String, Vec<String>> =
@@ -54,45 +56,46 @@ pub(super) fn each(
         if entry.at_ms < since_ms {
             continue;
         }
-        match entry.kind {
-            Kind::Intent => {
+        match EntryBody::read_known(&entry).map_err(|error| unreadable_body(&error))? {
+            Some(EntryBody::Intent(intent)) => {
                 let args = if with_args { arguments(context, &reader, &entry)? } else { None };
-                let tool = entry.body.pointer("/tool/name").and_then(Value::as_str).unwrap_or_default();
-                let known = capabilities.get(tool).cloned().unwrap_or_default();
-                match Recorded::read(entry.at_ms, &entry.body, args, known) {
+                let known =
+                    intent.tool_name().and_then(|tool| capabilities.get(tool)).cloned().unwrap_or_default();
+                match intent.past_call(entry.at_ms, args, known) {
                     Some(call) => visit(Event::Call((entry.lane.get(), entry.seq), Box::new(call))),
                     None => skipped += 1,
                 }
             }
-            Kind::Outcome => visit(outcome(&entry)),
-            Kind::Answer
-            | Kind::Agent
-            | Kind::Policy
-            | Kind::Kernel
-            | Kind::Lane
-            | Kind::Recovery
-            | Kind::Key
-            | Kind::Erase
-            | Kind::Pack
-            | Kind::Resume
-            | Kind::Checkpoint => {}
+            Some(end @ (EntryBody::Outcome(_) | EntryBody::InDoubt(_))) => {
+                if let Some((lane, seq)) = end.intent_place(&entry) {
+                    visit(outcome((lane.get(), seq), &end));
+                }
+            }
+            None => skipped += u64::from(entry.kind == Kind::Intent),
+            Some(EntryBody::Agent(_) | EntryBody::Policy(_) | EntryBody::Kernel(_) | EntryBody::Internal) => {
+            }
         }
     }
     Ok(skipped)
 }
 
 fn arguments(context: &Context, reader: &Reader, entry: &Entry) -> Result<Option<Value>, Failure> {
-    let bytes = payload_of(context, reader, entry, "args")?;
+    let bytes = payload_of(context, reader, entry)?;
     Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
 }
 
-fn outcome(entry: &Entry) -> Event {
-    let lane = entry.body.get("lane").and_then(Value::as_str).and_then(|lane| lane.parse().ok());
-    let lane = lane.unwrap_or(entry.lane);
-    let intent = entry.body.get("intent").and_then(Value::as_u64).unwrap_or(u64::MAX);
-    let label = entry.body.get("label").cloned().and_then(|label| serde_json::from_value(label).ok());
+fn outcome(intent: (u16, u64), end: &EntryBody<'_>) -> Event {
     // What isn't said is taken for the worst.
     let worst = Label { integrity: Integrity::Web, confidentiality: Confidentiality::Credential };
-    let went_well = entry.body.get("status").and_then(Value::as_str) == Some("ok");
-    Event::Outcome((lane.get(), intent), label.unwrap_or(worst), went_well)
+    match end {
+        EntryBody::Outcome(outcome) => {
+            Event::Outcome(intent, outcome.label.unwrap_or(worst), *outcome.status == Status::Ok)
+        }
+        EntryBody::InDoubt(_)
+        | EntryBody::Intent(_)
+        | EntryBody::Agent(_)
+        | EntryBody::Policy(_)
+        | EntryBody::Kernel(_)
+        | EntryBody::Internal => Event::Outcome(intent, worst, false),
+    }
 }

@@ -82,7 +82,7 @@ async fn install(
     let unwanted: Vec<String> = plan.unwanted(grant).iter().map(ToString::to_string).collect();
     if !unwanted.is_empty() {
         context.screen.say(&format!(
-            "regent: {} doesn't ask for {}, so it isn't granted\n",
+            "regent: {} doesn't request {}, so it isn't granted\n",
             term::inline(&plan.skill.name),
             term::inline(&unwanted.join(", "))
         ));
@@ -92,13 +92,13 @@ async fn install(
         "looked_at": {"digest": plan.digest, "source": fetched.source(&source), "accept_findings": accept_findings},
     });
     let op = Op::RunTool(ToolCall { tool: "skill.install".to_owned(), args });
-    let outcome = calls::call(context, running, &running.host.operator(), op).await?;
+    let outcome = calls::call(context, running, &running.caller(), op).await?;
     let told = calls::result_json(&outcome)?;
     let text = shown::installed(&context.screen, &plan);
     Ok(Done::new(json!({"installed": told, "findings": plan.findings, "changes": plan.changes}), text))
 }
 
-/// What a person has to agree to: findings that block, then what it wants and doesn't have. Off a terminal the flags answer.
+/// What needs an approval: blocking findings, then missing permissions. Off a terminal the flags answer.
 async fn agree(
     context: &Context,
     plan: &Plan,
@@ -126,7 +126,7 @@ async fn agree(
             // The skill's own refusal names the flags that grant.
             match prompt::confirm(&context.screen, &question, || Failure::from(error).data(data)).await? {
                 true => Ok(plan.skill.permissions.clone()),
-                false => Err(Failure::new(codes::APPROVAL_REFUSED, "you said no; nothing was installed")),
+                false => Err(Failure::new(codes::APPROVAL_REFUSED, "cancelled; nothing was installed")),
             }
         }
     }
@@ -171,7 +171,7 @@ async fn fetch(context: &Context, running: &Running, source: &str) -> Result<Fet
     // A repository elsewhere is reached through the broker: policy judges each connection.
     let args = json!({"argv": argv, "network": repository.protocol != "file"});
     let op = Op::RunTool(ToolCall { tool: "process.exec".to_owned(), args });
-    let outcome = calls::call(context, running, &running.host.operator(), op).await?;
+    let outcome = calls::call(context, running, &running.caller(), op).await?;
     calls::succeeded(&outcome).map_err(|failure| cloning_failed(failure, &outcome))?;
     // Not in a folder of our own, which no tool reaches. A temporary folder is private, too.
     let folder = tempfile::tempdir()
@@ -186,8 +186,7 @@ fn cloning_failed(failure: Failure, outcome: &Outcome) -> Failure {
     let said = String::from_utf8_lossy(outcome.output.bytes()).into_owned();
     let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
     let message = format!("the repository can't be cloned: {}", term::short(last, 200));
-    Failure { message, ..failure }
-        .help("git runs in the sandbox: it sees the project and nothing else of yours")
+    Failure { message, ..failure }.help("git runs in the sandbox and sees only the project")
 }
 
 /// Output is what came on stdout, then what came on stderr.

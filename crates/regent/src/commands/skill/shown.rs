@@ -29,13 +29,13 @@ pub(super) fn whole(screen: &Screen, checked: &Checked, findings: &[Finding]) ->
         trust(screen, checked.trust),
         term::inline(&skill.description)
     );
-    let signer = checked.signer.as_deref().unwrap_or("nobody whose key you trust");
+    let signer = checked.signer.as_deref().unwrap_or("no trusted key");
     text.push_str(&format!("from      {}\n", term::inline(&locked.source)));
     text.push_str(&format!("signed by {}\n", term::inline(signer)));
     text.push_str(&format!("digest    {}\n", locked.digest));
     text.push_str(&format!(
         "runs      {}\n",
-        skill.entrypoint.as_deref().map_or_else(|| "nothing: its text is shown".into(), term::inline)
+        skill.entrypoint.as_deref().map_or_else(|| "nothing: it is text only".into(), term::inline)
     ));
     text.push_str(&format!("may       {}\n", permissions(&checked.granted)));
     for (path, mark) in locked.files.files() {
@@ -55,7 +55,7 @@ pub(super) fn plan(screen: &Screen, plan: &Plan) -> String {
     );
     if let Some(installed) = &plan.installed {
         text.push_str(&format!(
-            "  installed is {}; {} from what was installed\n",
+            "  {} is installed; {} from it\n",
             term::inline(installed),
             match plan.changes.len() {
                 1 => "1 file differs".to_owned(),

@@ -40,7 +40,7 @@ async fn put_away(context: &Context, runtime: &Runtime, task: &TaskId) -> Comman
             agent::deliver(context, &agent, Signal::Term, true).await?;
             Ok(Done::new(
                 json!({"task": task, "cancelled": true, "agent": agent}),
-                format!("told the agent of {task} to end\n"),
+                format!("signalled the agent of {task} to end\n"),
             ))
         }
         Err(error) => Err(error.into()),
@@ -51,24 +51,26 @@ pub(super) async fn replay(context: &Context, id: &str) -> CommandResult {
     let task = Past::open(context)?.find(id)?;
     let running = Running::boot(context).await?;
     let result = match tasks::runtime(context, &running, tasks::Asks::Later) {
-        Ok(runtime) => retell(context, &runtime, &task).await,
+        Ok(runtime) => replay_with(context, &runtime, &task).await,
         Err(failure) => Err(failure),
     };
     running.close(context, result).await
 }
 
-async fn retell(context: &Context, runtime: &Runtime, task: &TaskId) -> CommandResult {
+async fn replay_with(context: &Context, runtime: &Runtime, task: &TaskId) -> CommandResult {
     let replayed = runtime.replay(task).await?;
     let data = json!({
         "task": task, "steps": replayed.steps, "answer": replayed.answer.text, "same": replayed.same, "byte_identical": true,
     });
     if !replayed.same {
-        return Err(
-            Failure::new(codes::TASK_REPLAY, format!("task `{task}` came to another answer")).data(data)
-        );
+        return Err(Failure::new(
+            codes::TASK_REPLAY,
+            format!("the replay of task `{task}` gave another answer"),
+        )
+        .data(data));
     }
     let text = format!(
-        "{} {task}: {} steps replayed from the ledger, every prompt and call byte for byte as recorded; no model was asked and no tool was run\n\n{}\n",
+        "{} {task}: {} steps replayed from the ledger, every prompt and call byte for byte as recorded; no model was asked and no tool ran\n\n{}\n",
         context.screen.good("same"),
         replayed.steps,
         term::block(&replayed.answer.text)
@@ -89,7 +91,7 @@ pub(super) fn diff(context: &Context, left: &str, right: &str) -> CommandResult 
         }
     }
     if differences.is_empty() {
-        text.push_str("no difference: both did the same at every step\n");
+        text.push_str("no difference: both made the same calls at every step\n");
     }
     Ok(Done::new(json!({"left": left, "right": right, "differences": differences}), text))
 }
@@ -139,7 +141,7 @@ async fn put_back(
         |restored: &Restored| json!({"task": task, "snapshot": id, "after": after, "restored": restored});
     if ahead.is_nothing() {
         let text = format!(
-            "{}nothing to do: the workspace is as it was after step {}\n",
+            "{}nothing to do: the workspace matches the snapshot after step {}\n",
             changes(&context.screen, &ahead, AHEAD),
             term::inline(&after)
         );
@@ -153,15 +155,18 @@ async fn put_back(
     let shown = changes(&context.screen, &restored, DONE);
     if !restored.failed.is_empty() {
         context.screen.say(&shown);
-        let message = format!("{} of the files could not be put back; the others are", restored.failed.len());
+        let message =
+            format!("{} of the files could not be restored; the others were", restored.failed.len());
         return Err(Failure::new(codes::TASK_ROLLBACK, message).help(undo).data(data(&restored)));
     }
     let but = match restored.left_out.len() + restored.left.len() {
         0 => String::new(),
-        kept => format!(", but for {kept} that no snapshot has"),
+        kept => format!(", except for {kept} that no snapshot has"),
     };
-    let text =
-        format!("{shown}the workspace is as it was after step {}{but}; {undo}\n", term::inline(&after));
+    let text = format!(
+        "{shown}the workspace matches the snapshot after step {}{but}; {undo}\n",
+        term::inline(&after)
+    );
     Ok(Done::new(data(&restored), text))
 }
 
@@ -197,15 +202,15 @@ fn changes(screen: &Screen, restored: &Restored, [written, removed]: [&str; 2]) 
     text
 }
 
-/// Shows what would change, and asks. Only a plain yes is a yes.
+/// Shows what would change, and asks. Only an explicit `y` confirms.
 async fn agree(context: &Context, changes: &str) -> Result<(), Failure> {
     let unasked = || {
         Failure::new(codes::TERMINAL_NEEDED, "this changes files, and there is no terminal to ask on")
-            .help("--yes does it without asking")
+            .help("pass --yes to do it without asking")
     };
-    let question = format!("{changes}Put the workspace back? [y/N] ");
+    let question = format!("{changes}Restore the workspace? [y/N] ");
     if prompt::confirm(&context.screen, &question, unasked).await? {
         return Ok(());
     }
-    Err(Failure::new(codes::APPROVAL_REFUSED, "you said no; nothing was changed"))
+    Err(Failure::new(codes::APPROVAL_REFUSED, "cancelled; nothing was changed"))
 }

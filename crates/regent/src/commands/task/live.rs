@@ -16,6 +16,8 @@ use crate::stage::Stage;
 use crate::term;
 
 const SAID_CHARS_MAX: usize = 400;
+/// How much of what a model is saying the last line shows.
+const SAYING_CHARS_MAX: usize = 48;
 const SPINNER: [char; 4] = ['|', '/', '-', '\\'];
 
 /// The view of some tasks that run.
@@ -41,9 +43,23 @@ struct Watched {
     spent: Spent,
     left: Budget,
     is_over: bool,
+    /// The end of what its model says, while it says it.
+    saying: String,
 }
 
 impl Watched {
+    /// Keeps the end of what is said, on one line.
+    fn hear(&mut self, text: &str, anew: bool) {
+        if anew {
+            self.saying.clear();
+        }
+        self.saying.extend(text.chars().map(|c| if c.is_whitespace() { ' ' } else { c }));
+        let length = self.saying.chars().count();
+        if length > SAYING_CHARS_MAX {
+            self.saying = self.saying.chars().skip(length - SAYING_CHARS_MAX).collect();
+        }
+    }
+
     /// How a call ended, with what it was.
     fn ended(
         &mut self,
@@ -84,6 +100,7 @@ impl Live {
             spent: Spent::default(),
             left: Budget::default(),
             is_over: false,
+            saying: String::new(),
         };
         let tasks: Vec<Watched> = tasks.into_iter().map(watched).collect();
         Self {
@@ -118,7 +135,7 @@ impl Live {
         if self.json {
             return print_json(&json!({"event": "missed", "count": count}));
         }
-        self.stage.line(&format!("… {count} more; `regent task show` has them all"));
+        self.stage.line(&format!("… {count} more; `regent task show` lists all"));
     }
 
     /// Time has passed.
@@ -131,7 +148,7 @@ impl Live {
     pub(super) fn stopping(&mut self) {
         self.stopping = true;
         if !self.json {
-            self.stage.line("stopping after this step; once more stops it at once");
+            self.stage.line("stopping after this step; press Ctrl-C again to stop now");
         }
     }
 
@@ -159,10 +176,18 @@ impl Live {
             }
             Event::Turn { step } => {
                 one.step = step;
+                one.saying.clear();
                 Vec::new()
             }
-            Event::Said { text, .. } if text.trim().is_empty() => Vec::new(),
+            Event::Token { text, anew, .. } => {
+                one.hear(&text, anew);
+                Vec::new()
+            }
             Event::Said { text, .. } => {
+                one.saying.clear();
+                if text.trim().is_empty() {
+                    return Vec::new();
+                }
                 vec![format!("  {}", screen.faint(&term::short(text.trim(), SAID_CHARS_MAX)))]
             }
             Event::Tool { step, tool, args } => {
@@ -199,6 +224,9 @@ impl Live {
         let spin = SPINNER.get(self.ticks % SPINNER.len()).copied().unwrap_or(' ');
         let seconds = self.clock.elapsed().saturating_sub(self.began).as_secs();
         let what = match self.tasks.as_slice() {
+            [one] if one.calls.is_empty() && !one.saying.is_empty() => {
+                format!("{} {}", one.step, term::inline(&one.saying))
+            }
             [one] if one.calls.is_empty() => format!("{} thinking", one.step),
             [one] => {
                 let tools: Vec<&str> = one.calls.values().map(|(tool, _)| tool.as_str()).collect();

@@ -26,7 +26,7 @@ use crate::term;
 
 /// A goal from stdin may be so long.
 const GOAL_BYTES_MAX: u64 = 256 << 10;
-/// How often the last line is drawn anew when nothing happens.
+/// How often the last line is drawn again when nothing happens.
 const TICK_MS: u64 = 200;
 
 pub(super) async fn run(context: &Context, args: RunArgs) -> CommandResult {
@@ -91,8 +91,10 @@ pub(crate) async fn watched(
     if spec.tools.is_none() {
         spec.tools = tasks::usual_tools(running, &spec.model);
         if let (Some(tools), false) = (&spec.tools, context.screen.json) {
-            let line =
-                format!("tools: {} (a small set for a local model; --tools names others)", tools.join(", "));
+            let line = format!(
+                "tools: {} (a small set for a local model; choose others with --tools)",
+                tools.join(", ")
+            );
             stage.line(&stage.screen().faint(&line));
         }
     }
@@ -126,7 +128,7 @@ async fn go_on(
     let Some(task) = task else {
         let handles = runtime.resume_all().await?;
         if handles.is_empty() {
-            return Ok(Done::new(json!({"tasks": []}), "no task was left over\n"));
+            return Ok(Done::new(json!({"tasks": []}), "nothing to resume\n"));
         }
         let budget = match handles.as_slice() {
             [one] => Some(runtime.task(&one.task)?.record.spec.budget),
@@ -184,7 +186,7 @@ fn needs_a_model(context: &Context, running: &Running) -> Result<(), Failure> {
         return Ok(());
     }
     let settings = context.paths.settings();
-    Err(Failure::new(codes::MODEL_NONE, "no model is set up, so nobody can do the task")
+    Err(Failure::new(codes::MODEL_NONE, "no model is set up")
         .help(format!("`regent model pull` downloads one; or set one up in `{}`", settings.display())))
 }
 
@@ -208,7 +210,7 @@ fn asks(
     unattended: Option<Unattended>,
 ) -> tasks::Asks {
     let valid_ms = context.settings.approve_valid_ms();
-    let terminal = || Terminal::new(running.host.clone(), Arc::clone(stage), valid_ms);
+    let terminal = || Terminal::new(running, Arc::clone(stage), valid_ms);
     match unattended {
         None if context.screen.can_ask => tasks::Asks::At(Arc::new(terminal())),
         None if context.settings.denies_unattended() => tasks::Asks::Nobody,
@@ -293,7 +295,7 @@ pub(crate) struct Ended {
 
 fn one_of(watched: Watched, budget: Budget) -> Result<Ended, Failure> {
     let Watched { mut ended, interrupted } = watched;
-    let none = || Failure::new(codes::INTERNAL, "the task ended without saying how");
+    let none = || Failure::new(codes::INTERNAL, "the task ended without a result");
     ended.pop().map(|end| Ended { end, budget, interrupted }).ok_or_else(none)
 }
 
@@ -341,13 +343,13 @@ fn undone(end: &TaskEnd) -> Option<Failure> {
     let count = term::count(u64::try_from(end.undone.len()).unwrap_or(u64::MAX), "call");
     let lines = end.undone.iter().map(|one| format!("\n  {}: {}", one.step, term::short(&one.call, 200)));
     let message = format!(
-        "task `{}` has an answer, but {count} it wanted to make {} denied, because nobody could be asked:{}",
+        "task `{}` completed, but {count} {} denied, because nobody could be asked:{}",
         end.task,
         if end.undone.len() == 1 { "was" } else { "were" },
         lines.collect::<String>()
     );
     let help = format!(
-        "`regent task show {}` says why each is asked about; name what you want in the goal, or run it at a terminal",
+        "`regent task show {}` says why each needs an approval; name what you want in the goal, or run it at a terminal",
         end.task
     );
     Some(Failure::new(codes::TASK_UNDONE, message).help(help))
@@ -382,8 +384,8 @@ fn told_all(context: &Context, watched: Watched) -> CommandResult {
         Some((code, task)) => {
             // The answers of the others are on stdout all the same.
             context.screen.show(Done::new(data.clone(), text));
-            Err(Failure::new(code, format!("not all have ended well; the first is `{task}`"))
-                .help(format!("`regent task show {task}` says more"))
+            Err(Failure::new(code, format!("not all tasks succeeded; the first that didn't is `{task}`"))
+                .help(format!("for details run `regent task show {task}`"))
                 .data(data))
         }
     }
@@ -404,7 +406,7 @@ fn short_of(end: &TaskEnd, interrupted: bool) -> Option<(Code, String)> {
         (Stop::Unavailable { .. }, _) if !interrupted => codes::TASK_LATER,
         (_, Outlook::Paused) => codes::TASK_PAUSED,
         (_, Outlook::Cancelled) if !interrupted => codes::TASK_CANCELLED,
-        // Calls that run are stopped by taking the kernel down, and that is a fault to whoever made them.
+        // Calls that run are stopped by taking the kernel down, which is a fault for their callers.
         _any if interrupted => codes::TASK_PAUSED,
         (_, Outlook::Again | Outlook::Later | Outlook::Never | Outlook::Cancelled) => codes::TASK_FAILED,
     };
@@ -424,24 +426,24 @@ fn help(end: &TaskEnd, budget: Budget, code: Code) -> String {
             )
         }
         Some(Stop::Unavailable { .. }) => {
-            format!("`regent task resume {task}` goes on from there; nothing is done twice")
+            format!("`regent task resume {task}` continues; no step runs twice")
         }
         Some(Stop::Refused(_)) => format!(
-            "change what the provider names, try it with `regent model test`, then `regent task resume {task}`"
+            "fix what the provider reports, check it with `regent model test`, then run `regent task resume {task}`"
         ),
         // A task without limits of its own is stopped by a wider one, or by a rate.
         Some(Stop::Used(reason)) if budget == Budget::default() => {
             let raise = reason.help.as_deref().map(|help| format!("{help}; then ")).unwrap_or_default();
-            format!("{raise}`regent task resume {task}` goes on")
+            format!("{raise}`regent task resume {task}` continues")
         }
         Some(Stop::Used(_)) => {
             let more = money::words(&money::doubled(budget));
             format!(
-                "give it more, e.g. `regent task resume {task} --budget {more}`: limits count from its first run"
+                "raise the budget, e.g. `regent task resume {task} --budget {more}`; limits count from the first run"
             )
         }
         _other if code == codes::TASK_PAUSED => {
-            format!("`regent task resume {task}` goes on, `regent task cancel {task}` gives it up")
+            format!("`regent task resume {task}` continues, `regent task cancel {task}` ends it")
         }
         _other => format!("`regent task show {task}` shows its steps"),
     }

@@ -3,6 +3,7 @@
 use regent_kernel::Budget;
 use regent_runtime::task::Recorded;
 use regent_runtime::{TaskState, TaskView};
+use regent_wire::body::Decision;
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -43,7 +44,7 @@ pub(super) fn list(context: &Context, count: u32) -> CommandResult {
         rows.push(brief(view, word));
     }
     if any_interrupted {
-        text.push_str("interrupted: the process ended; `regent task resume ID` goes on\n");
+        text.push_str("interrupted: the process ended; `regent task resume ID` continues\n");
     }
     Ok(Done::new(json!({"tasks": rows}), text))
 }
@@ -67,7 +68,7 @@ pub(super) fn show(context: &Context, id: &str) -> CommandResult {
     let tools: Vec<&str> = view.record.tools.keys().map(String::as_str).collect();
     row("tools", &term::inline(&tools.join(", ")));
     let why = match (word, view.why.as_deref()) {
-        (INTERRUPTED, _) => format!("its process ended; `regent task resume {task}` goes on"),
+        (INTERRUPTED, _) => format!("its process ended; `regent task resume {task}` continues"),
         (_, Some(why)) => term::inline(why).into_owned(),
         (_, None) => String::new(),
     };
@@ -97,8 +98,8 @@ pub(super) fn show(context: &Context, id: &str) -> CommandResult {
 
 fn step_line(screen: &Screen, step: &Recorded) -> String {
     let what = step.tool.as_ref().unwrap_or(&step.op);
-    let word = match (step.verdict.as_str(), status(step)) {
-        ("deny", _) => screen.bad("denied"),
+    let word = match (step.verdict, status(step)) {
+        (Decision::Deny, _) => screen.bad("denied"),
         (_, "ok") => screen.good("done"),
         (_, other) => screen.warn(other),
     };
@@ -107,9 +108,11 @@ fn step_line(screen: &Screen, step: &Recorded) -> String {
         Some(spent) if spent.tokens > 0 => format!("  {}", money::spent(spent)),
         Some(_) | None => String::new(),
     };
-    let why = match step.verdict.as_str() {
-        "deny" => step.why.as_deref().map(|why| format!("  {}", term::short(why, 80))).unwrap_or_default(),
-        _made => String::new(),
+    let why = match step.verdict {
+        Decision::Deny => {
+            step.why.as_deref().map(|why| format!("  {}", term::short(why, 80))).unwrap_or_default()
+        }
+        Decision::Allow | Decision::Ask => String::new(),
     };
     format!(
         "  {:<14} {:<14} {word}{}{why}\n",
@@ -120,13 +123,8 @@ fn step_line(screen: &Screen, step: &Recorded) -> String {
 }
 
 /// How a step ended, in a word.
-fn status(step: &Recorded) -> &str {
-    match step.end.as_ref().map(|end| &end.status) {
-        Some(Value::String(word)) => word,
-        Some(Value::Object(fields)) => fields.keys().next().map_or("ended", String::as_str),
-        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_)) => "ended",
-        None => "open",
-    }
+fn status(step: &Recorded) -> &'static str {
+    step.end.as_ref().map_or("open", |end| end.status.word())
 }
 
 fn in_order<'a>(steps: impl Iterator<Item = &'a Recorded>) -> Vec<&'a Recorded> {

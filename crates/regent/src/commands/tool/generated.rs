@@ -93,12 +93,16 @@ fn told(
     text
 }
 
+/// Whether a tool of that name was generated here, usable or not.
+pub(super) fn has(context: &Context, name: &str) -> bool {
+    open(context).is_ok_and(|generated| generated.registry().names().iter().any(|one| one == name))
+}
+
 fn open(context: &Context) -> Result<Arc<Generated>, Failure> {
     let project = context.project()?;
     Trust::demand(&context.paths, &project)?;
-    let skills = Arc::new(compose::skills::open(context, &project)?);
-    compose::generated::open(context, &project, &skills).ok_or_else(|| {
-        Failure::new(codes::TOOL_NOT_BUILT, "this build has no WASM tier, and without it no generated tools")
+    compose::generated::open(context, &project, &compose::Tiers::new(context)).ok_or_else(|| {
+        Failure::new(codes::TOOL_NOT_BUILT, "this build has no WASM tier, which generated tools need")
     })
 }
 

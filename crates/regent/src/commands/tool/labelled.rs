@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use regent_kernel::{FieldLabels, Taint, ToolSpec, Whole};
+use regent_protocols::labels::known::{self, KnownTool, LabelSource};
+use regent_protocols::labels::{Corrected, Corrections, effect_word, snippet, taint_word};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::labels::known::{self, KnownTool, LabelSource};
-use crate::labels::{Corrected, Corrections, effect_word, snippet, taint_word};
+use crate::labels;
 use crate::output::{CommandResult, Done};
 use crate::state;
 use crate::term;
@@ -48,19 +49,19 @@ struct From {
 }
 
 /// The tools of hosts that have this name.
-pub(super) fn of(context: &Context, name: &str) -> Result<Vec<Shown>, Failure> {
-    shown(context, Some(name))
+pub(super) async fn of(context: &Context, name: &str) -> Result<Vec<Shown>, Failure> {
+    shown(context, Some(name)).await
 }
 
-fn shown(context: &Context, name: Option<&str>) -> Result<Vec<Shown>, Failure> {
+async fn shown(context: &Context, name: Option<&str>) -> Result<Vec<Shown>, Failure> {
     // Where nobody has judged anything yet there is no state to look into.
     if !crate::paths::may_exist(&context.paths.state_db()) {
         return Ok(Vec::new());
     }
     let state = state::open(&context.paths)?;
-    let tools = known::list(&state, name).map_err(|error| state::failed(&context.paths, &error))?;
+    let tools = known::list(&state, name).await.map_err(|error| state::failed(&context.paths, &error))?;
     let trusted = Trust::of_judged(&context.paths, &context.cwd)?;
-    let corrections = Corrections::load(&context.paths, trusted.as_ref())?;
+    let corrections = labels::load(&context.paths, trusted.as_ref())?;
     tools.into_iter().map(|tool| in_force(tool, &corrections)).collect()
 }
 
@@ -76,7 +77,7 @@ fn in_force(tool: KnownTool, corrections: &Corrections) -> Result<Shown, Failure
     let from = match (by_user, source) {
         (true, _) => "your file",
         (false, LabelSource::Declared) => "declared",
-        (false, LabelSource::Unreadable) => "the worst: the host's labels can't be read",
+        (false, LabelSource::Unreadable) => "strictest labels: the host's can't be read",
         (false, LabelSource::Servers) => "list of servers",
         (false, LabelSource::Name | LabelSource::Annotations) => "inferred by name",
     };
@@ -144,14 +145,14 @@ pub(super) fn text(context: &Context, tools: &[Shown]) -> String {
             format!(" of `{}`", term::inline(&tool.server))
         };
         text.push_str(&format!(
-            "{}  judged for another program{of}\n{}",
+            "{}  a tool of another application{of}\n{}",
             context.screen.strong(&term::inline(&tool.name)),
             tool.text()
         ));
         if let Some(correction) = &tool.correction {
             let path = context.paths.labels();
             text.push_str(&format!(
-                "\nto correct them, put this into `{}`:\n\n{}\n",
+                "\nto correct them, add this to `{}`:\n\n{}\n",
                 path.display(),
                 term::block(correction)
             ));
@@ -161,11 +162,11 @@ pub(super) fn text(context: &Context, tools: &[Shown]) -> String {
 }
 
 /// `regent tool list --judged`
-pub(super) fn list(context: &Context) -> CommandResult {
-    let tools = shown(context, None)?;
+pub(super) async fn list(context: &Context) -> CommandResult {
+    let tools = shown(context, None).await?;
     let mut text = String::new();
     if tools.is_empty() {
-        text.push_str("`regent judge` has seen no tools of other programs yet\n");
+        text.push_str("`regent judge` has seen no tools of other applications yet\n");
     }
     for tool in &tools {
         let taint = match &tool.labels.taint {

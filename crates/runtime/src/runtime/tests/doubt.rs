@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use regent_tools::{Broker, HostTools, Network};
+use regent_tools::{Broker, Network};
 
 use super::*;
 
@@ -53,13 +53,11 @@ impl Desk {
             let options = LedgerOptions { witness: Some(folder.join("witness")), ..LedgerOptions::default() };
             Ledger::open_on(Arc::new(disk.clone()), key, options).ok()?
         };
-        let host = HostTools::new(Broker::new(Network::default(), &folder.join("broker")));
-        let mut builder = TestKernel::builder();
-        for spec in regent_tools::specs().into_iter().filter(|spec| spec.name.starts_with("fs.")) {
-            builder = builder.declared(spec);
-        }
-        let test = builder
-            .host(Arc::new(host))
+        let broker = Broker::new(Network::default(), &folder.join("broker"));
+        let tools =
+            regent_tools::hosted(&broker).into_iter().filter(|(spec, _)| spec.name.starts_with("fs."));
+        let test = tools
+            .fold(TestKernel::builder(), |builder, (spec, driver)| builder.driven(spec, driver))
             .models(Arc::new(self.site.puppet.clone()))
             .state(Arc::<MemoryState>::clone(&self.site.state))
             .ledger(ledger)

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use super::super::files::{TRANSFER_BYTES_MAX, What, held_by};
 use super::super::layout;
 use super::super::link::{About, Kind, Outside};
-use super::super::tree::{Place, absolute};
+use super::super::tree::{GuestPath, absolute};
 use super::{Answer, Program};
 
 /// Parts of one `readv` or `writev`.
@@ -334,7 +334,7 @@ impl Program {
 
     fn readlink(&mut self, folder: u64, at: u64, (into, len): (u64, u64), outside: &dyn Outside) -> Answer {
         let path = self.path(folder, at)?;
-        if self.files.tree.place(&path) != Place::Program {
+        if self.files.tree.place(&path) != GuestPath::Program {
             self.files.stat(&path, outside)?;
             return Err(Errno::INVAL);
         }
@@ -391,10 +391,12 @@ impl Program {
         let path = self.path(folder, at)?;
         self.files.stat(&path, outside)?;
         match self.files.tree.place(&path) {
-            Place::Tmp(_) => Ok(0),
-            Place::Workspace(_) | Place::Device(_) | Place::Folder(_) | Place::Program | Place::Nowhere => {
-                Err(Errno::PERM)
-            }
+            GuestPath::Tmp(_) => Ok(0),
+            GuestPath::Workspace(_)
+            | GuestPath::Device(_)
+            | GuestPath::Folder(_)
+            | GuestPath::Program
+            | GuestPath::Nowhere => Err(Errno::PERM),
         }
     }
 }

@@ -100,7 +100,7 @@ async fn list(store: Store<'_>, path: String) -> Answered<Vec<Entry>> {
     let args = json!({"path": path, "entries_max": ENTRIES_MAX});
     Ok(json(store, "fs.list", args).await?.and_then(|answer| {
         if answer.get("more").and_then(Value::as_bool) == Some(true) {
-            return Err(HostFailure::new("fs.too_large", "the folder has more than a call may return"));
+            return Err(HostFailure::new("fs.too_large", "the folder listing exceeds the limit of a call"));
         }
         let entries = answer.get("entries").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         Ok(entries.iter().map(entry).collect())

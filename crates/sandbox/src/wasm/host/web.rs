@@ -39,10 +39,7 @@ async fn fetch(mut store: Store<'_>, request: Request) -> Answered<Response> {
     for (name, value) in request.headers {
         // Which of two would count is nothing to guess about.
         if headers.insert(name.to_ascii_lowercase(), Value::String(value)).is_some() {
-            return Ok(Err(HostFailure::new(
-                "http.header_refused",
-                format!("the header `{name}` is there twice"),
-            )));
+            return Ok(Err(HostFailure::new("http.header_refused", format!("duplicate header `{name}`"))));
         }
     }
     let mut args =

@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use regent_kernel::{
     BoxFuture, ExecuteError, Executor, Fault, Op, Permit, Principal, RawOutput, Reply, Status, TicketId, tier,
 };
-use regent_ledger::{Kind, LaneId, Reader, Receipt};
-use regent_store::{MemoryState, Record, State, StateError, Step};
+use regent_ledger::{Entry, LaneId, Reader, Receipt};
+use regent_store::{Change, Committed, MemoryState, Partition, Record, State, StateError, Versioned};
+use regent_wire::body::EntryBody;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::AT_ONCE;
 use super::schedule::pause;
@@ -126,7 +128,7 @@ impl Book {
     }
 
     /// A call runs until what this returns is dropped.
-    fn enters(&self, machine: &Machine) -> Running<'_> {
+    fn enters(&self, machine: &Machine) -> OpenCall<'_> {
         let mut pages = self.pages();
         pages.running += 1;
         // Where the process is dead its memory says anything, and nothing that it does takes place.
@@ -137,7 +139,7 @@ impl Book {
                 .breaches
                 .push(format!("{running} calls ran at once, and the budget has room for {}", AT_ONCE + 1));
         }
-        Running(self)
+        OpenCall(self)
     }
 
     /// A question waits. One that was decided before its approval arrived is answered already.
@@ -206,15 +208,13 @@ impl Book {
 /// Whether the disk has the outcome of a call. After a full disk it can be in another lane than the intent.
 fn has_outcome(machine: &Machine, lane: LaneId, seq: u64) -> bool {
     let Ok(mut entries) = Reader::on(Arc::new(machine.disk())).entries() else { return false };
-    let is_it = |body: &Value, of: LaneId| {
-        let named = body.get("lane").and_then(Value::as_str).map_or_else(|| of.to_string(), str::to_owned);
-        body.get("intent").and_then(Value::as_u64) == Some(seq) && named == lane.to_string()
+    let ends_it = |entry: &Entry| {
+        EntryBody::read(entry).is_ok_and(|body| body.intent_place(entry) == Some((lane, seq)))
     };
-    entries
-        .any(|entry| entry.is_ok_and(|entry| entry.kind == Kind::Outcome && is_it(&entry.body, entry.lane)))
+    entries.any(|entry| entry.is_ok_and(|entry| ends_it(&entry)))
 }
 
-/// The tools: each leaves its mark, and others go on before and after.
+/// The tools: each leaves its mark, and others run before and after.
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) machine: Arc<Machine>,
@@ -245,9 +245,9 @@ impl Executor<tier::Host> for Worker {
 }
 
 /// A call that runs.
-struct Running<'b>(&'b Book);
+struct OpenCall<'b>(&'b Book);
 
-impl Drop for Running<'_> {
+impl Drop for OpenCall<'_> {
     fn drop(&mut self) {
         let mut pages = self.0.pages();
         pages.running = pages.running.saturating_sub(1);
@@ -261,23 +261,62 @@ pub(super) struct WiredState {
     pub(super) inner: Arc<MemoryState>,
 }
 
-impl State for WiredState {
-    fn change(&self, step: Step<'_>) -> Result<(), StateError> {
-        if !self.machine.moment() {
-            return Err(StateError::Unusable("this process is dead".to_owned()));
+impl WiredState {
+    /// Others go on while this process waits for the state.
+    async fn reached(&self) -> Result<(), StateError> {
+        pause(1).await;
+        if self.machine.moment() {
+            Ok(())
+        } else {
+            Err(StateError::Unusable("this process is dead".to_owned()))
         }
-        self.inner.change(step)
+    }
+}
+
+impl State for WiredState {
+    fn read<'s>(
+        &'s self,
+        partition: &'s Partition,
+        keys: &'s [String],
+    ) -> BoxFuture<'s, Result<Vec<Option<Versioned>>, StateError>> {
+        Box::pin(async move {
+            pause(1).await;
+            self.inner.read(partition, keys).await
+        })
     }
 
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StateError> {
-        self.inner.get(key)
+    fn scan<'s>(
+        &'s self,
+        partition: &'s Partition,
+        prefix: &'s str,
+    ) -> BoxFuture<'s, Result<Vec<Record>, StateError>> {
+        Box::pin(async move {
+            pause(1).await;
+            self.inner.scan(partition, prefix).await
+        })
     }
 
-    fn scan(&self, prefix: &str) -> Result<Vec<Record>, StateError> {
-        self.inner.scan(prefix)
+    fn commit<'s>(
+        &'s self,
+        partition: &'s Partition,
+        change: Change,
+    ) -> BoxFuture<'s, Result<Committed, StateError>> {
+        Box::pin(async move {
+            self.reached().await?;
+            let committed = self.inner.commit(partition, change).await;
+            pause(1).await;
+            committed
+        })
     }
 
-    fn stale(&self, now_ms: i64) -> Result<Vec<String>, StateError> {
-        self.inner.stale(now_ms)
+    fn sweep(&self, now_ms: i64, max: usize) -> BoxFuture<'_, Result<usize, StateError>> {
+        Box::pin(async move {
+            self.reached().await?;
+            self.inner.sweep(now_ms, max).await
+        })
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.changes()
     }
 }

@@ -33,12 +33,12 @@ pub(super) async fn make_calls(host: Host, agent: Principal, book: Arc<Book>, mu
                 Ok(Reply::Pending(ticket)) => book.asks(id, &agent, ticket.id),
                 // Another call holds what is left; it is worth waiting.
                 Ok(Reply::Denied(denial)) if denial.reason.code == "budget.held" => {}
-                // The agent is suspended, and nobody lets it go on.
+                // The agent is suspended, and nobody lets it continue.
                 Ok(Reply::Denied(denial)) if denial.reason.code == "budget.exhausted" => {
                     return book.leaves();
                 }
                 Ok(Reply::Denied(_)) => break,
-                // The disk was full while the agent was being suspended: nobody heard of it, and nobody lets it go on.
+                // The disk was full while the agent was being suspended: nobody heard of it, and nobody lets it continue.
                 Err(Fault::Ledger(_)) if is_suspended(&host, &agent) => return book.leaves(),
                 Err(Fault::Ledger(_)) => {}
                 // It happened: nobody repeats it.

@@ -1,4 +1,4 @@
-//! Who goes on next: one of those who can, or the disk. The seed decides.
+//! Who continues next: one of those who can, or the disk. The seed decides.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ fn is_woken(tasks: &Tasks, at: usize) -> bool {
     tasks.0.get(at).is_some_and(|task| task.woken.0.load(Ordering::SeqCst))
 }
 
-/// Lets the others go on.
+/// Lets the others continue.
 pub(super) async fn pause(times: u64) {
     for _ in 0..times {
         let mut is_first = true;

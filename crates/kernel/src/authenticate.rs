@@ -1,0 +1,200 @@
+//! Authentication: a connection shows a credential and becomes a [`Principal`]. This is the only place where one is made for somebody outside.
+
+use regent_policy::{Class, Reason};
+use regent_store::StateError;
+use serde_json::{Value, json};
+
+use crate::executor::{ExecuteError, RawOutput};
+use crate::facts::refusal;
+use crate::host::Host;
+use crate::kernel::Core;
+use crate::principal::Principal;
+use crate::role::PersonRole;
+use crate::syscall::Kernel;
+use crate::token::{Changed, Presented, Subject, TokenId, TokenSpec, Unusable};
+
+/// What a caller shows. Tokens of an identity provider and identities of a mesh will be further variants.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub enum Credential<'a> {
+    /// The user at the other end of a Unix socket, as the operating system says (`SO_PEERCRED`).
+    PeerUid(u32),
+    /// A token.
+    Bearer(&'a str),
+}
+
+impl std::fmt::Debug for Credential<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::PeerUid(uid) => write!(f, "PeerUid({uid})"),
+            Self::Bearer(_) => f.write_str("Bearer(…)"),
+        }
+    }
+}
+
+/// The caller is nobody that this kernel knows.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthError {
+    /// Another user of the machine. Not even root is somebody else's operator.
+    #[error("this kernel belongs to another user")]
+    OtherUser,
+    /// It is misspelt, or was revoked or replaced, or never was.
+    #[error("the token is not valid: it was revoked, replaced, mistyped, or never created")]
+    Invalid,
+    /// Its time is over.
+    #[error("the token has expired")]
+    Expired,
+    /// The agent that it stands for isn't here, or has ended.
+    #[error("the agent of this token has ended, or runs in another kernel")]
+    NoAgent,
+    /// The tokens can't be read.
+    #[error("the tokens can't be read: {0}")]
+    State(#[from] StateError),
+}
+
+impl AuthError {
+    /// The stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::OtherUser => "auth.other_user",
+            Self::Invalid => "auth.invalid",
+            Self::Expired => "auth.expired",
+            Self::NoAgent => "auth.no_agent",
+            Self::State(_) => "auth.unavailable",
+        }
+    }
+}
+
+impl From<Unusable> for AuthError {
+    fn from(unusable: Unusable) -> Self {
+        match unusable {
+            Unusable::Invalid => Self::Invalid,
+            Unusable::Expired => Self::Expired,
+        }
+    }
+}
+
+/// Authenticates callers of one kernel, and does nothing else: for what accepts connections.
+#[derive(Debug, Clone)]
+pub struct Authenticator(Kernel);
+
+impl Authenticator {
+    /// Whom a credential stands for.
+    pub async fn authenticate(&self, credential: Credential<'_>) -> Result<Principal, AuthError> {
+        let core = &self.0.0;
+        match credential {
+            Credential::PeerUid(uid) if uid == rustix::process::geteuid().as_raw() => {
+                Ok(core.operator.clone())
+            }
+            Credential::PeerUid(_) => Err(AuthError::OtherUser),
+            Credential::Bearer(text) => core.bearer(text).await,
+        }
+    }
+}
+
+impl Host {
+    /// What turns a connection into a principal.
+    pub fn authenticator(&self) -> Authenticator {
+        Authenticator(self.kernel())
+    }
+
+    /// Whom a credential stands for.
+    pub async fn authenticate(&self, credential: Credential<'_>) -> Result<Principal, AuthError> {
+        self.authenticator().authenticate(credential).await
+    }
+}
+
+impl Core {
+    async fn bearer(&self, text: &str) -> Result<Principal, AuthError> {
+        let (subject, presented) = self.tokens.find(text, self.clock.now_ms()).await??;
+        let session = self.operator.session_shared();
+        Ok(match subject {
+            Subject::Person { name, role } => Principal::person(&name, role, session),
+            Subject::Service { name } => Principal::program(Class::Service, &name, session),
+            Subject::Peer { name } => Principal::program(Class::Peer, &name, session),
+            Subject::Agent { agent } => {
+                let agent = self.agents.get(&agent).filter(|agent| !agent.life.stage().is_over());
+                agent.ok_or(AuthError::NoAgent)?.principal.clone()
+            }
+        }
+        .presenting(presented))
+    }
+
+    /// Why a caller that came with a token makes no more calls: asked at each call, so that a revocation counts from the next one on.
+    pub(crate) async fn refuses_token(&self, who: &Principal) -> Result<Option<Reason>, StateError> {
+        let Some(presented) = who.presented() else { return Ok(None) };
+        Ok(self.tokens.check(presented, self.clock.now_ms()).await?.err().map(|unusable| {
+            let error = AuthError::from(unusable);
+            refusal(error.code(), error.to_string(), "ask an admin for a new token: `regent token create`")
+        }))
+    }
+
+    /// Why no token can be made for this subject.
+    pub(crate) fn may_create_token(&self, subject: &Subject) -> Option<Reason> {
+        if !subject.has_plain_name() {
+            let help =
+                "ASCII letters, digits, `.`, `_`, `@` and `-`, 64 at most, and not `operator` or `kernel`";
+            return Some(refusal("token.name", "nobody can be called so".to_owned(), help));
+        }
+        let Subject::Agent { agent } = subject else { return None };
+        let is_here = self.agents.get(agent).is_some_and(|one| !one.life.stage().is_over());
+        let message = || format!("no agent `{}` runs in this kernel", agent.as_str().escape_debug());
+        (!is_here).then(|| refusal("token.no_agent", message(), "`regent agent ps` lists the agents"))
+    }
+
+    pub(crate) async fn create_token(
+        &self,
+        spec: &TokenSpec,
+        by: &Principal,
+    ) -> Result<RawOutput, ExecuteError> {
+        Ok(changed(&self.tokens.create(spec, by.sponsor(), self.clock.now_ms()).await?))
+    }
+
+    pub(crate) async fn list_tokens(&self) -> Result<RawOutput, ExecuteError> {
+        Ok(RawOutput::json(&json!(self.tokens.list(self.clock.now_ms()).await?)))
+    }
+
+    pub(crate) async fn revoke_token(&self, id: &TokenId) -> Result<RawOutput, ExecuteError> {
+        Ok(changed(&self.tokens.revoke(id, self.clock.now_ms()).await?))
+    }
+
+    pub(crate) async fn rotate_token(
+        &self,
+        id: &TokenId,
+        sha256: regent_ledger::Digest,
+    ) -> Result<RawOutput, ExecuteError> {
+        Ok(changed(&self.tokens.rotate(id, sha256, self.clock.now_ms()).await?))
+    }
+}
+
+fn changed(changed: &Changed) -> RawOutput {
+    match changed {
+        Changed::Done(summary) => RawOutput::json(&json!(summary)),
+        Changed::Unknown => RawOutput::failed("token.unknown", "there is no such token, or it was revoked"),
+        Changed::BadId => RawOutput::failed("token.id", "the id of the token is taken, or isn't one"),
+        Changed::TooMany => {
+            RawOutput::failed("token.too_many", "there is no room for another token; revoke some")
+        }
+    }
+}
+
+/// Why this token isn't the caller's to rotate.
+pub(crate) fn may_rotate(who: &Principal, id: &TokenId) -> Option<Reason> {
+    let fine = who.role() == Some(PersonRole::Admin) || who.presented().is_some_and(|own| own.id == *id);
+    let message = || "a caller rotates the token that it has presented; an admin rotates any".to_owned();
+    (!fine).then(|| refusal("auth.role", message(), "ask an admin"))
+}
+
+/// What a caller is told about itself: the identity that was validated, not the one that it claims.
+pub(crate) fn whoami(who: &Principal) -> Value {
+    json!({
+        "agent": who.agent_id(),
+        "authenticated": who.authenticated_by(),
+        "chain": who.chain(),
+        "class": who.class(),
+        "name": who.display_name(),
+        "role": who.role(),
+        "session": who.session(),
+        "token": who.presented().map(|Presented { id, .. }| id),
+    })
+}

@@ -1,0 +1,451 @@
+//! Tokens: how a caller that isn't at this terminal shows who it is.
+//!
+//! A token is `rgt_`, a public id, and 256 random bits. Whoever makes one keeps the only copy: the shared state has its SHA-256, and so do the
+//! arguments of the call that creates it, so that neither state nor ledger nor this process ever holds a token that it can lose. This module is all
+//! that knows how tokens are stored.
+
+use std::sync::Arc;
+
+use regent_identity::AgentId;
+use regent_ledger::Digest;
+use regent_store::{self as store, Draft, FOR_GOOD, Partition, State, StateError};
+use serde::{Deserialize, Serialize};
+use subtle::ConstantTimeEq as _;
+use zeroize::Zeroizing;
+
+use crate::role::PersonRole;
+
+const PREFIX: &str = "rgt_";
+const KEY: &str = "token/";
+/// Hexadecimal digits of an id, and of the secret.
+const ID_DIGITS: usize = 16;
+const SECRET_DIGITS: usize = 64;
+/// Tokens that are kept, the revoked and expired ones included.
+const TOKENS_MAX: usize = 4_096;
+/// How long a token that is over stays in the list.
+const OVER_KEPT_MS: i64 = 30 * 24 * 60 * 60 * 1000;
+/// When a token was last used is known to the hour, so that using one rarely writes.
+const USED_STEP_MS: i64 = 60 * 60 * 1000;
+const NAME_CHARS_MAX: usize = 64;
+/// Names that would pass for somebody else.
+const RESERVED: &[&str] = &["operator", "kernel", "host", "regent", "nobody"];
+
+/// A new token, with its only copy of the secret. It is wiped when it is dropped.
+pub struct Token {
+    id: TokenId,
+    text: Zeroizing<String>,
+}
+
+impl Token {
+    /// Makes a token out of the machine's randomness.
+    pub fn generate() -> Result<Self, getrandom::Error> {
+        let mut id = [0_u8; ID_DIGITS / 2];
+        getrandom::fill(&mut id)?;
+        Self::with_id(TokenId(hex(&id)))
+    }
+
+    /// A new secret for a token that exists.
+    pub fn renew(id: &TokenId) -> Result<Self, getrandom::Error> {
+        Self::with_id(id.clone())
+    }
+
+    fn with_id(id: TokenId) -> Result<Self, getrandom::Error> {
+        let mut secret = Zeroizing::new([0_u8; SECRET_DIGITS / 2]);
+        getrandom::fill(&mut *secret)?;
+        // Room for all of it from the start, so that growing leaves no copy behind.
+        let mut text = Zeroizing::new(String::with_capacity(PREFIX.len() + ID_DIGITS + 1 + SECRET_DIGITS));
+        text.push_str(PREFIX);
+        text.push_str(&id.0);
+        text.push('_');
+        digits(&*secret).for_each(|digit| text.push(digit));
+        Ok(Self { id, text })
+    }
+
+    /// Its public part.
+    pub fn id(&self) -> &TokenId {
+        &self.id
+    }
+
+    /// What is stored in its place.
+    pub fn digest(&self) -> Digest {
+        Digest::of(self.text.as_bytes())
+    }
+
+    /// The text to hand to its owner.
+    pub fn reveal(&self) -> &str {
+        &self.text
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Token({}…)", self.id)
+    }
+}
+
+fn digits(bytes: &[u8]) -> impl Iterator<Item = char> {
+    let halves = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    halves.filter_map(|half| char::from_digit(u32::from(half), 16))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    digits(bytes).collect()
+}
+
+/// The public part of a token.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TokenId(pub String);
+
+impl TokenId {
+    fn is_plain(&self) -> bool {
+        self.0.len() == ID_DIGITS && self.0.bytes().all(is_digit)
+    }
+}
+
+impl std::fmt::Display for TokenId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn is_digit(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}
+
+/// The id in a token that looks like one.
+fn id_in(text: &str) -> Option<TokenId> {
+    let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
+    let id = TokenId(id.to_owned());
+    let looks_right = id.is_plain() && secret.len() == SECRET_DIGITS && secret.bytes().all(is_digit);
+    looks_right.then_some(id)
+}
+
+/// Whom a token stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "class", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Subject {
+    /// A person with a role.
+    Person {
+        /// By this name they approve, and are in the ledger.
+        name: String,
+        /// What they are here for.
+        role: PersonRole,
+    },
+    /// A program of our own organisation.
+    Service {
+        /// What policy matches, after `service:`.
+        name: String,
+    },
+    /// An agent system of somebody else.
+    Peer {
+        /// What policy matches, after `peer:`.
+        name: String,
+    },
+    /// An agent of this kernel whose program runs elsewhere.
+    Agent {
+        /// Which.
+        agent: AgentId,
+    },
+}
+
+impl Subject {
+    /// Whether its name can be anybody's.
+    pub(crate) fn has_plain_name(&self) -> bool {
+        match self {
+            Self::Person { name, .. } | Self::Service { name } | Self::Peer { name } => is_plain_name(name),
+            Self::Agent { .. } => true,
+        }
+    }
+}
+
+/// Whether people and programs can be called so.
+pub(crate) fn is_plain_name(name: &str) -> bool {
+    let fine = |c: char| c.is_ascii_alphanumeric() || "._@-".contains(c);
+    (1..=NAME_CHARS_MAX).contains(&name.len()) && name.chars().all(fine) && !RESERVED.contains(&name)
+}
+
+/// What a new token is to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenSpec {
+    /// Its public part.
+    pub id: TokenId,
+    /// The SHA-256 of the whole token.
+    pub sha256: Digest,
+    /// Whom it stands for.
+    pub subject: Subject,
+    /// How long it is valid; `None` is until it is revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_ms: Option<u64>,
+}
+
+/// Whether a token can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenState {
+    /// It can.
+    Active,
+    /// Its time is over.
+    Expired,
+    /// An admin has revoked it.
+    Revoked,
+}
+
+/// A token as people see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenSummary {
+    /// Its public part.
+    pub id: TokenId,
+    /// Whom it stands for.
+    pub subject: Subject,
+    /// Whether it can be used.
+    pub state: TokenState,
+    /// Who created it.
+    pub created_by: String,
+    /// When.
+    pub created_at_ms: i64,
+    /// Until when it is valid, if it ends by itself.
+    pub expires_at_ms: Option<i64>,
+    /// The hour in which it was last used.
+    pub last_used_at_ms: Option<i64>,
+    /// How often its secret was replaced.
+    pub rotations: u32,
+}
+
+/// A token as the state has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    subject: Subject,
+    sha256: Digest,
+    /// Counts the secrets it has had: whoever presented an earlier one is turned away at the next call.
+    generation: u32,
+    created_at_ms: i64,
+    created_by: String,
+    expires_at_ms: Option<i64>,
+    last_used_at_ms: Option<i64>,
+    revoked_at_ms: Option<i64>,
+}
+
+impl Kept {
+    fn state(&self, now_ms: i64) -> TokenState {
+        match (self.revoked_at_ms, self.expires_at_ms) {
+            (Some(_), _) => TokenState::Revoked,
+            (None, Some(end)) if now_ms >= end => TokenState::Expired,
+            (None, _) => TokenState::Active,
+        }
+    }
+
+    fn summary(&self, id: TokenId, now_ms: i64) -> TokenSummary {
+        TokenSummary {
+            id,
+            subject: self.subject.clone(),
+            state: self.state(now_ms),
+            created_by: self.created_by.clone(),
+            created_at_ms: self.created_at_ms,
+            expires_at_ms: self.expires_at_ms,
+            last_used_at_ms: self.last_used_at_ms,
+            rotations: self.generation,
+        }
+    }
+
+    fn keep_until_ms(&self) -> i64 {
+        let over_at_ms = self.revoked_at_ms.or(self.expires_at_ms);
+        over_at_ms.map_or(FOR_GOOD, |at_ms| at_ms.saturating_add(OVER_KEPT_MS))
+    }
+
+    fn save(&self, records: &mut Draft<'_>, id: &TokenId) -> Result<(), StateError> {
+        records.save(&key(id), self, self.keep_until_ms())
+    }
+}
+
+fn key(id: &TokenId) -> String {
+    format!("{KEY}{id}")
+}
+
+fn partition() -> Partition {
+    Partition::containing(KEY)
+}
+
+/// The token that a caller has presented, so that each of its calls can ask whether it still holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Presented {
+    pub(crate) id: TokenId,
+    generation: u32,
+}
+
+/// Why a token doesn't open anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// Misspelt, revoked, replaced, or never made. To whoever presents it these are one.
+    Invalid,
+    /// The right one, too late.
+    Expired,
+}
+
+/// The result of a change.
+#[derive(Debug)]
+pub(crate) enum Changed {
+    Done(TokenSummary),
+    /// There is no such token, or it is over.
+    Unknown,
+    /// The id is taken, or isn't one.
+    BadId,
+    /// There is no room for another one.
+    TooMany,
+}
+
+/// The tokens in the shared state.
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    state: Arc<dyn State>,
+}
+
+impl Tokens {
+    pub(crate) fn new(state: &Arc<dyn State>) -> Self {
+        Self { state: Arc::clone(state) }
+    }
+
+    async fn kept(&self, id: &TokenId) -> Result<Option<Kept>, StateError> {
+        store::load(&*self.state, &key(id), &partition()).await
+    }
+
+    /// Whom a token stands for. Says that one has expired only to whoever has all of it.
+    pub(crate) async fn find(
+        &self,
+        text: &str,
+        now_ms: i64,
+    ) -> Result<Result<(Subject, Presented), Unusable>, StateError> {
+        let Some(id) = id_in(text) else { return Ok(Err(Unusable::Invalid)) };
+        let Some(kept) = self.kept(&id).await? else { return Ok(Err(Unusable::Invalid)) };
+        let is_right: bool = Digest::of(text.as_bytes()).as_bytes().ct_eq(kept.sha256.as_bytes()).into();
+        if !is_right || kept.revoked_at_ms.is_some() {
+            return Ok(Err(Unusable::Invalid));
+        }
+        if kept.state(now_ms) != TokenState::Active {
+            return Ok(Err(Unusable::Expired));
+        }
+        self.note_use(&id, &kept, now_ms).await;
+        let presented = Presented { id, generation: kept.generation };
+        Ok(Ok((kept.subject, presented)))
+    }
+
+    /// Whether what was presented earlier still holds.
+    pub(crate) async fn check(
+        &self,
+        presented: &Presented,
+        now_ms: i64,
+    ) -> Result<Result<(), Unusable>, StateError> {
+        let kept = self.kept(&presented.id).await?;
+        Ok(match kept.map(|kept| (kept.generation == presented.generation, kept.state(now_ms))) {
+            Some((true, TokenState::Active)) => Ok(()),
+            Some((true, TokenState::Expired)) => Err(Unusable::Expired),
+            Some((true, TokenState::Revoked) | (false, _)) | None => Err(Unusable::Invalid),
+        })
+    }
+
+    /// Notes the hour. It is for people to look at, so that a full disk keeps nobody out.
+    async fn note_use(&self, id: &TokenId, kept: &Kept, now_ms: i64) {
+        let hour_ms = now_ms.saturating_sub(now_ms.rem_euclid(USED_STEP_MS));
+        if kept.last_used_at_ms == Some(hour_ms) {
+            return;
+        }
+        let noted = store::change(&*self.state, &partition(), &[key(id)], |records| {
+            let Some(mut now) = records.load::<Kept>(&key(id))? else { return Ok(()) };
+            now.last_used_at_ms = Some(hour_ms);
+            now.save(records, id)
+        })
+        .await;
+        drop(noted);
+    }
+
+    pub(crate) async fn create(
+        &self,
+        spec: &TokenSpec,
+        by: &str,
+        now_ms: i64,
+    ) -> Result<Changed, StateError> {
+        if !spec.id.is_plain() {
+            return Ok(Changed::BadId);
+        }
+        let valid_ms = spec.valid_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
+        let new = Kept {
+            subject: spec.subject.clone(),
+            sha256: spec.sha256,
+            generation: 0,
+            created_at_ms: now_ms,
+            created_by: by.to_owned(),
+            expires_at_ms: valid_ms.map(|ms| now_ms.saturating_add(ms)),
+            last_used_at_ms: None,
+            revoked_at_ms: None,
+        };
+        store::change(&*self.state, &partition(), &[], |records| {
+            if records.get(&key(&spec.id))?.is_some() {
+                return Ok(Changed::BadId);
+            }
+            if records.scan(KEY)?.len() >= TOKENS_MAX {
+                return Ok(Changed::TooMany);
+            }
+            new.save(records, &spec.id)?;
+            Ok(Changed::Done(new.summary(spec.id.clone(), now_ms)))
+        })
+        .await
+    }
+
+    pub(crate) async fn list(&self, now_ms: i64) -> Result<Vec<TokenSummary>, StateError> {
+        let records = self.state.scan(&partition(), KEY).await?.into_iter();
+        let summary = |record: store::Record| {
+            let kept: Kept = store::parse(&record.key, &record.value)?;
+            let id = record.key.strip_prefix(KEY).unwrap_or_default().to_owned();
+            Ok(kept.summary(TokenId(id), now_ms))
+        };
+        let mut all = records.map(summary).collect::<Result<Vec<_>, StateError>>()?;
+        all.sort_by_key(|one| (one.created_at_ms, one.id.clone()));
+        Ok(all)
+    }
+
+    pub(crate) async fn revoke(&self, id: &TokenId, now_ms: i64) -> Result<Changed, StateError> {
+        self.alter(id, now_ms, |kept| kept.revoked_at_ms = Some(now_ms)).await
+    }
+
+    /// Puts another secret in the place of the one there is. The new one is valid as long as the first was.
+    pub(crate) async fn rotate(
+        &self,
+        id: &TokenId,
+        sha256: Digest,
+        now_ms: i64,
+    ) -> Result<Changed, StateError> {
+        self.alter(id, now_ms, |kept| {
+            let began_ms = kept.expires_at_ms.map(|end| end.saturating_sub(kept.created_at_ms));
+            kept.expires_at_ms = began_ms.map(|valid_ms| now_ms.saturating_add(valid_ms));
+            kept.created_at_ms = now_ms;
+            kept.sha256 = sha256;
+            kept.generation = kept.generation.saturating_add(1);
+            kept.last_used_at_ms = None;
+        })
+        .await
+    }
+
+    /// Changes a token that isn't revoked. An expired one can be revoked, and rotated into a new life.
+    async fn alter(
+        &self,
+        id: &TokenId,
+        now_ms: i64,
+        change: impl Fn(&mut Kept) + Send + Sync,
+    ) -> Result<Changed, StateError> {
+        if !id.is_plain() {
+            return Ok(Changed::Unknown);
+        }
+        store::change(&*self.state, &partition(), &[key(id)], |records| {
+            let kept: Option<Kept> = records.load(&key(id))?;
+            let Some(mut kept) = kept.filter(|kept| kept.revoked_at_ms.is_none()) else {
+                return Ok(Changed::Unknown);
+            };
+            change(&mut kept);
+            kept.save(records, id)?;
+            Ok(Changed::Done(kept.summary(id.clone(), now_ms)))
+        })
+        .await
+    }
+}

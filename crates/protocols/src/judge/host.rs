@@ -1,0 +1,101 @@
+//! The executor of calls that the host application performs: it says that the host may go ahead, and waits for its report.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use regent_kernel::{AgentId, BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, StoreUse, tier};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+/// What the host says came of a call.
+#[derive(Debug, Clone)]
+pub(super) struct Observation {
+    /// What came back, as JSON.
+    pub(super) output: Vec<u8>,
+    /// What went wrong, if it did.
+    pub(super) error: Option<String>,
+    /// What it did with a store of the host's.
+    pub(super) store: Option<StoreUse>,
+}
+
+/// A call may be performed.
+#[derive(Debug)]
+pub(super) struct Allowed {
+    /// Where its intent is in the ledger.
+    pub(super) intent: u64,
+    /// The arguments that it is allowed with, where they aren't those that were asked about.
+    pub(super) args: Option<Value>,
+}
+
+/// Somebody waits for a call of an agent to be allowed.
+#[derive(Debug)]
+pub(super) struct Expected {
+    /// Told when it is.
+    pub(super) allowed: oneshot::Sender<Allowed>,
+    /// Whether the host performs the call with other arguments, if policy changes them.
+    pub(super) applies_changes: bool,
+    /// Where the observation comes from.
+    pub(super) observed: oneshot::Receiver<Observation>,
+}
+
+/// The host application, as the kernel sees it. An agent has one call under judgement at a time.
+#[derive(Debug, Default)]
+pub struct Performer(Mutex<HashMap<AgentId, Expected>>);
+
+impl Performer {
+    fn expected(&self) -> MutexGuard<'_, HashMap<AgentId, Expected>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says whether no other call of this agent is waited for.
+    pub(super) fn expect(&self, agent: &AgentId, expected: Expected) -> bool {
+        let mut all = self.expected();
+        let is_free = !all.contains_key(agent);
+        if is_free {
+            all.insert(agent.clone(), expected);
+        }
+        is_free
+    }
+
+    /// The call was not allowed after all.
+    pub(super) fn forget(&self, agent: &AgentId) {
+        self.expected().remove(agent);
+    }
+}
+
+impl Executor<tier::Host> for Performer {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Host>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        let agent = permit.call().principal().agent_id();
+        let expected = agent.and_then(|agent| self.expected().remove(agent));
+        Box::pin(async move {
+            let (Op::Elsewhere(host), Some(expected)) = (permit.call().op(), expected) else {
+                return Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()));
+            };
+            let args = (*permit.args() != host.run.args).then(|| permit.args().clone());
+            if args.is_some() && !expected.applies_changes {
+                let why = "policy allows it only with other arguments, and the host hasn't declared `applies_changes`";
+                return Ok(RawOutput::failed("judge.changed", why));
+            }
+            // Nobody listens: then nobody will perform it either, and the outcome says that this isn't known.
+            let _told = expected.allowed.send(Allowed { intent: permit.intent().seq, args });
+            tokio::select! {
+                observed = expected.observed => match observed {
+                    Ok(observation) => Ok(came_back(observation)),
+                    Err(_gone) => Err(ExecuteError::Broken("the host never reported the result".to_owned())),
+                },
+                () = permit.cancelled() => Err(ExecuteError::Broken("the host had not yet reported the result".to_owned())),
+            }
+        })
+    }
+}
+
+fn came_back(observation: Observation) -> RawOutput {
+    let raw = RawOutput::new(observation.output).with_store(observation.store);
+    match observation.error {
+        Some(error) => raw.with_failure("host.failed", error),
+        None => raw,
+    }
+}

@@ -1,0 +1,71 @@
+//! Who gives the command: the user at this terminal, or whoever a token stands for. The kernel decides who that is; this only reads the token, and
+//! never from the command line or the environment.
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use regent_kernel::{AuthError, Credential, Host, Principal, Secret};
+
+use crate::cli::Global;
+use crate::codes;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::paths;
+use crate::secrets;
+
+/// A token is shorter.
+const TOKEN_BYTES_MAX: usize = 256;
+
+/// A token that was given with the command. It doesn't show itself, and is wiped when it is dropped.
+#[derive(Debug, Clone)]
+pub(crate) struct PresentedToken(Arc<Secret>);
+
+impl PresentedToken {
+    /// Reads the token that the command line points at, if it does.
+    pub(crate) fn read(global: &Global) -> Result<Option<Self>, Failure> {
+        let secret = match (&global.token_file, global.token_fd) {
+            (None, None) => return Ok(None),
+            (Some(path), _) if path == Path::new("-") => {
+                secrets::read_all(rustix::stdio::stdin(), TOKEN_BYTES_MAX)?
+            }
+            (Some(path), _) => from_file(path)?,
+            (None, Some(number)) => secrets::from_descriptor("--token-fd", number, TOKEN_BYTES_MAX)?,
+        };
+        Ok(Some(Self(Arc::new(secret))))
+    }
+
+    /// The text. What isn't text is no token, and the kernel says so.
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(self.0.expose()).unwrap_or_default()
+    }
+}
+
+/// Who reads another user's file, or a file that everybody can read, would not know whose token it is.
+fn from_file(path: &Path) -> Result<Secret, Failure> {
+    let file = File::open(path).map_err(|error| Failure::io("read", path, &error))?;
+    let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
+    if !is_file || paths::is_open_to_others(path).unwrap_or(true) {
+        let message =
+            format!("`{}` can't hold a token: others can read it, or it is no plain file", path.display());
+        return Err(Failure::new(codes::AUTH_FILE, message).help(format!("chmod 600 {}", path.display())));
+    }
+    secrets::read_all(file.as_fd(), TOKEN_BYTES_MAX)
+}
+
+/// The caller, as this kernel authenticates them.
+pub(crate) async fn authenticate(context: &Context, host: &Host) -> Result<Principal, Failure> {
+    let credential = match &context.token {
+        Some(token) => Credential::Bearer(token.text()),
+        None => Credential::PeerUid(rustix::process::geteuid().as_raw()),
+    };
+    host.authenticate(credential).await.map_err(refused)
+}
+
+fn refused(error: AuthError) -> Failure {
+    let code = error.code();
+    Failure::named(code, codes::exit_of(code), error.to_string()).help(
+        "an admin makes a new one with `regent token create`; `regent token list` shows those that are valid",
+    )
+}

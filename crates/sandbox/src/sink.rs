@@ -1,0 +1,81 @@
+//! A program's output on its way to a reader, while the program runs.
+//!
+//! The queue is short: when it is full the program's pipes aren't read, so that they fill up and the program waits in `write`. When nobody
+//! reads a channel any more its pipe is closed, and the program hears that as it would in any pipeline (`SIGPIPE`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use regent_kernel::Channel;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+/// Chunks between the program's pipes and the kernel's queue.
+const CHUNKS_WAITING_MAX: usize = 4;
+
+/// Some output, and where the program wrote it.
+pub(crate) type Written = (Channel, Vec<u8>);
+
+/// Where the output of a run goes instead of into [`crate::Ended`].
+#[derive(Debug, Clone)]
+pub struct Sink {
+    chunks: mpsc::Sender<Written>,
+    unread: Arc<[AtomicBool; 2]>,
+}
+
+/// The other end.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) chunks: mpsc::Receiver<Written>,
+    unread: Arc<[AtomicBool; 2]>,
+}
+
+/// What there is room for.
+pub(crate) enum Room<'s> {
+    /// One more chunk.
+    Free(mpsc::Permit<'s, Written>),
+    /// Nothing now.
+    Full,
+    /// Nothing any more: nobody reads it.
+    Closed,
+}
+
+pub(crate) fn channel() -> (Sink, Source) {
+    let (to, chunks) = mpsc::channel(CHUNKS_WAITING_MAX);
+    let unread = Arc::new(Default::default());
+    (Sink { chunks: to, unread: Arc::clone(&unread) }, Source { chunks, unread })
+}
+
+impl Sink {
+    /// Waits until there is room.
+    pub(crate) async fn ready(&self) {
+        // Closed is ready too: then the pipes are closed.
+        drop(self.chunks.reserve().await);
+    }
+
+    pub(crate) fn room(&self, channel: Channel) -> Room<'_> {
+        if flag(&self.unread, channel).load(Ordering::Acquire) {
+            return Room::Closed;
+        }
+        match self.chunks.try_reserve() {
+            Ok(slot) => Room::Free(slot),
+            Err(TrySendError::Full(())) => Room::Full,
+            Err(TrySendError::Closed(())) => Room::Closed,
+        }
+    }
+}
+
+impl Source {
+    /// Nobody reads this channel any more.
+    pub(crate) fn close(&self, channel: Channel) {
+        flag(&self.unread, channel).store(true, Ordering::Release);
+    }
+}
+
+fn flag(unread: &[AtomicBool; 2], channel: Channel) -> &AtomicBool {
+    let [output, error] = unread;
+    match channel {
+        Channel::Output => output,
+        Channel::Error => error,
+    }
+}

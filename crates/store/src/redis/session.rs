@@ -1,0 +1,299 @@
+//! Connections to Redis: how they are made, the scripts on them, and what the server must promise.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_core::Stream as _;
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisError};
+use tokio::sync::{oneshot, watch};
+use tokio_rustls::TlsConnector;
+
+use crate::StateError;
+use crate::remote::{Options, Parts, StateUrl, dial, is_here, tls, unreachable, wake};
+use crate::state::Partition;
+
+/// How long an answer may take.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How soon a lost connection is made again, at first and at last.
+const AGAIN: Duration = Duration::from_millis(50);
+const AGAIN_MAX: Duration = Duration::from_secs(2);
+/// What a server must be set to, or it may lose commits that it has acknowledged.
+const DURABLE: &[(&str, &str)] =
+    &[("appendonly", "yes"), ("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")];
+
+/// Checks, then writes. KEYS: values, versions, names, ages, counter, partitions by age.
+const COMMIT: &str = r"
+local at = 0
+local function arg() at = at + 1; return ARGV[at] end
+local function version(key)
+  local held = redis.call('HGET', KEYS[2], key)
+  return held and string.match(held, '^(%d+) ') or '-'
+end
+local channel, partition = arg(), arg()
+for _ = 1, tonumber(arg()) do
+  local key, expected = arg(), arg()
+  if version(key) ~= expected then return 0 end
+end
+for _ = 1, tonumber(arg()) do
+  local from, to, count, newest = arg(), arg(), arg(), arg()
+  local keys = redis.call('ZRANGEBYLEX', KEYS[3], from, to)
+  if #keys ~= tonumber(count) then return 0 end
+  local largest = -1
+  for _, key in ipairs(keys) do largest = math.max(largest, tonumber(version(key))) end
+  if largest ~= (newest == '-' and -1 or tonumber(newest)) then return 0 end
+end
+local writes = tonumber(arg())
+if writes == 0 then return 1 end
+local number = string.format('%.0f', redis.call('INCR', KEYS[5]))
+for _ = 1, writes do
+  local kind, key = arg(), arg()
+  if kind == 'put' then
+    local till, age, value = arg(), arg(), arg()
+    redis.call('HSET', KEYS[1], key, value)
+    redis.call('HSET', KEYS[2], key, number .. ' ' .. till)
+    redis.call('ZADD', KEYS[3], 0, key)
+    if age == '-' then redis.call('ZREM', KEYS[4], key) else redis.call('ZADD', KEYS[4], age, key) end
+  else
+    redis.call('HDEL', KEYS[1], key)
+    redis.call('HDEL', KEYS[2], key)
+    redis.call('ZREM', KEYS[3], key)
+    redis.call('ZREM', KEYS[4], key)
+  end
+end
+local first = redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')
+if first[2] then redis.call('ZADD', KEYS[6], first[2], partition) else redis.call('ZREM', KEYS[6], partition) end
+redis.call('PUBLISH', channel, number)
+return 1";
+
+const READ: &str = r"
+local found = {}
+for at, key in ipairs(ARGV) do
+  found[at] = { redis.call('HGET', KEYS[2], key), redis.call('HGET', KEYS[1], key) }
+end
+return found";
+
+const SCAN: &str = r"
+local found = {}
+for at, key in ipairs(redis.call('ZRANGEBYLEX', KEYS[3], ARGV[1], ARGV[2])) do
+  found[at] = { key, redis.call('HGET', KEYS[2], key), redis.call('HGET', KEYS[1], key) }
+end
+return found";
+
+const DUE: &str = r"
+local found = {}
+for at, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', ARGV[1], 'LIMIT', 0, ARGV[2])) do
+  found[at] = { key, redis.call('HGET', KEYS[2], key) }
+end
+return found";
+
+/// A server, and how to reach it.
+pub(super) struct Server {
+    host: String,
+    port: u16,
+    login: RedisConnectionInfo,
+    tls: Option<TlsConnector>,
+    options: Options,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("namespace", &self.options.namespace).finish_non_exhaustive()
+    }
+}
+
+/// A connection with its scripts.
+pub(super) struct Session {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) commit: String,
+    pub(super) read: String,
+    pub(super) scan: String,
+    pub(super) due: String,
+    pub(super) is_lossy: bool,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("is_lossy", &self.is_lossy).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// A call of a script. The server has them all since the connection was made.
+    #[expect(clippy::unused_self, reason = "a script's digest is one of this session's")]
+    pub(super) fn script(&self, digest: &str, keys: &[String]) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(digest).arg(keys.len()).arg(keys);
+        command
+    }
+}
+
+impl Server {
+    pub(super) fn new(url: &StateUrl) -> Result<Self, StateError> {
+        let Parts { url, options } = url.parts()?;
+        let is_secure = url.scheme() == "rediss";
+        if !is_secure && !is_here(&url) {
+            return Err(unreachable(
+                "Redis",
+                "it is on another machine, so its address must begin with `rediss://`",
+            ));
+        }
+        let mut login = RedisConnectionInfo::default();
+        let decoded = |text: &str| {
+            let pair = format!("x={}", text.replace('+', "%2B"));
+            url::form_urlencoded::parse(pair.as_bytes())
+                .next()
+                .map(|(_, value)| value.into_owned())
+                .unwrap_or_default()
+        };
+        if !url.username().is_empty() {
+            login = login.set_username(decoded(url.username()));
+        }
+        if let Some(password) = url.password() {
+            login = login.set_password(decoded(password));
+        }
+        let database = url.path().trim_start_matches('/');
+        if !database.is_empty() {
+            let number =
+                database.parse().map_err(|_| unreachable("Redis", "its address names no database number"))?;
+            login = login.set_db(number);
+        }
+        let host = url.host_str().unwrap_or("localhost").trim_matches(['[', ']']).to_owned();
+        let tls = is_secure.then(|| tls(options.authorities.as_deref())).transpose()?;
+        Ok(Self { host, port: url.port().unwrap_or(6379), login, tls, options })
+    }
+
+    pub(super) fn channel(&self) -> String {
+        format!("{}:changed", self.options.namespace)
+    }
+
+    /// The partitions that have records with an end, by the first of them.
+    pub(super) fn due(&self) -> String {
+        format!("{}:due", self.options.namespace)
+    }
+
+    /// The keys of a partition, in the order in which the scripts know them.
+    pub(super) fn names(&self, partition: &Partition) -> Vec<String> {
+        let tag = super::tag(partition);
+        let name = |part: &str| format!("{}:{{{tag}}}:{part}", self.options.namespace);
+        let mut names: Vec<String> = ["value", "version", "name", "age", "count"].map(name).to_vec();
+        names.push(self.due());
+        names
+    }
+
+    /// A connection to a server that promises what we need, with the scripts loaded.
+    pub(super) async fn connect(&self) -> Result<Session, StateError> {
+        let stream = dial((&self.host, self.port), self.tls.as_ref());
+        let stream = stream.await.map_err(|error| unreachable("Redis", error.kind()))?;
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER));
+        let (mut connection, driver) = MultiplexedConnection::new_with_config(&self.login, stream, config)
+            .await
+            .map_err(|error| failed(&error))?;
+        tokio::spawn(driver);
+        let is_lossy = self.examine(&mut connection).await?;
+        let mut load = async |script: &str| {
+            let loaded: Result<String, RedisError> =
+                redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut connection).await;
+            loaded.map_err(|error| failed(&error))
+        };
+        let (commit, read, scan, due) =
+            (load(COMMIT).await?, load(READ).await?, load(SCAN).await?, load(DUE).await?);
+        Ok(Session { connection, commit, read, scan, due, is_lossy })
+    }
+
+    /// Whether the server may lose commits; an error if it may, and isn't allowed to.
+    async fn examine(&self, connection: &mut MultiplexedConnection) -> Result<bool, StateError> {
+        let info: String = redis::cmd("INFO")
+            .arg("cluster")
+            .query_async(connection)
+            .await
+            .map_err(|error| failed(&error))?;
+        if info.contains("cluster_enabled:1") {
+            return Err(unreachable(
+                "Redis",
+                "a cluster can't change records of two slots at once; use a single server",
+            ));
+        }
+        let mut wrong = Vec::new();
+        for (name, expected) in DURABLE {
+            // A server that doesn't tell can't be relied upon.
+            let found: Vec<String> =
+                redis::cmd("CONFIG").arg("GET").arg(name).query_async(connection).await.unwrap_or_default();
+            if found.get(1).map(String::as_str) != Some(expected) {
+                wrong.push(format!("`{name} {expected}`"));
+            }
+        }
+        if !wrong.is_empty() && !self.options.may_lose {
+            return Err(unreachable(
+                "Redis",
+                format_args!(
+                    "it may lose acknowledged commits: set {}, or accept that with `durability=lossy` in the address",
+                    wrong.join(", ")
+                ),
+            ));
+        }
+        Ok(!wrong.is_empty())
+    }
+
+    /// Turns messages into wake-ups for as long as the state is open. Connects again when the connection is lost.
+    pub(super) async fn listen(
+        &self,
+        changed: &watch::Sender<u64>,
+        ready: oneshot::Sender<Result<(), StateError>>,
+    ) {
+        let mut ready = Some(ready);
+        let mut pause = AGAIN;
+        loop {
+            let subscribed = self.subscribe().await;
+            // What was committed while nobody listened has to be looked for.
+            wake(changed);
+            match (subscribed, ready.take()) {
+                (Ok(subscription), ready) => {
+                    pause = AGAIN;
+                    ready.into_iter().for_each(|ready| drop(ready.send(Ok(()))));
+                    let mut messages = subscription.into_on_message();
+                    while poll_fn(|context| Pin::new(&mut messages).poll_next(context)).await.is_some() {
+                        wake(changed);
+                    }
+                }
+                (Err(error), Some(ready)) => return drop(ready.send(Err(error))),
+                (Err(_unreachable), None) => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(AGAIN_MAX);
+                }
+            }
+        }
+    }
+
+    async fn subscribe(&self) -> Result<PubSub, StateError> {
+        let stream = dial((&self.host, self.port), self.tls.as_ref());
+        let stream = stream.await.map_err(|error| unreachable("Redis", error.kind()))?;
+        let mut subscription = PubSub::new(&self.login, stream).await.map_err(|error| failed(&error))?;
+        subscription.subscribe(self.channel()).await.map_err(|error| failed(&error))?;
+        Ok(subscription)
+    }
+}
+
+/// Whether a connection can't be used any more, or its scripts are gone.
+pub(super) fn is_over(error: &RedisError) -> bool {
+    error.is_io_error()
+        || error.is_connection_dropped()
+        || error.is_timeout()
+        || error.code() == Some("NOSCRIPT")
+}
+
+/// What an error means. Nothing of the address is repeated.
+pub(super) fn failed(error: &RedisError) -> StateError {
+    match error.code() {
+        Some("OOM" | "MISCONF") => StateError::Full,
+        Some("BUSY" | "LOADING" | "NOSCRIPT") => StateError::Busy,
+        Some("NOAUTH" | "WRONGPASS") => unreachable("Redis", "it refused the user or the password"),
+        Some(code) => unreachable("Redis", format_args!("it answered `{code}`")),
+        None if error.is_timeout() => unreachable("Redis", "it doesn't answer"),
+        None if error.is_io_error() || error.is_connection_dropped() => {
+            unreachable("Redis", "the connection was lost")
+        }
+        None => unreachable("Redis", format_args!("{:?}", error.kind())),
+    }
+}

@@ -1,0 +1,45 @@
+//! Addresses: what they may say, and that nothing of them is repeated.
+
+use super::*;
+
+#[test]
+fn an_address_is_shown_by_its_kind_alone() {
+    let url = StateUrl::parse("postgres://ann:hunter2@db.example:5432/x").unwrap();
+    assert_eq!(format!("{url:?}"), "StateUrl(Postgres)");
+    for wrong in ["", "hunter2", "mysql://ann:hunter2@db", "postgres:hunter2", "://hunter2"] {
+        assert!(!StateUrl::parse(wrong).unwrap_err().to_string().contains("hunter2"), "{wrong}");
+    }
+    for wrong in [
+        "postgres://ann:hunter2@[::/x",
+        "redis://:hunter2@h:99999",
+        "redis://:hunter2@h?durability=maybe",
+        "redis://:hunter2@h?namespace=a.b",
+    ] {
+        let error = StateUrl::parse(wrong).unwrap().parts().err().unwrap().to_string();
+        assert!(!error.contains("hunter2") && error.contains("address of the state"), "{error}");
+    }
+}
+
+#[test]
+fn our_options_are_taken_out_and_the_others_stay() {
+    let url = "postgres://h/db?application_name=a%20b&namespace=n_1&sslrootcert=%2Fca.pem&connect_timeout=3";
+    let Parts { url, options } = StateUrl::parse(url).unwrap().parts().unwrap();
+    assert_eq!(url.query(), Some("application_name=a+b&connect_timeout=3"));
+    assert_eq!((options.namespace.as_str(), options.authorities), ("n_1", Some(PathBuf::from("/ca.pem"))));
+    let Parts { url, options } = StateUrl::parse("redis://h?durability=lossy").unwrap().parts().unwrap();
+    assert_eq!((url.query(), options.namespace.as_str(), options.may_lose), (None, "regent", true));
+}
+
+#[test]
+fn only_this_machine_is_reached_without_tls() {
+    for (url, expected) in [
+        ("redis://localhost", true),
+        ("redis://127.0.0.1:1", true),
+        ("redis://[::1]:1", true),
+        ("redis://127.0.0.1.example.com", false),
+        ("redis://10.0.0.1", false),
+        ("redis://db", false),
+    ] {
+        assert_eq!(is_here(&Url::parse(url).unwrap()), expected, "{url}");
+    }
+}

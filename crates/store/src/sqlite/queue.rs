@@ -1,0 +1,59 @@
+//! Work for a thread: it takes all that waits at once, and sleeps when there is none.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Work in order, for one or more threads.
+#[derive(Debug)]
+pub(super) struct Queue<J> {
+    waiting: Mutex<Waiting<J>>,
+    arrived: Condvar,
+}
+
+#[derive(Debug)]
+struct Waiting<J> {
+    jobs: VecDeque<J>,
+    is_closed: bool,
+}
+
+impl<J> Default for Queue<J> {
+    fn default() -> Self {
+        let waiting = Mutex::new(Waiting { jobs: VecDeque::new(), is_closed: false });
+        Self { waiting, arrived: Condvar::new() }
+    }
+}
+
+impl<J> Queue<J> {
+    /// Adds work. Where nobody works any more it is dropped, and its caller learns that.
+    pub(super) fn push(&self, job: J) {
+        let mut waiting = self.waiting();
+        if !waiting.is_closed {
+            waiting.jobs.push_back(job);
+            drop(waiting);
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Waits for work and takes what is there, at most `max`; nothing if the queue is closed and empty.
+    pub(super) fn take(&self, max: usize) -> Option<Vec<J>> {
+        let mut waiting = self.waiting();
+        while waiting.jobs.is_empty() {
+            if waiting.is_closed {
+                return None;
+            }
+            waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        let count = waiting.jobs.len().min(max);
+        Some(waiting.jobs.drain(..count).collect())
+    }
+
+    /// Lets the threads end once nothing waits.
+    pub(super) fn close(&self) {
+        self.waiting().is_closed = true;
+        self.arrived.notify_all();
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting<J>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

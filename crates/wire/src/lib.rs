@@ -1,0 +1,25 @@
+//! What travels? The versioned types that leave the process.
+//!
+//! The bodies of ledger entries are in [`body`]. The kernel writes them through these types and everybody reads them through these
+//! types, so a field that is renamed or removed breaks the build and not a reader at run time.
+//!
+//! Words that rules are written in (`Label`, `Tier`, `Class`) are `regent-policy`'s, digests and places in the ledger are
+//! `regent-ledger`'s. This crate has no input, no output and no clock.
+#![forbid(unsafe_code)]
+
+mod amounts;
+mod approval;
+pub mod body;
+mod budget_scope;
+mod signal;
+mod status;
+mod task;
+mod version;
+
+pub use amounts::{Amounts, Budget, Each, Spent};
+pub use approval::{Answer, AnswerCall, Scope, TicketId, Voice};
+pub use budget_scope::BudgetScope;
+pub use signal::{Delivered, Disposition, MaskChange, Signal, SignalError};
+pub use status::{Failure, Status};
+pub use task::TaskId;
+pub use version::Version;

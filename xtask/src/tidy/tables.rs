@@ -1,0 +1,99 @@
+//! What code may not reach for, and who may all the same. Allow-lists only shrink.
+
+/// Crates that are pure: what they answer follows from what they are given.
+pub(super) const PURE: &[&str] = &["policy", "provenance"];
+/// What a pure crate doesn't reach for.
+pub(super) const AMBIENT: &[&str] = &[
+    "std::fs",
+    "std::net",
+    "std::env",
+    "std::process",
+    "std::thread",
+    "std::io",
+    "time::Instant",
+    "Instant::now",
+    "SystemTime",
+    "tokio",
+    "rustix",
+    "getrandom",
+    "File::open",
+    "TcpStream",
+    "UdpSocket",
+    "UnixStream",
+    "Mutex",
+    "RwLock",
+    "Atomic",
+    "RefCell",
+    "Cell<",
+    "OnceLock",
+    "OnceCell",
+    "LazyLock",
+    "thread_local!",
+];
+/// What pure crates reach for all the same, and why the same facts get the same verdict.
+pub(super) const AMBIENT_ALLOWED: &[(&str, &str, &str)] = &[
+    (
+        "Mutex",
+        "crates/policy/src/body/rego.rs",
+        "the interpreter's scratch memory; the input is set anew each time",
+    ),
+    (
+        "Mutex",
+        "crates/policy/src/body/rego/bounded.rs",
+        "interpreters that run one built-in each and keep nothing",
+    ),
+    ("LazyLock", "crates/policy/src/body/cedar.rs", "a constant that is parsed once"),
+    ("LazyLock", "crates/provenance/src/date.rs", "a pattern that is compiled once"),
+    ("LazyLock", "crates/provenance/src/intent.rs", "a pattern that is compiled once"),
+];
+/// Variables of the whole process, and why many kernels in one process don't meet in them. Everything else belongs to a kernel.
+pub(super) const STATICS: &[(&str, &str, &str)] = &[
+    ("crates/approval/src/ordinary.rs", "TABLE", "a constant, parsed once"),
+    ("crates/control/src/server.rs", "COUNT", "makes the names of sockets differ"),
+    ("crates/guard/src/table.rs", "TABLE", "a constant, parsed once"),
+    ("crates/inference/src/lib.rs", "LOADED", "weights are read-only, and two copies don't fit into memory"),
+    ("crates/models/src/pull.rs", "READ", "a constant, parsed once"),
+    ("crates/policy/src/history.rs", "NOTHING", "an empty value"),
+    ("crates/policy/src/body/cedar.rs", "KINDS", "a constant, parsed once"),
+    ("crates/policy/src/replay.rs", "NOTHING", "an empty value"),
+    ("crates/provenance/src/date.rs", "MONTHS", "a constant, parsed once"),
+    ("crates/provenance/src/intent.rs", "LEXICON", "a constant, parsed once"),
+    (
+        "crates/regent/src/secrets.rs",
+        "OPENED",
+        "the panic hook is the process's: it masks what any kernel revealed",
+    ),
+    (
+        "crates/sandbox/src/",
+        "",
+        "what this machine gives to this process, probed once; names that differ; idle cgroups without an owner",
+    ),
+    ("crates/skills/src/scan/rules.rs", "RULES", "a constant, compiled once"),
+    ("crates/tools/src/generated.rs", "INTERPRETER", "bytes of a component"),
+    ("crates/vault/src/redact/keys.rs", "AUTOMATON", "a constant, compiled once"),
+];
+/// Facts are plain data: a call-back would let a verdict depend on when it is asked.
+pub(super) const FACTS: &str = "crates/policy/src/facts.rs";
+/// Calls that open a socket or read a clock, and the files of the product that make them. Everybody else asks these.
+pub(super) const REACHING: &[(&str, &[&str])] = &[
+    (
+        "TcpStream::connect",
+        &[
+            "crates/egress/src/reach.rs",
+            "crates/regent/src/commands/init.rs",
+            "crates/store/src/remote/connect.rs",
+        ],
+    ),
+    ("UdpSocket::bind", &["crates/egress/src/address.rs"]),
+    (
+        "UnixStream::connect",
+        &[
+            "crates/control/src/client.rs",
+            "crates/control/src/server.rs",
+            "crates/protocols/src/judge/socket.rs",
+            "crates/regent/src/commands/doctor/checks.rs",
+        ],
+    ),
+    ("TcpListener::bind", &["crates/sandbox/src/probes.rs"]),
+    ("ClockId::Realtime", &[]),
+];
