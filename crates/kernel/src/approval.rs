@@ -1,9 +1,13 @@
 //! Where the path meets people: an approval that was given makes an ask an allow; else the question is put, within limits.
 //!
-//! What questions and answers are, and what wears people down, is in `regent-approval`. An approval is for one
+//! `question` says what questions and answers are, `questions` keeps them, and `attention` slows hasty approvals. An approval is for one
 //! [`CallDigest`](crate::CallDigest): who asks (agents by their key), what with which arguments, where, and what the files hold that the call
 //! names or runs. If any of that changes it is another call, and another question. The files are compared again when the call is about to run.
 
+mod attention;
+mod posed;
+mod question;
+mod questions;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -11,7 +15,6 @@ mod waiting;
 
 use std::sync::Arc;
 
-use regent_approval::{Asker, Consulted, Draft, Given, Place, Questions};
 use regent_ledger::{Digest, Receipt};
 use regent_policy::{Charge, Cover, Layer, Question, Reason, RuleId, RuleRef, Verdict};
 use regent_provenance::Ruling;
@@ -28,10 +31,12 @@ use crate::principal::Principal;
 use crate::rate::Rates;
 use crate::recovery::InDoubt;
 use crate::syscall::{Fault, Kernel};
-pub use regent_approval::{
-    Answer, Answered, Approved, Attention, BoundFile, OpenQuestion, Place as LedgerPlace, Scope, SkipReason,
-    Skipped, TicketId, Traced, UNIDENTIFIED, Voice,
-};
+pub use attention::Attention;
+pub use question::{Answered, Approved, BoundFile, OpenQuestion, Place as LedgerPlace, Traced, UNIDENTIFIED};
+use question::{Asker, Draft, Place};
+use questions::{Consulted, Given, Questions};
+pub use questions::{SkipReason, Skipped};
+pub use regent_wire::{Answer, Scope, TicketId, Voice};
 use waiting::Waiting;
 
 /// How many questions one session may put within a minute for the same cause.

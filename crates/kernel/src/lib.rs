@@ -11,6 +11,7 @@ mod carried;
 mod catalogue;
 mod charges;
 mod clock;
+mod command;
 mod drivers;
 pub mod endpoint;
 mod evidence;

@@ -2,7 +2,7 @@
 //! recorded, and snapshots bring the files back. What runs later, lies outside, or is no command of ordinary work is another
 //! matter, once the agent has heard what isn't the person's.
 
-use regent_approval::is_ordinary;
+use crate::command::is_ordinary;
 use regent_guard::{Kinds, kinds_of};
 use regent_policy::Access;
 use serde_json::Value;

@@ -1,6 +1,22 @@
-//! Where the path meets the virtual file system: which paths a call touches, and the views of the kernel in each tree. What trees
-//! are is in `regent-vfs`.
-
+//! The virtual file system of agents: one tree per agent, made of mounts.
+//!
+//! ```text
+//! /agent/<id>/mem/{working,episodic,semantic}   the agent's own files, in memory
+//!            /state/{checkpoints,diagnostics}   written by the kernel on USR1 and USR2, read-only
+//!            /policy /audit /tools /ipc         views of the kernel, read-only
+//!            /mnt/<name>                        mapped from another place
+//! ```
+//!
+//! `/self` is the caller's own tree. An agent reaches its own tree and those of its descendants. An agent that may see a region can map
+//! it into a tree that it reaches, so a parent shares with its child by mapping a region into the child's `mnt`. A mapping points
+//! directly to the mount below it, never to another mapping, so there are no cycles. Access to a mapping is judged when it is created,
+//! and from then on by its new name.
+//!
+//! Nothing here decides. The call path and policy decide beforehand who reaches which path; `views` has what the kernel shows of itself.
+mod mount;
+mod path;
+mod region;
+mod trees;
 mod views;
 
 use std::sync::Arc;
@@ -15,8 +31,9 @@ use crate::host::Host;
 use crate::kernel::Core;
 use crate::principal::Principal;
 use crate::syscall::Fault;
-pub use regent_vfs::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError};
-pub(crate) use regent_vfs::{Node, Place, Vfs, VfsPath};
+pub use mount::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError};
+pub(crate) use path::VfsPath;
+pub(crate) use trees::{Node, Place, Vfs};
 
 impl Host {
     /// Mounts something that another crate provides in an agent's tree: over `mem` for a memory that lasts, or at a new name. Says

@@ -48,7 +48,7 @@ pub(super) const AMBIENT_ALLOWED: &[(&str, &str, &str)] = &[
 ];
 /// Variables of the whole process, and why many kernels in one process don't meet in them. Everything else belongs to a kernel.
 pub(super) const STATICS: &[(&str, &str, &str)] = &[
-    ("crates/approval/src/ordinary.rs", "TABLE", "a constant, parsed once"),
+    ("crates/kernel/src/command/ordinary.rs", "TABLE", "a constant, parsed once"),
     ("crates/control/src/server.rs", "COUNT", "makes the names of sockets differ"),
     ("crates/guard/src/table.rs", "TABLE", "a constant, parsed once"),
     ("crates/inference/src/lib.rs", "LOADED", "weights are read-only, and two copies don't fit into memory"),

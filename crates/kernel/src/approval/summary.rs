@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use regent_approval::Traced;
+use super::Traced;
 use regent_guard::invisible::is_invisible;
 
 use crate::call::{Call, Op};

@@ -4,7 +4,8 @@ mod batches;
 
 use std::sync::Arc;
 
-use regent_approval::{OPEN_MAX, OPEN_MS_MAX};
+use crate::approval::posed::OPEN_MS_MAX;
+use crate::approval::questions::OPEN_MAX;
 use regent_ledger::Kind;
 use regent_store::{MemoryState, Partition, SqliteState};
 use serde_json::{Value, json};

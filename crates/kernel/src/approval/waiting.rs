@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use regent_approval::{AnswerLog, Questions, TicketId};
+use super::questions::{AnswerLog, Questions};
 use regent_store::{State, StateError};
+use regent_wire::TicketId;
 use tokio::sync::{Notify, watch};
 
 /// A busy state changes often, and an answer may be seen this much later.

@@ -1,6 +1,6 @@
 //! What a call may cost, before anyone knows what it will.
 
-use regent_budget::{Amounts, Estimate};
+use super::{Amounts, Estimate};
 use regent_policy::{Class, Limits};
 
 use crate::call::{Call, Op};

@@ -7,7 +7,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use regent_approval::{BoundFile, WORDS_MAX, Words};
+use crate::approval::BoundFile;
+use crate::command::{WORDS_MAX, Words};
 use regent_ledger::{CanonicalJson, Digest};
 use regent_policy::Reason;
 use regent_workspace::{NamedEntry, NamedFile, PathError, TreeError, Workspace, shown};

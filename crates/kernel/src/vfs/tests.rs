@@ -1,7 +1,7 @@
 //! Trees, open files and mappings through a whole kernel.
 
+use crate::vfs::trees::{MAPPINGS_MAX, OPEN_FILES_MAX};
 use regent_policy::{Confidentiality, Integrity, Label};
-use regent_vfs::{MAPPINGS_MAX, OPEN_FILES_MAX};
 use serde_json::{Value, json};
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use regent_identity::AgentId;
 
-use crate::VfsError;
+use super::VfsError;
 
 const PATH_BYTES_MAX: usize = 1024;
 const PART_BYTES_MAX: usize = 255;
@@ -10,7 +10,7 @@ const PARTS_MAX: usize = 16;
 
 /// A place in an agent's tree. Absolute, without `.` and `..`, without anything that reads differently than it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VfsPath {
+pub(crate) struct VfsPath {
     tree: AgentId,
     own: bool,
     parts: Vec<String>,
@@ -18,7 +18,7 @@ pub struct VfsPath {
 
 impl VfsPath {
     /// Reads `/self/…` or `/agent/<id>/…`; for the caller's own id, which is `home`, both mean the same.
-    pub fn parse(text: &str, home: &AgentId) -> Result<Self, VfsError> {
+    pub(crate) fn parse(text: &str, home: &AgentId) -> Result<Self, VfsError> {
         let refuse = |why| Err(VfsError::Path { path: text.chars().take(64).collect(), why });
         if text.len() > PATH_BYTES_MAX {
             return refuse("it is too long");
@@ -51,7 +51,7 @@ impl VfsPath {
     }
 
     /// Whose tree it is in.
-    pub fn tree(&self) -> &AgentId {
+    pub(crate) fn tree(&self) -> &AgentId {
         &self.tree
     }
 

@@ -7,15 +7,17 @@ use regent_ledger::Digest;
 use regent_store::{self as store, Draft as Records, FOR_GOOD, Partition, State, StateError, parse};
 use serde::{Deserialize, Serialize};
 
-use crate::attention::{self, Record};
-use crate::posed::{
+use crate::approval::attention::Attention;
+use crate::approval::attention::{self, Record};
+use crate::approval::posed::{
     OPEN_MS_MAX, Posed, Said, asker_index, cause_index, fresh_id, index_of, indexed, key_of, load, open_of,
     posed,
 };
-use crate::{Answer, Answered, Approved, Asker, Attention, Draft, OpenQuestion, Place, Scope, TicketId};
+use crate::approval::question::{Answered, Approved, Asker, Draft, OpenQuestion, Place};
+use regent_wire::{Answer, Scope, TicketId};
 
 /// How many questions of one agent that a person started, its children included, may wait at once. More is not asking, it is wearing down.
-pub const OPEN_MAX: usize = 50;
+pub(crate) const OPEN_MAX: usize = 50;
 /// The last tickets that were answered, for processes that wait for answers.
 const ANSWERS: &str = "question-answers";
 const ANSWERS_MAX: usize = 64;
@@ -26,7 +28,7 @@ const HOST: &str = "host says";
 
 /// The questions of a project, and what was said to them.
 #[derive(Debug)]
-pub struct Questions {
+pub(crate) struct Questions {
     state: Arc<dyn State>,
     partition: Partition,
     project: String,
@@ -36,7 +38,7 @@ pub struct Questions {
 
 /// Answers in the order in which they were given, as far as they are remembered.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AnswerLog {
+pub(crate) struct AnswerLog {
     /// How many there have been.
     count: u64,
     /// The last of them.
@@ -45,7 +47,7 @@ pub struct AnswerLog {
 
 impl AnswerLog {
     /// The tickets that were answered since an earlier look; `None` if there were too many to remember.
-    pub fn since(&self, earlier: &Self) -> Option<&[TicketId]> {
+    pub(crate) fn since(&self, earlier: &Self) -> Option<&[TicketId]> {
         let new = usize::try_from(self.count.checked_sub(earlier.count)?).ok()?;
         self.last.get(self.last.len().checked_sub(new)?..)
     }
@@ -60,7 +62,7 @@ impl AnswerLog {
 
 /// The result of looking for an approval.
 #[derive(Debug)]
-pub enum Consulted {
+pub(crate) enum Consulted {
     /// There is one, and it is used up if it was for one time.
     Approved(Approved),
     /// The question waits.
@@ -92,7 +94,7 @@ pub enum SkipReason {
 
 /// The result of giving an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Given {
+pub(crate) enum Given {
     /// It counts.
     Taken {
         /// Where the question stands now.
@@ -136,7 +138,7 @@ pub enum Given {
 
 impl Questions {
     /// The questions of a project, in this state.
-    pub fn new(state: Arc<dyn State>, project: &str) -> Self {
+    pub(crate) fn new(state: Arc<dyn State>, project: &str) -> Self {
         Self {
             state,
             partition: Partition::containing("question/"),
@@ -171,7 +173,7 @@ impl Questions {
     /// Takes note of what a person says to one question, or to several of one cause. All that are still open to the answer get it, in one step;
     /// the others are named as skipped. People are told apart by name, whatever session they speak in.
     /// It is one answer to the meter of attention, and the time to read it is that of all of them.
-    pub async fn answer(
+    pub(crate) async fn answer(
         &self,
         tickets: &[TicketId],
         answer: &Answer,
@@ -228,18 +230,18 @@ impl Questions {
     }
 
     /// The answers so far, of all processes.
-    pub async fn answers(&self) -> Result<AnswerLog, StateError> {
+    pub(crate) async fn answers(&self) -> Result<AnswerLog, StateError> {
         Ok(store::load(&*self.state, ANSWERS, &self.partition).await?.unwrap_or_default())
     }
 
     /// Whether a question of this cause is open.
-    pub async fn has_open(&self, cause: &str, now_ms: i64) -> Result<bool, StateError> {
+    pub(crate) async fn has_open(&self, cause: &str, now_ms: i64) -> Result<bool, StateError> {
         let of_cause = self.look(|records| indexed(records, &cause_index(cause))).await?;
         Ok(of_cause.iter().any(|one| one.is_open(now_ms)))
     }
 
     /// How many open questions are answered with this one, its own included: those of its cause that were put before it.
-    pub async fn count_up_to(&self, ticket: &TicketId, now_ms: i64) -> Result<usize, StateError> {
+    pub(crate) async fn count_up_to(&self, ticket: &TicketId, now_ms: i64) -> Result<usize, StateError> {
         self.look(|records| {
             let Some(last) = posed(records, &key_of(ticket))?.filter(|one| one.is_open(now_ms)) else {
                 return Ok(0);
@@ -256,7 +258,7 @@ impl Questions {
     }
 
     /// The questions that wait, as this person sees them.
-    pub async fn list(&self, person: &str, now_ms: i64) -> Result<Vec<OpenQuestion>, StateError> {
+    pub(crate) async fn list(&self, person: &str, now_ms: i64) -> Result<Vec<OpenQuestion>, StateError> {
         let attention = self.attention(person, now_ms).await?;
         let mut open = open_of(self.all().await?, now_ms);
         for question in &mut open {
@@ -266,17 +268,17 @@ impl Questions {
     }
 
     /// How much attention a person has left.
-    pub async fn attention(&self, person: &str, now_ms: i64) -> Result<Attention, StateError> {
+    pub(crate) async fn attention(&self, person: &str, now_ms: i64) -> Result<Attention, StateError> {
         self.look(|records| Record::load(records, person)?.attention(records, now_ms)).await
     }
 
     /// Where a question stands; what can't be answered any more is gone.
-    pub async fn standing(&self, ticket: &TicketId, now_ms: i64) -> Result<Answered, StateError> {
+    pub(crate) async fn standing(&self, ticket: &TicketId, now_ms: i64) -> Result<Answered, StateError> {
         Ok(self.standing_until(ticket, now_ms).await?.0)
     }
 
     /// The same, and until when that holds if nobody answers.
-    pub async fn standing_until(
+    pub(crate) async fn standing_until(
         &self,
         ticket: &TicketId,
         now_ms: i64,
@@ -298,7 +300,7 @@ impl Questions {
     }
 
     /// What already exists for a call: an approval (consumed in the same step), a denial, or an open question.
-    pub async fn find(
+    pub(crate) async fn find(
         &self,
         digest: &Digest,
         approvers: u8,
@@ -309,13 +311,13 @@ impl Questions {
     }
 
     /// Gives an approval back that was used for a call which never ran. One that wasn't used up is still there.
-    pub async fn give_back(&self, approved: &Approved) -> Result<(), StateError> {
+    pub(crate) async fn give_back(&self, approved: &Approved) -> Result<(), StateError> {
         let Some(posed) = &approved.used_up else { return Ok(()) };
         self.change(|records| posed.save(records)).await
     }
 
     /// Puts a question, unless another caller has just put the same.
-    pub async fn put(&self, draft: &Draft, now_ms: i64) -> Result<Consulted, StateError> {
+    pub(crate) async fn put(&self, draft: &Draft, now_ms: i64) -> Result<Consulted, StateError> {
         let posed = self.posed(draft, now_ms)?;
         let _turn = self.turn.lock().await;
         self.change(|records| {
@@ -343,7 +345,12 @@ impl Questions {
     }
 
     /// Where the ledger has the attempt that a question is about.
-    pub async fn recorded(&self, ticket: &TicketId, intent: Place, now_ms: i64) -> Result<(), StateError> {
+    pub(crate) async fn recorded(
+        &self,
+        ticket: &TicketId,
+        intent: Place,
+        now_ms: i64,
+    ) -> Result<(), StateError> {
         self.change(|records| {
             let Some(mut posed) = load(records, ticket, now_ms)? else { return Ok(()) };
             if posed.question.intent.is_none() {
@@ -467,3 +474,6 @@ fn find(
     }
     Ok(denied.or(open))
 }
+
+#[cfg(test)]
+mod tests;

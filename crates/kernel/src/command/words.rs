@@ -8,11 +8,11 @@ mod open;
 
 use std::collections::BTreeSet;
 
-use crate::plain::{is_plain_argv, is_plain_line};
-use crate::shell::{ShellLine, is_assignment};
+use crate::command::plain::{is_plain_argv, is_plain_line};
+use crate::command::shell::{ShellLine, is_assignment};
 
 /// Candidates that one call may have. More than this can't be bound.
-pub const WORDS_MAX: usize = 4_096;
+pub(crate) const WORDS_MAX: usize = 4_096;
 /// Fields of one word (`--a=b:c,d`) of which every range is tried. Of a word with more, nobody knows which range is a name.
 const FIELDS_MAX: usize = 12;
 /// Letters before the value of a bundle of short options (`-sfMakefile`).
@@ -24,7 +24,7 @@ const NESTED_MAX: u8 = 6;
 
 /// The names in a command.
 #[derive(Debug, Default)]
-pub struct Words {
+pub(crate) struct Words {
     /// Everything that may be a path.
     pub all: BTreeSet<String>,
     /// It isn't one plain command, so it may run what no word of it names.
@@ -109,7 +109,7 @@ const CODE_OPTIONS: &[&str] = &["--eval", "--print", "--require", "--import", "-
 
 impl Words {
     /// An argument list. A word with blanks may be a line for a shell (`sh -c "…"`).
-    pub fn add_argv(&mut self, argv: &[String]) {
+    pub(crate) fn add_argv(&mut self, argv: &[String]) {
         for word in argv {
             self.add_word(word, 0);
         }
@@ -119,17 +119,17 @@ impl Words {
     }
 
     /// What a word of it leads to by links: a program under its own name, outside of the workspace.
-    pub fn add_program(&mut self, name: &str) {
+    pub(crate) fn add_program(&mut self, name: &str) {
         self.programs.insert(name.to_owned());
     }
 
     /// A word of it leads to a program in the workspace. Nobody knows what it makes of its words.
-    pub fn add_own_program(&mut self) {
+    pub(crate) fn add_own_program(&mut self) {
         self.runs_own = true;
     }
 
     /// A line for a shell.
-    pub fn add_line(&mut self, line: &str) {
+    pub(crate) fn add_line(&mut self, line: &str) {
         self.expands |= self.read(line, 0);
         if !is_plain_line(line) {
             self.is_unplain = true;
@@ -139,7 +139,7 @@ impl Words {
     }
 
     /// Text that a program is given beside its arguments: its input, or a variable. It may be a line for a shell, or data of any size.
-    pub fn add_input(&mut self, text: &str) {
+    pub(crate) fn add_input(&mut self, text: &str) {
         let mut own = Self::default();
         own.nested_expands |= own.read(text, 0);
         own.has_code |= text.contains(is_separator);
@@ -158,7 +158,7 @@ impl Words {
     }
 
     /// Whether the call can reach files by names that are made at run time, which nobody can know before.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.is_unplain || self.makes_names()
     }
 

@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use crate::shell::ShellLine;
+use crate::command::shell::ShellLine;
 
 /// Where programs of the system lie.
 const SYSTEM_FOLDERS: &[&str] = &["/bin/", "/usr/bin/", "/usr/local/bin/"];
@@ -67,7 +67,7 @@ fn is_short(word: &str, option: &str) -> bool {
 }
 
 /// Whether a command is one of ordinary work.
-pub fn is_ordinary(argv: &[String]) -> bool {
+pub(crate) fn is_ordinary(argv: &[String]) -> bool {
     let Some((program, words)) = argv.split_first() else { return false };
     match (name_of(program), words) {
         (Some(name), [option, line]) if SHELLS.contains(&name) && option == "-c" => is_ordinary_line(line),

@@ -6,13 +6,15 @@ use regent_ledger::Digest;
 use regent_store::{self as store, Draft as Records, StateError};
 use serde::{Deserialize, Serialize};
 
-use crate::attention;
-use crate::{Answer, Answered, Approved, Given, OpenQuestion, Scope, TicketId, UNIDENTIFIED, Voice};
+use crate::approval::attention;
+use crate::approval::question::{Answered, Approved, OpenQuestion, UNIDENTIFIED};
+use crate::approval::questions::Given;
+use regent_wire::{Answer, Scope, TicketId, Voice};
 
 /// How long a question waits for its answer.
-pub const OPEN_MS_MAX: i64 = 24 * 60 * 60 * 1000;
+pub(crate) const OPEN_MS_MAX: i64 = 24 * 60 * 60 * 1000;
 /// How far in the future a question or an approval may lie and still count: time synchronisation steps the clock back by less.
-pub const AHEAD_MS_MAX: i64 = 1_000;
+pub(crate) const AHEAD_MS_MAX: i64 = 1_000;
 /// The longest validity of an approval.
 const VALID_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
 /// The longest advice.

@@ -1,15 +1,15 @@
 //! What it is in a command that keeps anyone from listing the files that it runs. Said in the question, so it names what is there.
 
 use super::{FILE_MAKERS, INTERPRETERS, NAME_MAKERS, SHELLS, Words};
-use crate::plain::RUNNERS;
-use crate::shell::ShellLine;
+use crate::command::plain::RUNNERS;
+use crate::command::shell::ShellLine;
 
 /// What a shell expands, outside of single quotes.
 const EXPANDED: &str = "$`*?[{~";
 
 impl Words {
     /// Why files may be run that no word of the call names; `None` if the words name them all.
-    pub fn open_why(&self) -> Option<String> {
+    pub(crate) fn open_why(&self) -> Option<String> {
         self.is_open().then(|| self.line_why().or_else(|| self.program_why()).unwrap_or_else(Self::otherwise))
     }
 

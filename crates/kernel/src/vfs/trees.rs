@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use regent_identity::AgentId;
 use regent_policy::Label;
 
-use crate::region::{self, Region, Room};
-use crate::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError, VfsPath};
+use super::region::{self, Region, Room};
+use super::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError, VfsPath};
 
 /// Files that one agent has open at the same time.
-pub const OPEN_FILES_MAX: usize = 256;
+pub(crate) const OPEN_FILES_MAX: usize = 256;
 /// Mappings in one tree.
-pub const MAPPINGS_MAX: usize = 32;
+pub(crate) const MAPPINGS_MAX: usize = 32;
 /// Checkpoints, and diagnostics, that are kept; the oldest go first.
 const STATE_FILES_KEPT_MAX: usize = 32;
 const MEMORY_ROOM: Room = Room { file_bytes_max: 1 << 20, files_max: 1024, bytes_max: 16 << 20 };
@@ -22,7 +22,7 @@ const STATE_ROOM: Room =
 
 /// All trees.
 #[derive(Debug, Default)]
-pub struct Vfs(RwLock<HashMap<AgentId, Arc<Tree>>>);
+pub(crate) struct Vfs(RwLock<HashMap<AgentId, Arc<Tree>>>);
 
 /// One agent's tree, and the files it has open, here or in others.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ struct OpenFiles {
 
 /// A place in a mount.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub(crate) struct Place {
     mount: Arc<dyn Mount>,
     path: String,
     writable: bool,
@@ -60,32 +60,32 @@ impl Tree {
 
 impl Place {
     /// What it is.
-    pub fn stat(&self) -> Result<Stat, VfsError> {
+    pub(crate) fn stat(&self) -> Result<Stat, VfsError> {
         self.mount.stat(&self.path)
     }
 
     /// What is in it, if it is a folder.
-    pub fn list(&self) -> Result<Folder, VfsError> {
+    pub(crate) fn list(&self) -> Result<Folder, VfsError> {
         self.mount.list(&self.path)
     }
 
     /// A part of what it holds.
-    pub fn read(&self, offset: u64, bytes_max: usize) -> Result<Content, VfsError> {
+    pub(crate) fn read(&self, offset: u64, bytes_max: usize) -> Result<Content, VfsError> {
         self.mount.read(&self.path, offset, bytes_max)
     }
 
     /// Writes a part of it; `None` appends. Gives back how long it is now.
-    pub fn write(&self, offset: Option<u64>, content: &[u8], label: Label) -> Result<u64, VfsError> {
+    pub(crate) fn write(&self, offset: Option<u64>, content: &[u8], label: Label) -> Result<u64, VfsError> {
         self.writable()?.mount.write(&self.path, offset, content, label)
     }
 
     /// Replaces it as a whole. Gives back how long it is now.
-    pub fn put(&self, content: &[u8], label: Label) -> Result<u64, VfsError> {
+    pub(crate) fn put(&self, content: &[u8], label: Label) -> Result<u64, VfsError> {
         self.writable()?.mount.put(&self.path, content, label)
     }
 
     /// Finds files in it by text in their name or content.
-    pub fn search(&self, text: &str, entries_max: usize) -> Result<Vec<Recalled>, VfsError> {
+    pub(crate) fn search(&self, text: &str, entries_max: usize) -> Result<Vec<Recalled>, VfsError> {
         self.mount.search(&self.path, text, entries_max)
     }
 
@@ -96,23 +96,23 @@ impl Place {
 
 impl Vfs {
     /// Gives an agent its tree, with what else is to be seen in it, read-only, by name. One that has a tree keeps it.
-    pub fn grow(&self, id: AgentId, views: BTreeMap<String, Arc<dyn Mount>>) {
+    pub(crate) fn grow(&self, id: AgentId, views: BTreeMap<String, Arc<dyn Mount>>) {
         let mut trees = self.0.write().unwrap_or_else(PoisonError::into_inner);
         trees.entry(id).or_insert_with(|| Arc::new(Tree::new(views)));
     }
 
     /// Takes an agent's tree away. Regions that others have mapped stay with them.
-    pub fn fell(&self, id: &AgentId) {
+    pub(crate) fn fell(&self, id: &AgentId) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
     /// Whether an agent has a tree.
-    pub fn has(&self, id: &AgentId) -> bool {
+    pub(crate) fn has(&self, id: &AgentId) -> bool {
         self.tree(id).is_some()
     }
 
     /// Closes the files of an agent that has ended.
-    pub fn close_all(&self, id: &AgentId) {
+    pub(crate) fn close_all(&self, id: &AgentId) {
         if let Some(tree) = self.tree(id) {
             tree.open().files.clear();
         }
@@ -123,7 +123,7 @@ impl Vfs {
     }
 
     /// What is at a path: a place in a mount, or the names of a folder above the mounts.
-    pub fn find(&self, path: &VfsPath) -> Result<Node, VfsError> {
+    pub(crate) fn find(&self, path: &VfsPath) -> Result<Node, VfsError> {
         let tree = self.tree(path.tree()).ok_or_else(|| VfsError::NotFound(path.to_string()))?;
         let mounts = tree.mounts();
         let parts = path.parts();
@@ -144,21 +144,21 @@ impl Vfs {
     }
 
     /// Whether something can be plugged into an agent's tree under that name.
-    pub fn can_plug(&self, id: &AgentId, name: &str) -> bool {
+    pub(crate) fn can_plug(&self, id: &AgentId, name: &str) -> bool {
         let is_name =
             !name.is_empty() && name != MAPPED && name.bytes().all(|byte| byte.is_ascii_lowercase());
         is_name && self.has(id)
     }
 
     /// Puts a mount of another crate into an agent's tree, in place of what was there under that name. False if there is no tree.
-    pub fn plug(&self, id: &AgentId, name: &str, mount: Arc<dyn Mount>, writable: bool) -> bool {
+    pub(crate) fn plug(&self, id: &AgentId, name: &str, mount: Arc<dyn Mount>, writable: bool) -> bool {
         let place = Place { mount, path: String::new(), writable };
         let tree = self.tree(id);
         tree.map(|tree| tree.mounts().insert(name.to_owned(), place)).is_some()
     }
 
     /// Maps a place into a tree.
-    pub fn map(&self, source: Place, target: &VfsPath) -> Result<(), VfsError> {
+    pub(crate) fn map(&self, source: Place, target: &VfsPath) -> Result<(), VfsError> {
         let no_mount_point = || VfsError::NoMountPoint(target.to_string());
         let [first, _name] = target.parts() else { return Err(no_mount_point()) };
         if first != MAPPED {
@@ -181,7 +181,7 @@ impl Vfs {
     }
 
     /// Takes a mapping away. Files that are open through it can't be used any more.
-    pub fn unmap(&self, target: &VfsPath) -> Result<(), VfsError> {
+    pub(crate) fn unmap(&self, target: &VfsPath) -> Result<(), VfsError> {
         let name = target.parts().join("/");
         let is_mapping = target.parts().first().is_some_and(|first| first == MAPPED);
         let tree = self.tree(target.tree()).filter(|_| is_mapping);
@@ -190,7 +190,7 @@ impl Vfs {
     }
 
     /// Gives a number to a file that an agent opens, in its own tree or in another.
-    pub fn open(&self, id: &AgentId, path: VfsPath, mode: OpenMode) -> Result<Fd, VfsError> {
+    pub(crate) fn open(&self, id: &AgentId, path: VfsPath, mode: OpenMode) -> Result<Fd, VfsError> {
         let tree = self.tree(id).ok_or_else(|| VfsError::NotFound(path.to_string()))?;
         let mut open = tree.open();
         if open.files.len() >= OPEN_FILES_MAX {
@@ -203,26 +203,26 @@ impl Vfs {
     }
 
     /// What a number of an agent stands for.
-    pub fn opened(&self, id: &AgentId, fd: Fd) -> Result<(VfsPath, OpenMode), VfsError> {
+    pub(crate) fn opened(&self, id: &AgentId, fd: Fd) -> Result<(VfsPath, OpenMode), VfsError> {
         let tree = self.tree(id);
         let file = tree.and_then(|tree| tree.open().files.get(&fd.0).cloned());
         file.ok_or(VfsError::NotOpen(fd.0))
     }
 
     /// Closes a file of an agent.
-    pub fn close(&self, id: &AgentId, fd: Fd) -> Result<(), VfsError> {
+    pub(crate) fn close(&self, id: &AgentId, fd: Fd) -> Result<(), VfsError> {
         let tree = self.tree(id);
         let file = tree.and_then(|tree| tree.open().files.remove(&fd.0));
         file.map(|_| ()).ok_or(VfsError::NotOpen(fd.0))
     }
 
     /// What an agent is working with, for a checkpoint.
-    pub fn working_memory(&self, id: &AgentId) -> (BTreeMap<String, String>, Label) {
+    pub(crate) fn working_memory(&self, id: &AgentId) -> (BTreeMap<String, String>, Label) {
         self.tree(id).map_or_else(|| (BTreeMap::new(), region::BLANK), |tree| tree.memory.all("working"))
     }
 
     /// Writes a file of an agent's `state`, where the agent itself can only read. The oldest make room for it.
-    pub fn keep_state(&self, id: &AgentId, name: &str, content: &[u8], label: Label) -> bool {
+    pub(crate) fn keep_state(&self, id: &AgentId, name: &str, content: &[u8], label: Label) -> bool {
         let Some(tree) = self.tree(id) else { return false };
         let folder = name.split('/').next().unwrap_or_default();
         while tree.state.list(folder).is_ok_and(|listing| listing.names.len() >= STATE_FILES_KEPT_MAX) {
@@ -243,7 +243,7 @@ const MAPPED: &str = "mnt";
 
 /// What is at a path.
 #[derive(Debug)]
-pub enum Node {
+pub(crate) enum Node {
     /// A folder of the tree itself, with these names in it.
     Above(Vec<String>),
     /// A place in a mount.
@@ -252,7 +252,7 @@ pub enum Node {
 
 impl Node {
     /// The place in a mount; the folders above the mounts are no files and can't be mapped.
-    pub fn place(self, path: &VfsPath) -> Result<Place, VfsError> {
+    pub(crate) fn place(self, path: &VfsPath) -> Result<Place, VfsError> {
         match self {
             Self::In(place) => Ok(place),
             Self::Above(_) => Err(VfsError::NotAFile(path.to_string())),
@@ -262,7 +262,7 @@ impl Node {
 
 impl Place {
     /// The same place, perhaps for reading only. What can't be written here can't be written through a mapping of it.
-    pub fn narrowed(self, writable: bool) -> Result<Self, VfsError> {
+    pub(crate) fn narrowed(self, writable: bool) -> Result<Self, VfsError> {
         if writable {
             self.writable()?;
         }

@@ -1,30 +1,13 @@
-//! Who has agreed? Questions for a person, answers bound to one exact call, and how much attention there is left for them.
-//!
-//! A question is a record in the shared state, so that any terminal can answer it. An approval covers one digest of a call; finding it and
-//! using it up is one step, so of two callers that race for it one gets it. Attention is a budget too: a person who approves faster than anyone
-//! can read, or many times in a row, is slowed down ([`Attention`]). No clock in here: the kernel says what time it is.
-#![forbid(unsafe_code)]
-
-mod attention;
-mod ordinary;
-mod plain;
-mod posed;
-mod questions;
-mod shell;
-#[cfg(test)]
-mod tests;
-mod words;
+//! What a question is, what an answer to it is, and where it stands. Any terminal can answer: a question is a record in the shared state.
 
 use regent_ledger::{Digest, LaneId};
 use regent_policy::{Cover, RuleRef};
 use serde::{Deserialize, Serialize};
 
-pub use attention::{Attention, least_ms};
-pub use ordinary::is_ordinary;
-pub use posed::{AHEAD_MS_MAX, OPEN_MS_MAX};
-pub use questions::{AnswerLog, Consulted, Given, OPEN_MAX, Questions, SkipReason, Skipped};
-pub use regent_wire::{Answer, Scope, TicketId, Voice};
-pub use words::{WORDS_MAX, Words};
+use crate::approval::attention::Attention;
+use crate::approval::posed::Posed;
+
+use regent_wire::{Scope, TicketId, Voice};
 
 /// Who answers, where the system can't tell: inside a user namespace everybody can be any user. Such a name is one voice at most, and none
 /// where several people have to agree.
@@ -48,7 +31,7 @@ pub struct Approved {
     /// Whose word it is.
     pub voice: Voice,
     /// The question as it was before this used it up, if it did.
-    pub(crate) used_up: Option<Box<posed::Posed>>,
+    pub(crate) used_up: Option<Box<Posed>>,
 }
 
 /// Where a question stands.
@@ -178,7 +161,7 @@ pub struct OpenQuestion {
 
 /// A question that is about to be put.
 #[derive(Debug, Clone)]
-pub struct Draft {
+pub(crate) struct Draft {
     /// What an approval would be bound to.
     pub digest: Digest,
     /// The files that are part of it.
@@ -210,7 +193,7 @@ pub struct Draft {
 
 /// The caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asker {
+pub(crate) struct Asker {
     /// By the name that policy matches.
     pub name: String,
     /// In which session.

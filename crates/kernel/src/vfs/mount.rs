@@ -1,29 +1,7 @@
-//! The virtual file system of agents: one tree per agent, made of mounts.
-//!
-//! ```text
-//! /agent/<id>/mem/{working,episodic,semantic}   the agent's own files, in memory
-//!            /state/{checkpoints,diagnostics}   written by the kernel on USR1 and USR2, read-only
-//!            /policy /audit /tools /ipc         views of the kernel, read-only
-//!            /mnt/<name>                        mapped from another place
-//! ```
-//!
-//! `/self` is the caller's own tree. An agent reaches its own tree and those of its descendants. An agent that may see a region can map
-//! it into a tree that it reaches, so a parent shares with its child by mapping a region into the child's `mnt`. A mapping points
-//! directly to the mount below it, never to another mapping, so there are no cycles. Access to a mapping is judged when it is created,
-//! and from then on by its new name.
-//!
-//! This crate decides nothing. The kernel and policy decide beforehand who reaches which path; the kernel provides the views.
-#![forbid(unsafe_code)]
-
-mod path;
-mod region;
-mod trees;
+//! What can be mounted in an agent's tree, what reading it gives, and why it refuses.
 
 use regent_policy::Label;
 use serde::{Deserialize, Serialize};
-
-pub use path::VfsPath;
-pub use trees::{MAPPINGS_MAX, Node, OPEN_FILES_MAX, Place, Vfs};
 
 /// An open file of one agent. Numbers are never used again, so a number means the file it was judged as, or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use regent_policy::{Confidentiality, Integrity, Label};
 
-use crate::{Content, Folder, Mount, Recalled, Stat, VfsError};
+use super::{Content, Folder, Mount, Recalled, Stat, VfsError};
 
 /// Label ranges of one file; more are joined into one. Coarser, never laxer.
 const RANGES_MAX: usize = 64;

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use regent_store::{self as store, FOR_GOOD, Partition, State, StateError};
 use serde::{Deserialize, Serialize};
 
-use crate::Standing;
-use crate::levels::Level;
-use crate::{Amounts, Budget, Each};
+use super::Standing;
+use super::levels::Level;
+use super::{Amounts, Budget, Each};
 
 /// A lease that wasn't renewed for this long belongs to a process that is gone.
 const LEASE_MS: i64 = 60 * 60 * 1000;

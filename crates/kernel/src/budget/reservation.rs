@@ -7,13 +7,13 @@ use regent_policy::Reason;
 use regent_store::StateError;
 use serde::Serialize;
 
-use crate::budgets::Book;
-use crate::{Amounts, BudgetScope, Spent};
+use super::budgets::Book;
+use super::{Amounts, BudgetScope, Spent};
 
 /// What was set aside for one call. Dropping it gives it back.
 #[derive(Debug)]
 #[must_use]
-pub struct Reservation {
+pub(crate) struct Reservation {
     book: Arc<Book>,
     /// The levels it was set aside at.
     scopes: Vec<BudgetScope>,
@@ -23,7 +23,7 @@ pub struct Reservation {
 
 /// What a call is charged, for its outcome. Fields in the order of canonical JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Settled {
+pub(crate) struct Settled {
     /// Bytes sent to other machines.
     pub bytes_out: u64,
     /// Money, in millionths of a US dollar.
@@ -42,12 +42,16 @@ impl Reservation {
     }
 
     /// How long the call may take, if it is not to take longer than was set aside. No limit where nothing was.
-    pub fn wall_ms_max(&self) -> u64 {
+    pub(crate) fn wall_ms_max(&self) -> u64 {
         if self.scopes.is_empty() { u64::MAX } else { self.held.wall_ms }
     }
 
     /// Sets aside more for a call that turns out to send more, up to `bytes_out` in all, at every level or at none.
-    pub async fn widen(&mut self, bytes_out: u64, now_ms: i64) -> Result<Result<(), Reason>, StateError> {
+    pub(crate) async fn widen(
+        &mut self,
+        bytes_out: u64,
+        now_ms: i64,
+    ) -> Result<Result<(), Reason>, StateError> {
         let more = bytes_out.saturating_sub(self.held.bytes_out);
         if more == 0 || self.scopes.is_empty() {
             return Ok(Ok(()));
@@ -64,7 +68,7 @@ impl Reservation {
 
     /// Charges what was really used, at every level, and gives back the rest. `elapsed` is now, by the clock that the reservation
     /// was made with: a call takes no less time than passed.
-    pub fn settle(mut self, spent: Spent, elapsed: Duration) -> Settled {
+    pub(crate) fn settle(mut self, spent: Spent, elapsed: Duration) -> Settled {
         let took_ms = u64::try_from(elapsed.saturating_sub(self.since).as_millis()).unwrap_or(u64::MAX);
         let Spent { bytes_out, money_microusd, tokens, wall_ms } = spent;
         let wall_ms = wall_ms.max(took_ms);

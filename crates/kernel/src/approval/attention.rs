@@ -145,7 +145,7 @@ pub(crate) fn read_ms(texts: &[&str]) -> u64 {
 
 /// The time before which no approval counts: a quarter of the reading time. A key that was pressed before the question
 /// was on the screen falls into it.
-pub fn least_ms(read_ms: u64) -> u64 {
+pub(crate) fn least_ms(read_ms: u64) -> u64 {
     read_ms / 4
 }
 

@@ -7,9 +7,9 @@ use regent_identity::AgentId;
 use regent_policy::{BudgetLeft, Reason};
 use regent_store::{self as store, State, StateError};
 
-use crate::lease::Report;
-use crate::levels::{Levels, Room};
-use crate::{Amounts, Budget, BudgetScope, Estimate, Now, Reservation, Standing};
+use super::lease::Report;
+use super::levels::{Levels, Room};
+use super::{Amounts, Budget, BudgetScope, Estimate, Now, Reservation, Standing};
 
 /// How soon a limit that another process has set is seen here.
 pub(crate) const LOOK_MS: u64 = 1_000;
@@ -20,7 +20,7 @@ const SHARED: [BudgetScope; 2] = [BudgetScope::UserDay, BudgetScope::Project];
 
 /// All budgets that this kernel knows.
 #[derive(Debug)]
-pub struct Budgets(Arc<Book>);
+pub(crate) struct Budgets(Arc<Book>);
 
 #[derive(Debug)]
 pub(crate) struct Book {
@@ -37,7 +37,7 @@ pub(crate) struct Book {
 
 impl Budgets {
     /// `project` and `session` are what the shared records and leases are named after.
-    pub fn new(state: Arc<dyn State>, project: &str, session: &str) -> Self {
+    pub(crate) fn new(state: Arc<dyn State>, project: &str, session: &str) -> Self {
         let mut nonce = [0_u8; 8];
         // Without randomness two kernels of one session would be told apart by nothing; the process id still does.
         if getrandom::fill(&mut nonce).is_err() {
@@ -55,7 +55,7 @@ impl Budgets {
 
     /// What a caller has left in everything: the tightest of its levels. `lineage` is the agents it descends from, oldest first, and
     /// itself if it is one. A look, not a promise; [`reserve`](Self::reserve) is.
-    pub async fn left(&self, lineage: &[AgentId], now: Now) -> BudgetLeft {
+    pub(crate) async fn left(&self, lineage: &[AgentId], now: Now) -> BudgetLeft {
         // What can't be read now can't be reserved either, so the call ends there.
         if self.0.look(now).await.is_err() || !self.0.limited.load(Ordering::Acquire) {
             return BudgetLeft::default();
@@ -73,7 +73,7 @@ impl Budgets {
     }
 
     /// Sets aside the most that a call may use, at every level above it, or says which level has too little of what.
-    pub async fn reserve(
+    pub(crate) async fn reserve(
         &self,
         lineage: &[AgentId],
         estimate: &Estimate,
@@ -105,7 +105,7 @@ impl Budgets {
     }
 
     /// Sets one question to a person aside. It is charged when the reservation is settled.
-    pub async fn reserve_question(
+    pub(crate) async fn reserve_question(
         &self,
         lineage: &[AgentId],
         now: Now,
@@ -115,7 +115,12 @@ impl Budgets {
     }
 
     /// Gives a scope its limits. What it has used since it first had any stays used.
-    pub async fn set(&self, scope: &BudgetScope, limit: Budget, now_ms: i64) -> Result<(), StateError> {
+    pub(crate) async fn set(
+        &self,
+        scope: &BudgetScope,
+        limit: Budget,
+        now_ms: i64,
+    ) -> Result<(), StateError> {
         let book = &self.0;
         let _only = book.exchanging.lock().await;
         match book.report(scope, now_ms, Amounts::default()) {
@@ -130,7 +135,7 @@ impl Budgets {
     }
 
     /// How a scope stands. A shared one counts what other processes have said they used, and what they have set aside.
-    pub async fn standing(&self, scope: &BudgetScope, now_ms: i64) -> Result<Standing, StateError> {
+    pub(crate) async fn standing(&self, scope: &BudgetScope, now_ms: i64) -> Result<Standing, StateError> {
         match self.0.report(scope, now_ms, Amounts::default()) {
             Some(report) => report.standing(&*self.0.state).await,
             None => Ok(self.0.levels().standing_own(scope)),
@@ -138,14 +143,14 @@ impl Budgets {
     }
 
     /// Forgets the level of an agent that has ended.
-    pub fn forget(&self, agent: &AgentId) {
+    pub(crate) fn forget(&self, agent: &AgentId) {
         if self.0.limited.load(Ordering::Acquire) {
             self.0.levels().forget(agent);
         }
     }
 
     /// Gives back what this process has leased and not used. Without it the lease counts as spent once it expires, which is safe.
-    pub async fn give_back(&self, now_ms: i64) -> Result<(), StateError> {
+    pub(crate) async fn give_back(&self, now_ms: i64) -> Result<(), StateError> {
         let book = &self.0;
         let _only = book.exchanging.lock().await;
         for scope in SHARED {
@@ -261,3 +266,6 @@ fn path_of(lineage: &[AgentId]) -> impl Iterator<Item = BudgetScope> {
     let wide = [BudgetScope::UserDay, BudgetScope::Project, BudgetScope::Session];
     wide.into_iter().chain(lineage.iter().cloned().map(BudgetScope::Agent))
 }
+
+#[cfg(test)]
+mod tests;

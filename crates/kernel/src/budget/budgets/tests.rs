@@ -7,8 +7,9 @@ use proptest::prelude::*;
 use regent_policy::{BudgetLeft, Reason};
 use regent_store::{MemoryState, SqliteState, State};
 
+use super::super::*;
+use super::LOOK_MS;
 use super::*;
-use crate::budgets::LOOK_MS;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 /// A midnight.

@@ -7,8 +7,10 @@ use regent_ledger::Digest;
 use regent_policy::{Layer, RuleRef};
 use regent_store::{MemoryState, StateError};
 
+use super::super::*;
 use super::*;
-use crate::posed::fresh_id;
+use crate::approval::attention::least_ms;
+use crate::approval::posed::{AHEAD_MS_MAX, fresh_id};
 
 const START_MS: i64 = 1_700_000_000_000;
 

@@ -6,11 +6,11 @@ use regent_identity::AgentId;
 use regent_policy::Reason;
 use regent_store::{self as store, StateError};
 
-use crate::lease::Lease;
-use crate::{Amounts, Budget, BudgetScope, Standing};
+use super::lease::Lease;
+use super::{Amounts, Budget, BudgetScope, Standing};
 
 /// A budget is used up, and waiting does not help.
-pub const EXHAUSTED: &str = "budget.exhausted";
+pub(crate) const EXHAUSTED: &str = "budget.exhausted";
 /// Running calls hold what is wanted, and may give it back.
 const HELD: &str = "budget.held";
 /// Levels within one process.
