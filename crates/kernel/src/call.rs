@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use regent_ledger::Digest;
+use regent_wire::Inference;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -10,7 +11,6 @@ use crate::agent::{AgentId, SpawnSpec};
 use crate::approval::{Answer, TicketId};
 use crate::budget::{Budget, BudgetScope};
 use crate::catalogue::Tool;
-use crate::model::Inference;
 use crate::pipe::{PipeId, PipeSpec};
 use crate::principal::Principal;
 use crate::signal::{Disposition, MaskChange, Signal};

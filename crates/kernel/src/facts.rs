@@ -15,6 +15,7 @@ use regent_policy::{
     Integrity, Label, Past, Policy, RateCounts, Rates, Reason, Resource, Tier, Verdict,
 };
 use regent_provenance::Ruling;
+use regent_wire::Inference;
 use serde_json::{Value, json};
 
 use crate::agent::Slot;
@@ -26,7 +27,7 @@ use crate::charges::Charges;
 use crate::history::Histories;
 use crate::journal::Doubt;
 use crate::kernel::Core;
-use crate::model::{Inference, ModelPlan};
+use crate::model::ModelPlan;
 use crate::request::ruled;
 use crate::role;
 use crate::rules;

@@ -63,10 +63,7 @@ pub use host::{Host, Records, TaskOwner};
 pub use identity::{Did, DidError};
 pub use journal::TaskId;
 pub use kernel::{Parts, Phase};
-pub use model::{
-    Completion, Inference, Message, ModelPlan, Models, Offer, Role, Sampling, StopReason, ToolUse,
-    Usage as ModelUsage,
-};
+pub use model::{ModelPlan, Models};
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
 pub use regent_ledger::{Digest, Entry, EntryPlace, Kind, Reader};
@@ -79,6 +76,9 @@ pub use regent_provenance::{
     strangers_fields,
 };
 pub use regent_store::{State, StateError};
+pub use regent_wire::{
+    Completion, Inference, Message, ModelUsage, Offer, Role, Sampling, StopReason, ToolUse,
+};
 pub use regent_workspace::{
     FileKind, Found, Listed, Listing, Overlap, OwnFolders, PathError, Placement, Workspace, Written, shown,
 };

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::Traced;
 use regent_guard::invisible::is_invisible;
+use regent_wire::Inference;
 
 use crate::call::{Call, Op};
 use crate::facts::{Sheet, Target};
-use crate::model::Inference;
 use crate::recovery::InDoubt;
 
 /// The longest line.

@@ -1,0 +1,169 @@
+//! Messages: what is asked of a model and what it answers, in the one form that every provider is translated to.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One request to a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inference {
+    /// Which model, as `provider/name`; or `auto`, `auto:CLASS`, and the router chooses.
+    pub model: String,
+    /// The conversation so far.
+    pub messages: Vec<Message>,
+    /// The tools that the model may ask for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<Offer>,
+    /// How many tokens may come back.
+    pub tokens_max: u64,
+    /// How the answer is drawn.
+    #[serde(default, skip_serializing_if = "Sampling::is_default")]
+    pub sampling: Sampling,
+}
+
+/// One turn of a conversation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Message {
+    /// Who speaks.
+    pub role: Role,
+    /// What is said.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
+    /// Tools that the model asks for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<ToolUse>,
+    /// The [`ToolUse::id`] that a tool's turn answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<String>,
+}
+
+/// Who speaks in a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The rules of the conversation.
+    System,
+    /// The user, or a program that acts for one.
+    User,
+    /// The model.
+    Assistant,
+    /// A tool that the model has asked for.
+    Tool,
+}
+
+/// A model asks for a tool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolUse {
+    /// The provider's name for this request, or ours where it has none.
+    pub id: String,
+    /// Which tool.
+    pub tool: String,
+    /// With what.
+    pub args: Value,
+}
+
+/// The one field of arguments that were not JSON: the text as the model wrote it.
+const RAW: &str = "_raw";
+/// How much of such a text is kept.
+const RAW_CHARS_MAX: usize = 4_000;
+
+impl ToolUse {
+    /// Arguments that can't be parsed, kept as received so that the model can learn of it.
+    pub fn raw_args(text: &str) -> Value {
+        let kept: String = text.chars().take(RAW_CHARS_MAX).collect();
+        serde_json::json!({ RAW: kept })
+    }
+
+    /// The text of its arguments, if they were not JSON. Such a call is never made.
+    pub fn unreadable(&self) -> Option<&str> {
+        let fields = self.args.as_object().filter(|fields| fields.len() == 1)?;
+        fields.get(RAW)?.as_str()
+    }
+}
+
+/// A tool that a model may ask for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Offer {
+    /// Its name in the catalogue.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// JSON Schema of its arguments.
+    pub input: Value,
+}
+
+/// Sampling parameters.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sampling {
+    /// 0 takes the likeliest token each time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// For models that can repeat themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// Texts that end the answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stop: Vec<String>,
+    /// The model must ask for a tool.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub must_call: bool,
+    /// JSON Schema that the answer must fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Value>,
+}
+
+impl Sampling {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A model's answer: the output of a model call, as JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Completion {
+    /// Which model really answered.
+    pub model: String,
+    /// Its turn.
+    pub message: Message,
+    /// Why it stopped.
+    pub stop: StopReason,
+    /// What it used.
+    pub usage: ModelUsage,
+    /// What redaction took out of the prompt, by placeholder (`[email:1]`), as far as the answer names it. Anyone who makes the calls
+    /// that the model asks for puts it back where it stays on this machine.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub redacted: BTreeMap<String, String>,
+}
+
+/// Why a model stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// It had said all.
+    End,
+    /// It asks for tools.
+    ToolUse,
+    /// It ran into `tokens_max`.
+    Length,
+    /// The provider would not continue.
+    Refusal,
+}
+
+/// Tokens that a model used, as the provider counts them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelUsage {
+    /// Input tokens that were not cached.
+    pub input: u64,
+    /// Read from the provider's cache.
+    pub cached: u64,
+    /// Written, with what was thought.
+    pub output: u64,
+    /// Of those written, thought and not said.
+    pub reasoning: u64,
+}
