@@ -197,14 +197,14 @@ const OWN_WORDS: Label = Label { integrity: Integrity::OwnModel, confidentiality
 impl Kernel {
     /// The principal of an agent, for its parent; `None` for everyone else, and when the agent has ended.
     pub fn principal_of(&self, caller: &Principal, agent: &AgentId) -> Option<Principal> {
-        let agent = self.0.agents.get(agent)?;
+        let agent = self.0.society.agents.get(agent)?;
         let given = agent.was_started_by(caller) && !agent.life.stage().is_over();
         given.then(|| agent.principal.clone())
     }
 
     /// The life-cycle state of an agent, if the caller may see it.
     pub fn lifecycle_of(&self, caller: &Principal, agent: &AgentId) -> Option<Lifecycle> {
-        let agent = self.0.agents.get(agent)?;
+        let agent = self.0.society.agents.get(agent)?;
         agent.answers_to(caller).then(|| agent.life.stage())
     }
 
@@ -216,7 +216,8 @@ impl Kernel {
         signal: Signal,
         why: &str,
     ) -> Result<Delivered, Fault> {
-        let Some(agent) = self.0.agents.get(agent).filter(|agent| agent.was_started_by(caller)) else {
+        let Some(agent) = self.0.society.agents.get(agent).filter(|agent| agent.was_started_by(caller))
+        else {
             return Ok(Delivered::Nothing);
         };
         self.0.raise(&agent, signal, why).await
@@ -226,7 +227,7 @@ impl Kernel {
 impl Host {
     /// Changes an agent's trust, with a reason. An agent that falls below the threshold gets TRUST.
     pub async fn move_trust(&self, agent: &AgentId, by: i16, why: &str) -> Result<(), Fault> {
-        let Some(agent) = self.kernel.0.agents.get(agent) else { return Ok(()) };
+        let Some(agent) = self.kernel.0.society.agents.get(agent) else { return Ok(()) };
         let (from, to) = agent.life.move_trust(by);
         self.kernel.0.note_of(&agent, AgentEvent::Trust { from, to, why: why.into() }).await?;
         if to < TRUST_LOST && !agent.life.stage().is_over() {
@@ -237,14 +238,14 @@ impl Host {
 
     /// Records the agent's confidence and drift, each 0 to 1, for policy.
     pub fn measured(&self, agent: &AgentId, confidence: Option<f64>, drift: Option<f64>) {
-        if let Some(agent) = self.kernel.0.agents.get(agent) {
+        if let Some(agent) = self.kernel.0.society.agents.get(agent) {
             agent.life.measured(confidence, drift);
         }
     }
 
     /// A new request begins: the counts that policy limits per request start again.
     pub fn begin_request(&self, agent: &AgentId) {
-        if let Some(agent) = self.kernel.0.agents.get(agent) {
+        if let Some(agent) = self.kernel.0.society.agents.get(agent) {
             agent.life.begin_request();
         }
     }

@@ -125,7 +125,8 @@ impl Approvals {
 impl Kernel {
     /// Waits until a question is answered, or gone. The answer may come from another process.
     pub async fn answered(&self, ticket: &TicketId) -> Result<Answered, StateError> {
-        let Core { approvals, clock, .. } = &*self.0;
+        let Core { gate, clock, .. } = &*self.0;
+        let approvals = &gate.approvals;
         let place = approvals.waiting.enter(ticket);
         loop {
             // Listening before looking, so that an answer in between isn't missed.
@@ -145,12 +146,12 @@ impl Kernel {
 impl Kernel {
     /// Where a question stands now.
     pub async fn standing(&self, ticket: &TicketId) -> Result<Answered, StateError> {
-        self.0.approvals.questions.standing(ticket, self.0.clock.now_ms()).await
+        self.0.gate.approvals.questions.standing(ticket, self.0.clock.now_ms()).await
     }
 
     /// How many calls wait that an answer to this question is for: its own, and those of its cause that were asked about before it.
     pub async fn count_up_to(&self, ticket: &TicketId) -> Result<usize, StateError> {
-        self.0.approvals.questions.count_up_to(ticket, self.0.clock.now_ms()).await
+        self.0.gate.approvals.questions.count_up_to(ticket, self.0.clock.now_ms()).await
     }
 }
 
@@ -164,8 +165,8 @@ impl Core {
     ) -> Result<RawOutput, ExecuteError> {
         let now_ms = self.clock.now_ms();
         let tickets: Vec<TicketId> = [ticket].into_iter().chain(with).cloned().collect();
-        let given = self.approvals.questions.answer(&tickets, answer, by.sponsor(), now_ms).await?;
-        self.approvals.waiting.wake(&tickets);
+        let given = self.gate.approvals.questions.answer(&tickets, answer, by.sponsor(), now_ms).await?;
+        self.gate.approvals.waiting.wake(&tickets);
         Ok(match given {
             Given::Taken { standing, questions, skipped, asked_at_ms, attention } => {
                 let mut told = json!(standing);
@@ -228,7 +229,7 @@ impl Core {
 
     /// The effect of [`Op::Questions`].
     pub(crate) async fn questions(&self, who: &Principal) -> Result<RawOutput, ExecuteError> {
-        let open = self.approvals.questions.list(who.sponsor(), self.clock.now_ms()).await?;
+        let open = self.gate.approvals.questions.list(who.sponsor(), self.clock.now_ms()).await?;
         Ok(RawOutput::json(&json!(open)))
     }
 
@@ -289,7 +290,7 @@ impl Core {
             Ok(Consulted::Asked(mut question)) => {
                 let person = call.principal().sponsor();
                 question.attention =
-                    Some(self.approvals.questions.attention(person, self.clock.now_ms()).await?);
+                    Some(self.gate.approvals.questions.attention(person, self.clock.now_ms()).await?);
                 Consent::Asked(Asked { id: question.id.clone(), with: question.asked_with.clone(), question })
             }
             Ok(Consulted::Denied(ticket, because)) => Consent::Refused(no(&ticket, because)),
@@ -311,7 +312,7 @@ impl Core {
         let (who, now_ms) = (call.principal(), self.clock.now_ms());
         let asker = asker(who);
         let cause = cause_of(sheet);
-        match self.approvals.questions.find(&digest, question.approvers, &asker, now_ms).await? {
+        match self.gate.approvals.questions.find(&digest, question.approvers, &asker, now_ms).await? {
             // Whether a call happened is settled by a person, however long that takes: a denial would settle it for good.
             Some(Consulted::Asked(_)) | None if who.is_unattended() && &*question.rule.id != RECOVERY => {
                 return Ok(Err(nobody(question)));
@@ -319,22 +320,22 @@ impl Core {
             Some(found) => return Ok(Ok(found)),
             None => {}
         }
-        if let Err(reason) = self.approvals.admit(who, &cause, now_ms).await? {
+        if let Err(reason) = self.gate.approvals.admit(who, &cause, now_ms).await? {
             return Ok(Err(reason));
         }
         let batch = batch_of(who, question, sheet.ruling.as_ref());
         let joins = match &batch {
-            Some(batch) => self.approvals.questions.has_open(batch, now_ms).await?,
+            Some(batch) => self.gate.approvals.questions.has_open(batch, now_ms).await?,
             None => false,
         };
         // A call that joins an open question is no further question to the person.
         let reserved = if joins {
             None
         } else {
-            match self.budgets.reserve_question(who.lineage(), self.now()).await? {
+            match self.gate.budgets.reserve_question(who.lineage(), self.now()).await? {
                 Ok(reserved) => Some(reserved),
                 Err(reason) => {
-                    self.approvals.take_back(who, &cause, now_ms).await?;
+                    self.gate.approvals.take_back(who, &cause, now_ms).await?;
                     return Ok(Err(reason));
                 }
             }
@@ -356,12 +357,12 @@ impl Core {
             asker,
             elsewhere: matches!(call.op, Op::Elsewhere(_)),
         };
-        let put = self.approvals.questions.put(&draft, now_ms).await?;
+        let put = self.gate.approvals.questions.put(&draft, now_ms).await?;
         // Only a question that was put is charged.
         if matches!(put, Consulted::Asked(_)) {
             let _settled = reserved.map(|one| one.settle(Spent::default(), self.now().elapsed));
         } else {
-            self.approvals.take_back(who, &cause, now_ms).await?;
+            self.gate.approvals.take_back(who, &cause, now_ms).await?;
         }
         Ok(Ok(put))
     }
@@ -377,7 +378,7 @@ impl Core {
     /// Notes where the attempt is recorded, so that a reviewer can see it in full.
     pub(crate) async fn pending(&self, asked: Asked, intent: Receipt) -> Result<Ticket, Fault> {
         let place = Place { lane: intent.lane, seq: intent.seq };
-        self.approvals.questions.recorded(&asked.id, place, self.clock.now_ms()).await?;
+        self.gate.approvals.questions.recorded(&asked.id, place, self.clock.now_ms()).await?;
         Ok(Ticket::of(asked, intent))
     }
 
@@ -413,11 +414,11 @@ impl Core {
             },
             elsewhere: false,
         };
-        Ok(match self.approvals.questions.put(&draft, self.clock.now_ms()).await? {
+        Ok(match self.gate.approvals.questions.put(&draft, self.clock.now_ms()).await? {
             Consulted::Asked(question) => Some(question.id),
             // It was answered before the doubt was noted. The answer is for the repetition.
             Consulted::Approved(approved) => {
-                self.approvals.questions.give_back(&approved).await?;
+                self.gate.approvals.questions.give_back(&approved).await?;
                 None
             }
             Consulted::Denied(..) | Consulted::Full(_) => None,

@@ -113,7 +113,7 @@ impl Core {
             Subject::Service { name } => Principal::program(Class::Service, &name, session),
             Subject::Peer { name } => Principal::program(Class::Peer, &name, session),
             Subject::Agent { agent } => {
-                let agent = self.agents.get(&agent).filter(|agent| !agent.life.stage().is_over());
+                let agent = self.society.agents.get(&agent).filter(|agent| !agent.life.stage().is_over());
                 agent.ok_or(AuthError::NoAgent)?.principal.clone()
             }
         }
@@ -137,7 +137,7 @@ impl Core {
             return Some(refusal("token.name", "nobody can be called so".to_owned(), help));
         }
         let Subject::Agent { agent } = subject else { return None };
-        let is_here = self.agents.get(agent).is_some_and(|one| !one.life.stage().is_over());
+        let is_here = self.society.agents.get(agent).is_some_and(|one| !one.life.stage().is_over());
         let message = || format!("no agent `{}` runs in this kernel", agent.as_str().escape_debug());
         (!is_here).then(|| refusal("token.no_agent", message(), "`regent agent ps` lists the agents"))
     }

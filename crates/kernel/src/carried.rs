@@ -71,7 +71,7 @@ impl Core {
         mut raise: impl FnMut(Option<T>) -> T + Send,
     ) -> Result<(), StateError> {
         let keys = [key.to_owned()];
-        let _turn = self.turns.take(&keys).await;
+        let _turn = self.gate.turns.take(&keys).await;
         store::change(&*self.state, &Partition::containing(key), &keys, |records| {
             let before = records.load(key)?;
             records.save(key, &raise(before), until_ms)

@@ -89,7 +89,7 @@ impl Drop for Charges {
     fn drop(&mut self) {
         self.give_back_step();
         if !self.taken.is_empty() {
-            self.core.returns.push(self.who.clone(), std::mem::take(&mut self.taken));
+            self.core.gate.returns.push(self.who.clone(), std::mem::take(&mut self.taken));
         }
     }
 }
@@ -119,7 +119,7 @@ impl Returns {
 impl Core {
     /// Gives back what calls took that were torn down.
     pub(crate) async fn serve_returns(&self) {
-        for (who, taken) in self.returns.take() {
+        for (who, taken) in self.gate.returns.take() {
             self.give_back(&who, taken).await;
         }
     }
@@ -131,10 +131,10 @@ impl Core {
             let _stays_noted = self.take_back(who, &awaited).await.is_err();
         }
         for (charge, at_ms) in rates {
-            let _stays_charged = self.rates.give_back(&charge, who.rate_name(), at_ms).await.is_err();
+            let _stays_charged = self.gate.rates.give_back(&charge, who.rate_name(), at_ms).await.is_err();
         }
         for approved in approved {
-            let _stays_used = self.approvals.questions.give_back(&approved).await.is_err();
+            let _stays_used = self.gate.approvals.questions.give_back(&approved).await.is_err();
         }
     }
 }

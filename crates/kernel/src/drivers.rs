@@ -50,7 +50,7 @@ pub(crate) fn perform<'s>(core: &'s Arc<Core>, permit: HostPermit<'s>) -> BoxFut
             }
             Op::Questions => core.questions(permit.call().principal()).await,
             Op::SetBudget { scope, limits } => {
-                core.budgets.set(scope, *limits, core.clock.now_ms()).await?;
+                core.gate.budgets.set(scope, *limits, core.clock.now_ms()).await?;
                 Ok(RawOutput::json(&json!({"limits": limits, "scope": scope})))
             }
             Op::CreateToken(spec) => core.create_token(spec, permit.call().principal()).await,

@@ -115,7 +115,7 @@ impl Core {
     /// Looks whether a call in doubt took effect. An intent without evidence, or with erased evidence, tells nothing.
     pub(crate) fn effect_of(&self, evidence: Option<EvidenceRef>) -> Effect {
         let Some(EvidenceRef { payload, proven }) = evidence else { return Effect::Unknown };
-        let payload = self.ledger.payload(&payload).ok().flatten();
+        let payload = self.recorder.ledger.payload(&payload).ok().flatten();
         let evidence = payload.and_then(|bytes| serde_json::from_slice::<Evidence>(&bytes).ok());
         evidence.map_or(Effect::Unknown, |evidence| evidence.check(&self.workspace, proven))
     }

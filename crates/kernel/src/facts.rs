@@ -107,9 +107,9 @@ impl Core {
             model: None,
             added: Vec::new(),
             tier: Tier::Host,
-            left: self.budgets.left(who.lineage(), self.now()).await,
-            trust: self.agents.trust(who),
-            slot: self.agents.session_facts(who, &call.op),
+            left: self.gate.budgets.left(who.lineage(), self.now()).await,
+            trust: self.society.agents.trust(who),
+            slot: self.society.agents.session_facts(who, &call.op),
             rates: RateCounts::default(),
             past: self.past(who).await?,
             awaited: Awaited::default(),
@@ -146,7 +146,7 @@ impl Core {
     /// An agent's words carry everything it has seen so far.
     pub(crate) fn label_of_input(&self, call: &Call) -> Label {
         let who = &call.principal;
-        if who.class() == Class::Agent { self.agents.context(who) } else { who.own_label() }
+        if who.class() == Class::Agent { self.society.agents.context(who) } else { who.own_label() }
     }
 
     fn facts_of_tool(&self, sheet: &mut Sheet, call: &Call, tool: Option<Arc<Tool>>, args: Value) {
@@ -240,7 +240,7 @@ impl Core {
         self.with_facts(call, sheet, |policy, facts| {
             policy.rates(&facts, &mut |charge| needed.push(charge));
             for above in call.principal.agents_above() {
-                let facts = Facts { caller: above.as_caller(self.agents.trust(above)), ..facts };
+                let facts = Facts { caller: above.as_caller(self.society.agents.trust(above)), ..facts };
                 policy.rates(&facts, &mut |charge| needed.push(charge));
             }
         });
@@ -251,7 +251,7 @@ impl Core {
     pub(crate) async fn counted(&self, call: &Call, needed: &[Charge]) -> RateCounts {
         let (mut counts, now_ms) = (RateCounts::default(), self.clock.now_ms());
         for charge in needed {
-            counts.insert(charge, self.rates.used(charge, call.principal.rate_name(), now_ms).await);
+            counts.insert(charge, self.gate.rates.used(charge, call.principal.rate_name(), now_ms).await);
         }
         counts
     }
@@ -267,9 +267,9 @@ impl Core {
         self.count_rates(call, sheet).await;
         let verdict = self.with_facts(call, sheet, |policy, facts| {
             let own = policy.decide(&facts);
-            self.tallies.count(policy.contrast(&facts, &own));
+            self.gate.tallies.count(policy.contrast(&facts, &own));
             call.principal.agents_above().fold(own, |so_far, above| {
-                let facts = Facts { caller: above.as_caller(self.agents.trust(above)), ..facts };
+                let facts = Facts { caller: above.as_caller(self.society.agents.trust(above)), ..facts };
                 so_far.narrowed(policy.decide(&facts), above.name())
             })
         });
@@ -331,10 +331,11 @@ impl Core {
             }
         }
         let most = estimate(call, sheet, &grant.limits);
-        let reservation = match self.budgets.reserve(call.principal().lineage(), &most, self.now()).await? {
-            Ok(reservation) => reservation,
-            Err(reason) => return Ok(Err(reason)),
-        };
+        let reservation =
+            match self.gate.budgets.reserve(call.principal().lineage(), &most, self.now()).await? {
+                Ok(reservation) => reservation,
+                Err(reason) => return Ok(Err(reason)),
+            };
         if let Some(reason) = self.take_rates(call, sheet, grant).await? {
             return Ok(Err(reason));
         }
@@ -357,7 +358,7 @@ impl Core {
     ) -> Result<Option<Reason>, Fault> {
         for charge in &grant.charges {
             let now_ms = self.clock.now_ms();
-            if self.rates.take(charge, call.principal().rate_name(), now_ms).await? {
+            if self.gate.rates.take(charge, call.principal().rate_name(), now_ms).await? {
                 sheet.charges.rate(*charge, now_ms);
             } else {
                 let window_s = charge.window_ms.div_ceil(1_000);

@@ -63,7 +63,7 @@ impl Core {
             return Ok(note(Notes { session: &mut History::new(), lasting: &mut History::new() }));
         }
         let wanted: Vec<String> = keys.iter().flatten().cloned().collect();
-        let _turn = self.turns.take(&wanted).await;
+        let _turn = self.gate.turns.take(&wanted).await;
         store::change(&*self.state, &partition(), &wanted, |records| {
             let mut both = [History::new(), History::new()];
             for (key, history) in keys.iter().zip(&mut both) {
@@ -131,7 +131,7 @@ impl Core {
             return Ok(());
         }
         let noted = self.noting(call.principal(), |notes| awaited.ended(label, ok, notes)).await;
-        Ok(noted.inspect_err(|error| self.seal(error))?)
+        Ok(noted.inspect_err(|error| self.recorder.seal(error))?)
     }
 }
 

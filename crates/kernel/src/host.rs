@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use regent_ledger::{Digest, EntryPlace, Head, Kind, Ledger, ReadError, Reader};
 use regent_policy::{Outline, Policy, Tallied};
@@ -19,9 +19,10 @@ use crate::agent::{AgentId, Delivered};
 use crate::budget::{BudgetScope, Standing};
 use crate::call::{Call, Op};
 use crate::catalogue::{Catalogue, Tool};
-use crate::kernel::{Core, InForce, Parts, Phase};
+use crate::kernel::{Core, InForce, Parts};
 use crate::principal::Principal;
 use crate::record;
+use crate::recorder::Phase;
 use crate::recovery::InDoubt;
 use crate::signal::Signal;
 use crate::syscall::{Fault, Kernel, Reply};
@@ -87,12 +88,12 @@ impl Host {
         let policy = core.policy();
         let running = core.state_note(KernelState::Running, Some(&policy.digest));
         // Written with the first entry that follows: a kernel that does nothing leaves nothing.
-        core.ledger.announce(record::note(Kind::Kernel, core.clock.now_ms(), &running)?)?;
+        core.recorder.ledger.announce(record::note(Kind::Kernel, core.clock.now_ms(), &running)?)?;
         core.state.sweep(core.clock.now_ms(), SWEPT_AT_BOOT_MAX).await?;
         core.recover(&start).await?;
-        core.turn(Phase::Running);
+        core.recorder.turn(Phase::Running);
         if let Some(tool) = core.catalogue.undriven() {
-            core.turn(Phase::Degraded(format!("this machine has no driver for `{tool}`")));
+            core.recorder.turn(Phase::Degraded(format!("this machine has no driver for `{tool}`")));
         }
         Ok(Self { kernel: Kernel(core) })
     }
@@ -128,7 +129,7 @@ impl Host {
 
     /// How a budget stands.
     pub async fn budget(&self, scope: &BudgetScope) -> Result<Standing, Fault> {
-        Ok(self.core().budgets.standing(scope, self.core().clock.now_ms()).await?)
+        Ok(self.core().gate.budgets.standing(scope, self.core().clock.now_ms()).await?)
     }
 
     /// Activates another policy, and records that. Calls that the old one judged continue.
@@ -144,13 +145,13 @@ impl Host {
             was: Cow::Borrowed(&was.digest),
         };
         core.note(Kind::Policy, &body).await?;
-        *core.policy.write().unwrap_or_else(PoisonError::into_inner) = next;
+        core.replace_policy(next);
         Ok(())
     }
 
     /// Decisions of candidate policies that differed since the last call, by the digest of the candidate's file.
     pub fn take_tallies(&self) -> BTreeMap<[u8; 32], Tallied> {
-        self.core().tallies.take()
+        self.core().gate.tallies.take()
     }
 
     /// The tools that can be called; sets of them are admitted and withdrawn here, while calls run.
@@ -165,17 +166,17 @@ impl Host {
 
     /// The ledger that it writes.
     pub fn ledger(&self) -> &Ledger {
-        &self.core().ledger
+        &self.core().recorder.ledger
     }
 
     /// The ledger that it writes, read-only.
     pub fn records(&self) -> Records {
-        Records(self.core().ledger.clone())
+        Records(self.core().recorder.ledger.clone())
     }
 
     /// The calls that were in doubt when this kernel booted.
     pub fn in_doubt(&self) -> &[InDoubt] {
-        self.core().in_doubt.get().map_or(&[], Vec::as_slice)
+        self.core().recorder.in_doubt.get().map_or(&[], Vec::as_slice)
     }
 
     /// Raises a signal on the kernel's own account.
@@ -186,19 +187,19 @@ impl Host {
     /// Stops taking calls, stops the running ones, and closes the ledger.
     pub async fn shutdown(&self) -> Result<(), Fault> {
         let core = self.core();
-        core.turn(Phase::Shutdown);
+        core.recorder.turn(Phase::Shutdown);
         core.end_agents().await;
         core.serve_returns().await;
         // The disk may have room by now for what it had none for. Whatever fails, the rest is still done.
-        let settled = core.settle_owed().await;
+        let settled = core.recorder.settle_owed(|| core.catalogue.undriven().is_none()).await;
         // That it ended well is in the closing checkpoint and in the state; only calls that are not over are worth a word.
-        let noted = if core.unended.count() > 0 {
+        let noted = if core.recorder.unended.count() > 0 {
             core.note(Kind::Kernel, &core.state_note(KernelState::Shutdown, None)).await.map(drop)
         } else {
             Ok(())
         };
-        let given_back = core.budgets.give_back(core.clock.now_ms()).await.map_err(Fault::from);
-        let closed = core.ledger.close().map_err(Fault::from);
+        let given_back = core.gate.budgets.give_back(core.clock.now_ms()).await.map_err(Fault::from);
+        let closed = core.recorder.ledger.close().map_err(Fault::from);
         settled.and(noted).and(given_back).and(closed)?;
         core.leave_clean().await
     }
@@ -224,7 +225,7 @@ impl Kernel {
 
     /// The kernel's phase.
     pub fn phase(&self) -> Phase {
-        self.0.phase()
+        self.0.recorder.phase()
     }
 
     /// The time by the kernel's clock.

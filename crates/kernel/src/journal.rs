@@ -119,7 +119,7 @@ impl Kernel {
     pub fn adopt(&self, tasks: &[TaskId]) -> Result<BTreeMap<TaskId, u64>, Fault> {
         let mut found: HashMap<TaskId, BTreeMap<Arc<str>, Made>> =
             tasks.iter().map(|task| (task.clone(), BTreeMap::new())).collect();
-        let reader = Reader::on(self.0.ledger.storage());
+        let reader = Reader::on(self.0.recorder.ledger.storage());
         let mut places: Places = HashMap::new();
         let lanes = reader.lanes()?;
         // A line is parsed only if it names one of the tasks, or an intent of theirs whose end isn't known yet.
@@ -203,7 +203,7 @@ impl Core {
     fn replayed(&self, intent: Receipt, receipt: Receipt, body: StepEnd) -> Result<Reply, Fault> {
         let bytes = match body.output {
             Some(sha256) => {
-                let found = self.ledger.payload_of((receipt.lane, receipt.seq), &sha256)?;
+                let found = self.recorder.ledger.payload_of((receipt.lane, receipt.seq), &sha256)?;
                 found.ok_or(Fault::Erased(sha256))?
             }
             None => Vec::new(),

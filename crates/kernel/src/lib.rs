@@ -28,6 +28,7 @@ mod principal;
 mod rate;
 mod reach;
 mod record;
+mod recorder;
 pub mod recovery;
 mod request;
 mod role;
@@ -62,10 +63,11 @@ pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Failure, Forese
 pub use host::{Host, Records, TaskOwner};
 pub use identity::{Did, DidError};
 pub use journal::TaskId;
-pub use kernel::{Parts, Phase};
+pub use kernel::Parts;
 pub use model::{ModelPlan, Models};
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
+pub use recorder::Phase;
 pub use regent_ledger::{Digest, Entry, EntryPlace, Kind, Reader};
 pub use regent_policy::{
     Access, Class, Confidentiality, Integrity, Label, Limits, PathPattern, Policy, Reason, Tier, handles,

@@ -98,7 +98,7 @@ impl Core {
             // Asked before it is noted: what a crash leaves in between is asked about again, and put only once.
             if !call.idempotent {
                 // A person can only say what became of it if they see what it was.
-                let bytes = call.args.and_then(|digest| self.ledger.payload(&digest).ok().flatten());
+                let bytes = call.args.and_then(|digest| self.recorder.ledger.payload(&digest).ok().flatten());
                 let args = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
                 call.ticket = self.ask_in_doubt(&call, &args, &mut tree).await?;
             }
@@ -108,27 +108,27 @@ impl Core {
         for (lane, mark) in &marks {
             self.save_mark(*lane, mark).await?;
         }
-        self.unended.begin(start);
+        self.recorder.unended.begin(start);
         // Set once, here: boot runs once.
-        drop(self.in_doubt.set(list));
+        drop(self.recorder.in_doubt.set(list));
         Ok(())
     }
 
     /// Says that our lane has nothing in doubt, if all our calls have ended. Called when the ledger is closed.
     pub(crate) async fn leave_clean(&self) -> Result<(), Fault> {
-        if self.unended.count() > 0 {
+        if self.recorder.unended.count() > 0 {
             return Ok(());
         }
-        let head = self.ledger.head();
-        let mark = Mark { seq: head.size, looks: looks_of(&*self.ledger.storage(), head.lane)? };
+        let head = self.recorder.ledger.head();
+        let mark = Mark { seq: head.size, looks: looks_of(&*self.recorder.ledger.storage(), head.lane)? };
         Ok(self.save_mark(head.lane, &mark).await?)
     }
 
     /// Remembers that no call before the oldest one that is not over is in doubt, if there is much behind it. It only saves time, so a
     /// failure to write it is no failure. What the lane looks like isn't said: the next process that finds it free examines it from here on.
     pub(crate) async fn renew_mark(&self) {
-        let head = self.ledger.head();
-        let Some(seq) = self.unended.due(&head) else { return };
+        let head = self.recorder.ledger.head();
+        let Some(seq) = self.recorder.unended.due(&head) else { return };
         let _only_saves_time = self.save_mark(head.lane, &Mark { seq, looks: None }).await.is_err();
     }
 
@@ -137,7 +137,7 @@ impl Core {
         &self,
         start: &regent_ledger::Head,
     ) -> Result<(Found, Vec<(LaneId, Mark)>, Vec<Box<dyn Lock>>), Fault> {
-        let storage = self.ledger.storage();
+        let storage = self.recorder.ledger.storage();
         let reader = Reader::on(Arc::clone(&storage));
         let (mut found, mut marks, mut claims) = (Found::default(), Vec::new(), Vec::new());
         for lane in reader.lanes()? {

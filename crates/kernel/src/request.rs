@@ -134,7 +134,7 @@ impl Work {
 impl Core {
     /// The effect of [`Op::Begin`]. Who has begun can only narrow.
     pub(crate) fn begin_request(&self, agent: &AgentId, begin: &Begin) -> RawOutput {
-        let Some(agent) = self.agents.get(agent) else {
+        let Some(agent) = self.society.agents.get(agent) else {
             return RawOutput::failed("request.no_agent", "there is no such agent");
         };
         let trusted = match begin.check() {
@@ -174,7 +174,7 @@ impl Core {
 
     /// The effect of [`Op::Declassify`].
     pub(crate) fn declassify(&self, agent: &AgentId, value: &Value) -> RawOutput {
-        let agent = self.agents.get(agent);
+        let agent = self.society.agents.get(agent);
         match agent.as_ref().map(|agent| agent.life.work().get()).as_deref_mut() {
             Some(Some(working)) => {
                 working.session.declassify(value);

@@ -38,7 +38,7 @@ impl Core {
             }
             // A number that isn't open has no path that policy could have judged, and mustn't get one before the effect.
             Op::Close { fd } | Op::Read { fd, .. } | Op::Write { fd, .. } => {
-                let error = self.vfs.opened(&who.home(), *fd).err()?;
+                let error = self.society.vfs.opened(&who.home(), *fd).err()?;
                 Some(refusal(error.code(), error.to_string(), ""))
             }
             Op::Send { pipe, .. } => self.has_end(who, *pipe, End::Write),
@@ -78,9 +78,9 @@ impl Core {
         if who.class() == Class::Operator {
             return None;
         }
-        let fine = match self.agents.get(agent) {
+        let fine = match self.society.agents.get(agent) {
             None => false,
-            Some(_) if group => self.agents.group_of(agent).iter().all(|one| one.answers_to(who)),
+            Some(_) if group => self.society.agents.group_of(agent).iter().all(|one| one.answers_to(who)),
             Some(one) => one.answers_to(who),
         };
         (!fine).then(|| not_yours(agent, "an agent may signal only itself and its descendants"))
@@ -88,7 +88,7 @@ impl Core {
 
     fn is_own_child(&self, who: &Principal, agent: &AgentId) -> Option<Reason> {
         let fine = who.class() == Class::Operator
-            || self.agents.get(agent).is_some_and(|child| child.was_started_by(who));
+            || self.society.agents.get(agent).is_some_and(|child| child.was_started_by(who));
         (!fine).then(|| not_yours(agent, "an agent may wait only for its own children"))
     }
 
@@ -101,12 +101,12 @@ impl Core {
         let tree = path.tree();
         let fine = who.class() == Class::Operator
             || *tree == who.home()
-            || self.agents.get(tree).is_some_and(|owner| owner.answers_to(who));
+            || self.society.agents.get(tree).is_some_and(|owner| owner.answers_to(who));
         (!fine).then(|| not_yours(tree, "ask an agent that may see it to mount it into your tree"))
     }
 
     fn has_end(&self, who: &Principal, pipe: PipeId, end: End) -> Option<Reason> {
-        let ends = self.pipes.ends(pipe);
+        let ends = self.society.pipes.ends(pipe);
         let fine = ends.is_some_and(|(writer, reader)| match end {
             End::Write => writer == who.home(),
             End::Read => reader == who.home(),

@@ -199,7 +199,7 @@ impl Core {
                 // Hearing something again is hearing it: its label is the caller's from here on.
                 if let Reply::Done(outcome) = &*reply {
                     let label = self.label_seen(&call, &outcome.status, &outcome.output);
-                    self.agents.saw(&call, label, outcome.spent.tokens);
+                    self.society.agents.saw(&call, label, outcome.spent.tokens);
                     self.hear_again(&call, outcome);
                 }
                 Ok(*reply)
@@ -262,8 +262,8 @@ impl Core {
     /// Only the intent of a call that will run may wait for its outcome's signature.
     async fn record_judged(&self, draft: Draft, verdict: &Verdict) -> Result<Receipt, Fault> {
         match verdict {
-            Verdict::Allow(_) => self.record_allowed(draft).await,
-            Verdict::Ask(_) | Verdict::Deny(_) => self.record_intent(draft).await,
+            Verdict::Allow(_) => self.recorder.allowed(draft).await,
+            Verdict::Ask(_) | Verdict::Deny(_) => self.recorder.intent(draft).await,
         }
     }
 
@@ -301,7 +301,7 @@ impl Core {
         };
 
         // 4 permit and 5 effect: the permit borrows this frame, so it can't outlive the call it was minted for.
-        let running = self.calls.enter(call.principal(), intent.seq);
+        let running = self.society.calls.enter(call.principal(), intent.seq);
         // Writing the intent took time: the files that an approval is bound to are compared once more.
         let stale = self.stale(&mut facts).await;
         let reservation = facts.spend(reservation, stale.is_none()).await;
@@ -338,9 +338,9 @@ impl Core {
         intent: Receipt,
         evidence: &Evidence,
     ) -> Result<Reply, Fault> {
-        self.unended.resumed(&intent);
+        self.recorder.unended.resumed(&intent);
         self.await_again(&call, &mut facts);
-        let running = self.calls.enter(call.principal(), intent.seq);
+        let running = self.society.calls.enter(call.principal(), intent.seq);
         let (tool, args, targets) = (facts.tool.clone(), facts.take_args(), evidence.targets());
         let (core, limits, cancel) = (Arc::clone(&self), Limits::default(), running.cancel());
         let reviewed = self.policy().policy.reviews(call.op.name());
@@ -402,16 +402,17 @@ impl Core {
             };
             Fault::Unrecorded { intent: frame.intent, why: format!("{why}{reported}") }
         };
-        let draft = record::outcome(&self.stamp(), &frame, &ending).inspect_err(|error| self.seal(error));
+        let draft =
+            record::outcome(&self.stamp(), &frame, &ending).inspect_err(|error| self.recorder.seal(error));
         let draft = draft.map_err(|error| unrecorded(error.to_string()))?;
         let receipt = self.record_outcome(draft, frame.intent).await;
         let receipt = receipt.map_err(|error| unrecorded(error.to_string()))?;
-        breach.iter().for_each(|breach| self.seal(breach));
+        breach.iter().for_each(|breach| self.recorder.seal(breach));
         let noted = self.note_end(&frame.call, &facts.awaited, output.label(), performed == Status::Ok).await;
         noted.map_err(|fault| unrecorded(fault.to_string()))?;
         // Only now is it over: whoever takes the kernel down waits for this.
         drop(running);
-        self.agents.saw(&frame.call, self.label_seen(&frame.call, &performed, &output), spent.tokens);
+        self.society.agents.saw(&frame.call, self.label_seen(&frame.call, &performed, &output), spent.tokens);
         carried.map_err(|error| unrecorded(error.to_string()))?;
         if let Status::Faulted(message) = status {
             return Err(Fault::Executor { intent: frame.intent.seq, message });

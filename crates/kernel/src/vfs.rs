@@ -45,13 +45,13 @@ impl Host {
         mount: Arc<dyn Mount>,
         writable: bool,
     ) -> Result<bool, Fault> {
-        if !self.kernel.0.vfs.can_plug(agent, name) {
+        if !self.kernel.0.society.vfs.can_plug(agent, name) {
             return Ok(false);
         }
         let (operator, event) = (self.operator(), AgentEvent::Plugged { name: name.into(), writable });
         let body = AgentBody::new(agent, operator.session(), event);
         self.kernel.0.note(Kind::Agent, &body).await?;
-        Ok(self.kernel.0.vfs.plug(agent, name, mount, writable))
+        Ok(self.kernel.0.society.vfs.plug(agent, name, mount, writable))
     }
 }
 
@@ -60,16 +60,16 @@ impl Core {
     pub(crate) fn grow_tree(self: &Arc<Self>, who: &Principal) {
         let home = who.home();
         let views = views::all(self, &home, who);
-        self.vfs.grow(home, views);
+        self.society.vfs.grow(home, views);
     }
 
     /// The trees, where the caller's own is among them if it is the one that is meant: the person's comes into being when it is
     /// first used.
     pub(crate) fn trees(self: &Arc<Self>, who: &Principal, tree: &AgentId) -> &Vfs {
-        if *tree == who.home() && !self.vfs.has(tree) {
+        if *tree == who.home() && !self.society.vfs.has(tree) {
             self.grow_tree(who);
         }
-        &self.vfs
+        &self.society.vfs
     }
 
     /// The absolute virtual paths that an operation touches, in the form policy sees. A path that can't be parsed is refused by
@@ -78,8 +78,9 @@ impl Core {
         let home = call.principal().home();
         let spelt =
             |path: &str, access| VfsPath::parse(path, &home).ok().map(|path| (path.to_string(), access));
-        let opened =
-            |fd: &Fd, access| self.vfs.opened(&home, *fd).ok().map(|(path, _)| (path.to_string(), access));
+        let opened = |fd: &Fd, access| {
+            self.society.vfs.opened(&home, *fd).ok().map(|(path, _)| (path.to_string(), access))
+        };
         let access = |writes: bool| if writes { Access::Write } else { Access::Read };
         let (one, other) = match op {
             Op::Open { path, mode } => (spelt(path, access(*mode == OpenMode::Write)), None),

@@ -110,7 +110,7 @@ impl Core {
     /// An agent whose budget is used up is suspended: its calls would only be refused. A person raises the budget and lets it carry on.
     pub(crate) async fn stop_if_used_up(self: &Arc<Self>, call: &Call, reason: &Reason) -> Result<(), Fault> {
         if reason.code == budget::EXHAUSTED
-            && let Some(agent) = call.principal().agent_id().and_then(|id| self.agents.get(id))
+            && let Some(agent) = call.principal().agent_id().and_then(|id| self.society.agents.get(id))
         {
             self.raise(&agent, Signal::Budget, &reason.message).await?;
         }
@@ -143,7 +143,7 @@ impl Core {
                 resumed
             }
             Action::Interrupt => {
-                let stopped = self.calls.interrupt(&to.id, except);
+                let stopped = self.society.calls.interrupt(&to.id, except);
                 // A loop is mostly noticed between two calls: then there is nothing to stop, and the agent's record is what changes.
                 if signal == Signal::Loop {
                     let with = Stopped { stopped: stopped as u64 };
@@ -162,7 +162,7 @@ impl Core {
     pub(crate) fn end(self: &Arc<Self>, agent: &Arc<Agent>, how: End, except: Option<u64>) -> bool {
         let begun = agent.life.begin_end(how);
         if begun {
-            self.calls.interrupt(&agent.id, except);
+            self.society.calls.interrupt(&agent.id, except);
             tokio::spawn(Arc::clone(self).see_off(Arc::clone(agent)));
         }
         begun
@@ -177,11 +177,11 @@ impl Core {
     fn see_off(self: Arc<Self>, agent: Arc<Agent>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             self.mark(&agent, |with| AgentEvent::Retiring { with }).await;
-            let idle = self.calls.idle(&agent.id);
+            let idle = self.society.calls.idle(&agent.id);
             let drained = tokio::time::timeout(Duration::from_millis(DRAIN_MS_MAX), idle).await.is_ok();
-            self.pipes.forsake(&agent.id);
-            self.vfs.close_all(&agent.id);
-            self.budgets.forget(&agent.id);
+            self.society.pipes.forsake(&agent.id);
+            self.society.vfs.close_all(&agent.id);
+            self.gate.budgets.forget(&agent.id);
             let terminated = |with| match drained {
                 true => AgentEvent::Terminated { with },
                 false => AgentEvent::TerminatedUndrained { with },
@@ -189,14 +189,15 @@ impl Core {
             self.mark(&agent, terminated).await;
             agent.life.step(Step::Terminate);
             self.see_off_children(&agent).await;
-            for forgotten in self.agents.forget_the_oldest(agent.id.clone()) {
-                self.vfs.fell(&forgotten);
+            for forgotten in self.society.agents.forget_the_oldest(agent.id.clone()) {
+                self.society.vfs.fell(&forgotten);
             }
         })
     }
 
     async fn see_off_children(self: &Arc<Self>, parent: &Agent) {
         let children = self
+            .society
             .agents
             .those(|other| other.parent.as_ref() == Some(&parent.id) && !other.life.stage().is_over());
         for child in &children {
@@ -234,11 +235,11 @@ impl Core {
 
     /// Ends all agents with the kernel.
     pub(crate) async fn end_agents(self: &Arc<Self>) {
-        let alive = self.agents.those(|agent| !agent.life.stage().is_over());
+        let alive = self.society.agents.those(|agent| !agent.life.stage().is_over());
         for agent in &alive {
             self.end(agent, End::Signal(Signal::Term), None);
         }
-        self.calls.stop_all().await;
+        self.society.calls.stop_all().await;
         for agent in &alive {
             self.is_dead(agent).await;
         }
@@ -246,28 +247,33 @@ impl Core {
 
     /// Writes the agent's working memory and state where it can be found again. False if there is no room for it.
     fn checkpoint(&self, agent: &Agent) -> bool {
-        let (memory, label) = self.vfs.working_memory(&agent.id);
-        let body = json!({"agent": agent.describe(self.calls.running(&agent.id)), "at_ms": self.clock.now_ms(), "working": memory});
+        let (memory, label) = self.society.vfs.working_memory(&agent.id);
+        let body = json!({"agent": agent.describe(self.society.calls.running(&agent.id)), "at_ms": self.clock.now_ms(), "working": memory});
         let name = format!("checkpoints/{}", agent.life.next_written());
-        self.vfs.keep_state(&agent.id, &name, body.to_string().as_bytes(), label.join(agent.life.context()))
+        self.society.vfs.keep_state(
+            &agent.id,
+            &name,
+            body.to_string().as_bytes(),
+            label.join(agent.life.context()),
+        )
     }
 
     /// Writes what the kernel knows of the agent.
     fn diagnose(&self, agent: &Agent) -> bool {
         let masked = agent.life.with_inbox(|inbox| inbox.masked());
         let body = json!({
-            "agent": agent.describe(self.calls.running(&agent.id)),
+            "agent": agent.describe(self.society.calls.running(&agent.id)),
             "at_ms": self.clock.now_ms(),
             "context": agent.life.context(),
             "masked": masked,
         });
         let name = format!("diagnostics/{}", agent.life.next_written());
-        self.vfs.keep_state(&agent.id, &name, body.to_string().as_bytes(), agent.life.context())
+        self.society.vfs.keep_state(&agent.id, &name, body.to_string().as_bytes(), agent.life.context())
     }
 
     /// The agents that the caller may see, as JSON.
     pub(crate) fn list_agents(&self, who: &Principal) -> Value {
-        let seen = self.agents.those(|agent| agent.answers_to(who));
-        seen.iter().map(|agent| agent.describe(self.calls.running(&agent.id))).collect()
+        let seen = self.society.agents.those(|agent| agent.answers_to(who));
+        seen.iter().map(|agent| agent.describe(self.society.calls.running(&agent.id))).collect()
     }
 }

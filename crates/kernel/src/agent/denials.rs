@@ -77,7 +77,8 @@ impl Denials {
 impl Core {
     /// Counts a denial against the caller's lineage. The operator is not an agent and is never slowed.
     pub(crate) async fn count_denial(self: &Arc<Self>, call: &Call, reason: &Reason) -> Result<(), Fault> {
-        let Some(leader) = call.principal().lineage().first().and_then(|id| self.agents.get(id)) else {
+        let Some(leader) = call.principal().lineage().first().and_then(|id| self.society.agents.get(id))
+        else {
             return Ok(());
         };
         if !is_telling(reason) {
@@ -99,7 +100,7 @@ impl Core {
             }
             Follows::Suspension => {
                 let why = format!("{SUSPENDED_FROM} denials within {} minutes", LONG.as_secs() / 60);
-                for agent in self.agents.those(|agent| is_below(agent, &leader)) {
+                for agent in self.society.agents.those(|agent| is_below(agent, &leader)) {
                     self.raise_as(&agent, Signal::Policy, Action::Suspend, &why).await?;
                 }
             }

@@ -81,10 +81,10 @@ impl Core {
         parent: &Principal,
         spec: &SpawnSpec,
     ) -> Result<Result<Arc<Agent>, SpawnError>, Fault> {
-        let joined = parent.agent_id().filter(|_| !spec.new_group).and_then(|id| self.agents.get(id));
+        let joined = parent.agent_id().filter(|_| !spec.new_group).and_then(|id| self.society.agents.get(id));
         let group = joined.map(|agent| agent.group.clone());
-        let admitted =
-            newborn(parent, spec, group, self.clock.now_ms()).and_then(|agent| self.agents.admit(agent));
+        let admitted = newborn(parent, spec, group, self.clock.now_ms())
+            .and_then(|agent| self.society.agents.admit(agent));
         let agent = match admitted {
             Ok(agent) => agent,
             Err(error) => return Ok(Err(error)),
@@ -108,13 +108,15 @@ impl Core {
         let (own, share) = (BudgetScope::Agent(agent.id.clone()), spec.budget);
         let begun = match self.note_of(&agent, event).await {
             Ok(()) => match share {
-                Some(share) => self.budgets.set(&own, share, self.clock.now_ms()).await.map_err(Fault::from),
+                Some(share) => {
+                    self.gate.budgets.set(&own, share, self.clock.now_ms()).await.map_err(Fault::from)
+                }
                 None => Ok(()),
             },
             Err(fault) => Err(fault),
         };
         if let Err(fault) = begun {
-            self.agents.withdraw(&agent.id);
+            self.society.agents.withdraw(&agent.id);
             return Err(fault);
         }
         self.grow_tree(&agent.principal);

@@ -52,7 +52,7 @@ async fn a_child_has_no_more_than_its_parent() {
 
     let child = world.spawn(&parent, SpawnSpec { trust: Some(900), ..with_roles("a", &["dev"]) }).await;
     assert_eq!((child.name(), child.roles()), ("lead/a", &["dev".to_owned()][..]));
-    assert_eq!(world.kernel.0.agents.trust(&child), 400);
+    assert_eq!(world.kernel.0.society.agents.trust(&child), 400);
     assert_eq!(child.chain().len(), 3);
     assert_eq!(child.chain()[1..], [parent.did().unwrap().to_string(), child.did().unwrap().to_string()]);
 }
@@ -63,7 +63,7 @@ async fn a_child_starts_with_what_its_parent_has_seen() {
     let parent = world.spawn(&world.person(), named("lead")).await;
     world.outcome(&parent, run("test.web")).await;
     let child = world.spawn(&parent, named("a")).await;
-    assert_eq!(world.kernel.0.agents.context(&child).integrity, Integrity::Web);
+    assert_eq!(world.kernel.0.society.agents.context(&child).integrity, Integrity::Web);
 }
 
 #[tokio::test]
@@ -244,9 +244,9 @@ async fn a_caller_that_goes_away_leaves_a_call_that_still_ends() {
     world.started().await;
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
-    assert_eq!(world.kernel.0.calls.running(&id(&agent)), 1);
+    assert_eq!(world.kernel.0.society.calls.running(&id(&agent)), 1);
     world.done(&world.person(), signal(&agent, Signal::Int)).await;
-    world.kernel.0.calls.idle(&id(&agent)).await;
+    world.kernel.0.society.calls.idle(&id(&agent)).await;
     let ended = || world.entries().into_iter().rev().find(|entry| entry.body["op"] == "tool.run").unwrap();
     while ended().kind != Kind::Outcome {
         tokio::task::yield_now().await;
@@ -264,7 +264,7 @@ async fn a_panic_in_an_executor_is_a_fault_and_the_kernel_goes_on() {
         "{fault}"
     );
     assert_eq!(world.outcome(&agent, run("test.echo")).await.status, Status::Ok);
-    assert_eq!(world.kernel.0.calls.running(&id(&agent)), 0);
+    assert_eq!(world.kernel.0.society.calls.running(&id(&agent)), 0);
     let faulted = |entry: &regent_ledger::Entry| !entry.body["status"]["faulted"].is_null();
     assert_eq!(world.entries().iter().filter(|entry| faulted(entry)).count(), 1);
 }

@@ -446,11 +446,11 @@ async fn h3_what_changes_between_the_check_and_the_run_is_not_run_and_uses_up_no
         matches!(&outcome.status, Status::Failed(failure) if failure.code == "approval.stale"),
         "{outcome:?}"
     );
-    assert_eq!((world.runs(), world.kernel.0.unended.count()), (0, 0));
+    assert_eq!((world.runs(), world.kernel.0.recorder.unended.count()), (0, 0));
     // Neither the approval nor the rate of one in an hour was used.
     std::fs::write(&file, "harmless").unwrap();
     assert!(done(&exec(&world, &args).await));
-    assert_eq!((world.runs(), world.kernel.0.unended.count()), (1, 0));
+    assert_eq!((world.runs(), world.kernel.0.recorder.unended.count()), (1, 0));
 }
 
 #[tokio::test]

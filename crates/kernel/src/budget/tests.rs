@@ -123,7 +123,7 @@ async fn adv_084_an_agent_cannot_raise_a_budget() {
         let reply = world.kernel.syscall(&agent, limit(scope, calls(1_000_000))).await.unwrap();
         assert_eq!(code_of(reply), "budget.not_a_person");
     }
-    assert_eq!(world.kernel.0.budgets.left(agent.lineage(), world.kernel.0.now()).await.calls, Some(5));
+    assert_eq!(world.kernel.0.gate.budgets.left(agent.lineage(), world.kernel.0.now()).await.calls, Some(5));
 }
 
 /// Counts how often it is used.

@@ -199,7 +199,7 @@ async fn an_outcome_that_is_owed_is_written_at_shutdown() {
     owing(&stage).await;
     stepped(&stage.ledger, stage.world.kernel.shutdown()).await.unwrap();
     assert_eq!(stage.kinds(), [Kind::Intent, Kind::Outcome]);
-    assert_eq!(stage.world.kernel.0.unended.count(), 0);
+    assert_eq!(stage.world.kernel.0.recorder.unended.count(), 0);
 }
 
 #[tokio::test]
@@ -208,5 +208,5 @@ async fn a_shutdown_that_finds_no_room_says_so() {
     owing(&stage).await;
     stage.fill(true);
     assert!(stepped(&stage.ledger, stage.world.kernel.shutdown()).await.is_err());
-    assert_eq!(stage.world.kernel.0.unended.count(), 1, "the next boot finds it in doubt");
+    assert_eq!(stage.world.kernel.0.recorder.unended.count(), 1, "the next boot finds it in doubt");
 }

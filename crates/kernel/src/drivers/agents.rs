@@ -21,7 +21,7 @@ pub(super) async fn spawn(core: &Arc<Core>, permit: HostPermit<'_>, spec: &Spawn
 }
 
 pub(super) async fn wait(core: &Arc<Core>, permit: HostPermit<'_>, agent: &AgentId) -> Performed {
-    let Some(agent) = core.agents.get(agent) else { return Ok(unknown(agent)) };
+    let Some(agent) = core.society.agents.get(agent) else { return Ok(unknown(agent)) };
     tokio::select! {
         () = agent.life.ended() => {}
         () = permit.cancelled() => {}
@@ -30,7 +30,7 @@ pub(super) async fn wait(core: &Arc<Core>, permit: HostPermit<'_>, agent: &Agent
 }
 
 pub(super) fn exit(core: &Arc<Core>, permit: HostPermit<'_>, code: i32) -> Performed {
-    let own = permit.call().principal().agent_id().and_then(|id| core.agents.get(id));
+    let own = permit.call().principal().agent_id().and_then(|id| core.society.agents.get(id));
     let ended = own.is_some_and(|agent| core.end(&agent, End::Code(code), Some(permit.intent().seq)));
     Ok(RawOutput::json(&json!({"ended": ended})))
 }
@@ -48,9 +48,9 @@ pub(super) async fn signal(
     group: bool,
 ) -> Performed {
     let who = permit.call().principal();
-    let targets = match core.agents.get(agent) {
+    let targets = match core.society.agents.get(agent) {
         None => return Ok(unknown(agent)),
-        Some(_) if group => core.agents.group_of(agent),
+        Some(_) if group => core.society.agents.group_of(agent),
         Some(one) => vec![one],
     };
     let mut delivered = Vec::new();
@@ -78,7 +78,7 @@ pub(super) fn action(permit: HostPermit<'_>, signal: Signal, to: Disposition) ->
 }
 
 pub(super) async fn mask(core: &Arc<Core>, permit: HostPermit<'_>, change: &MaskChange) -> Performed {
-    let own = permit.call().principal().agent_id().and_then(|id| core.agents.get(id));
+    let own = permit.call().principal().agent_id().and_then(|id| core.society.agents.get(id));
     let Some(agent) = own else { return Ok(not_an_agent()) };
     let (through, masked) = agent.life.with_inbox(|inbox| (inbox.mask(change), inbox.masked()));
     for signal in &through {

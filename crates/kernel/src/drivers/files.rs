@@ -29,7 +29,7 @@ fn find(core: &Arc<Core>, permit: &HostPermit<'_>, path: &str) -> Result<(VfsPat
 
 fn opened(core: &Arc<Core>, permit: &HostPermit<'_>, fd: Fd) -> Result<(VfsPath, OpenMode, Place), VfsError> {
     let who = permit.call().principal();
-    let (path, mode) = core.vfs.opened(&who.home(), fd)?;
+    let (path, mode) = core.society.vfs.opened(&who.home(), fd)?;
     let place = core.trees(who, path.tree()).find(&path)?.place(&path)?;
     Ok((path, mode, place))
 }
@@ -54,7 +54,7 @@ pub(super) fn open(core: &Arc<Core>, permit: HostPermit<'_>, path: &str, mode: O
 }
 
 pub(super) fn close(core: &Arc<Core>, permit: HostPermit<'_>, fd: Fd) -> Performed {
-    let closed = core.vfs.close(&permit.call().principal().home(), fd);
+    let closed = core.society.vfs.close(&permit.call().principal().home(), fd);
     answer(closed.map(|()| RawOutput::json(&json!({"closed": fd}))))
 }
 
@@ -130,7 +130,7 @@ pub(super) fn mount(
 pub(super) fn unmount(core: &Arc<Core>, permit: HostPermit<'_>, target: &str) -> Performed {
     answer((|| {
         let target = VfsPath::parse(target, &permit.call().principal().home())?;
-        core.vfs.unmap(&target)?;
+        core.society.vfs.unmap(&target)?;
         Ok(RawOutput::json(&json!({"unmounted": target.to_string()})))
     })())
 }

@@ -16,18 +16,18 @@ fn failed(error: &PipeError) -> RawOutput {
 
 pub(super) fn make(core: &Arc<Core>, permit: HostPermit<'_>, spec: &PipeSpec) -> Performed {
     let is_there = spec.reader.as_str() == OPERATOR
-        || core.agents.get(&spec.reader).is_some_and(|reader| !reader.life.stage().is_over());
+        || core.society.agents.get(&spec.reader).is_some_and(|reader| !reader.life.stage().is_over());
     if !is_there {
         return Ok(RawOutput::failed("agent.unknown", "the reader is not a running agent of this kernel"));
     }
-    Ok(match core.pipes.make(permit.call().principal().home(), spec.clone()) {
+    Ok(match core.society.pipes.make(permit.call().principal().home(), spec.clone()) {
         Ok(pipe) => RawOutput::json(&json!({"pipe": pipe})),
         Err(error) => failed(&error),
     })
 }
 
 pub(super) fn send(core: &Arc<Core>, permit: HostPermit<'_>, pipe: PipeId, message: &Value) -> Performed {
-    Ok(match core.pipes.send(pipe, message, core.label_of_input(permit.call())) {
+    Ok(match core.society.pipes.send(pipe, message, core.label_of_input(permit.call())) {
         Ok(waiting) => RawOutput::json(&json!({"waiting": waiting})),
         Err(error) => failed(&error),
     })
@@ -42,7 +42,7 @@ pub(super) async fn recv(
     let received = tokio::select! {
         // Looked at first, so that a message that is there is not lost to a signal that arrives with it.
         biased;
-        received = core.pipes.recv(pipe, wait_ms_max) => received,
+        received = core.society.pipes.recv(pipe, wait_ms_max) => received,
         () = permit.cancelled() => Err(PipeError::Empty),
     };
     Ok(match received {

@@ -243,10 +243,10 @@ async fn replayed_output_taints_its_reader() {
     for session in ["one", "two"] {
         let world = site.boot(OPEN, session).await;
         let agent = world.agent(&world.kernel.operator(), "reader", None).await;
-        let before = world.kernel.0.agents.context(&agent);
+        let before = world.kernel.0.society.agents.context(&agent);
         let outcome =
             done(world.kernel.syscall(&agent.at_step(&site.task, "0").unwrap(), work(json!({}))).await);
-        let after = world.kernel.0.agents.context(&agent);
+        let after = world.kernel.0.society.agents.context(&agent);
         assert_eq!(after, before.join(outcome.output.label()), "{session}");
         assert_ne!(after, before, "{session}");
         seen.push((after, world.runs()));

@@ -143,7 +143,7 @@ async fn a_signal_reaches_an_agent_that_waits_for_a_message() {
     let waiting = world.outcome(&b, Op::Recv { pipe, wait_ms_max: 60_000 });
     let agent = b.agent_id().unwrap().clone();
     let interrupt = async {
-        while world.kernel.0.calls.running(&agent) == 0 {
+        while world.kernel.0.society.calls.running(&agent) == 0 {
             tokio::task::yield_now().await;
         }
         world

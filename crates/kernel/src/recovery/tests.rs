@@ -168,7 +168,7 @@ fn f7_a_start_after_a_long_session_reads_from_the_oldest_call_that_was_not_over(
             tokio::task::yield_now().await;
         }
         grow(&world, 10_000).await;
-        assert_eq!(world.kernel.0.unended.count(), 1);
+        assert_eq!(world.kernel.0.recorder.unended.count(), 1);
         begun
     });
     drop(dying);
@@ -233,7 +233,7 @@ async fn a_process_that_left_a_call_running_does_not_call_its_lane_clean() {
     let lane = world.kernel.ledger().head().lane;
     let key = world.kernel.0.key("examined", lane);
     let before = record(&*site.place.state, &key);
-    world.kernel.0.unended.expect(&world.kernel.ledger().head());
+    world.kernel.0.recorder.unended.expect(&world.kernel.ledger().head());
     world.kernel.shutdown().await.unwrap();
     assert_eq!(record(&*site.place.state, &key), before);
 }
@@ -330,7 +330,7 @@ async fn a_question_that_a_crash_left_without_a_note_is_put_once_and_keeps_its_a
         assert_eq!(site.notes(), 1);
         assert_eq!(world.questions().len(), usize::from(!approved));
         let standing =
-            world.kernel.0.approvals.questions.standing(&ticket, world.kernel.now_ms()).await.unwrap();
+            world.kernel.0.gate.approvals.questions.standing(&ticket, world.kernel.now_ms()).await.unwrap();
         assert_eq!(standing == crate::Answered::Approved, approved, "{standing:?}");
         let expected = (!approved).then_some(&ticket);
         assert_eq!(world.kernel.in_doubt()[0].ticket.as_ref(), expected);

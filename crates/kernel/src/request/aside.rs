@@ -127,7 +127,7 @@ impl std::fmt::Debug for Kept {
 impl Kernel {
     /// How much memory the request of an agent takes, for the principal that started the agent.
     pub fn request_size(&self, caller: &Principal, agent: &AgentId) -> RequestSize {
-        let agent = self.0.agents.get(agent).filter(|agent| agent.was_started_by(caller));
+        let agent = self.0.society.agents.get(agent).filter(|agent| agent.was_started_by(caller));
         let size = agent.and_then(|agent| agent.life.work().lock().as_ref().map(|one| one.session.size()));
         size.unwrap_or_default()
     }
@@ -135,13 +135,13 @@ impl Kernel {
     /// Brings the request of an agent back into memory, for the principal that started the agent. This blocks: it reads the history and
     /// indexes it again. A call that needs the request does the same where this was not called before.
     pub fn bring_back(&self, caller: &Principal, agent: &AgentId) {
-        let agent = self.0.agents.get(agent).filter(|agent| agent.was_started_by(caller));
+        let agent = self.0.society.agents.get(agent).filter(|agent| agent.was_started_by(caller));
         agent.into_iter().for_each(|agent| drop(agent.life.work().get()));
     }
 
     /// Forgets the request of an agent that has ended, for the principal that started it: nobody can make a call for it any more.
     pub fn forget_request(&self, caller: &Principal, agent: &AgentId) {
-        let agent = self.0.agents.get(agent).filter(|agent| agent.was_started_by(caller));
+        let agent = self.0.society.agents.get(agent).filter(|agent| agent.was_started_by(caller));
         if let Some(agent) = agent.filter(|agent| agent.life.stage().is_over()) {
             agent.life.work().lock().iter_mut().for_each(|working| working.session.give_up());
         }
@@ -156,7 +156,8 @@ impl Kernel {
         what: Aside,
         save: &dyn Fn(&[u8]) -> io::Result<Saved>,
     ) -> io::Result<()> {
-        let Some(agent) = self.0.agents.get(agent).filter(|agent| agent.was_started_by(caller)) else {
+        let Some(agent) = self.0.society.agents.get(agent).filter(|agent| agent.was_started_by(caller))
+        else {
             return Ok(());
         };
         match agent.life.work().lock().as_mut() {

@@ -114,7 +114,7 @@ impl FileJudge {
         let said = core.with_facts(call, sheet, |policy, facts| {
             let above = call.principal.agents_above();
             let of_above = |above: &Principal| {
-                ask(policy, &Facts { caller: above.as_caller(core.agents.trust(above)), ..facts })
+                ask(policy, &Facts { caller: above.as_caller(core.society.agents.trust(above)), ..facts })
             };
             let said: Vec<R> = [ask(policy, &facts)].into_iter().chain(above.map(of_above)).collect();
             said

@@ -403,10 +403,10 @@ async fn labels_of_an_agent_only_rise_whatever_it_does() {
     let world = World::new().await;
     let agent = world.spawn(&world.person(), named("worker")).await;
     let run = |tool: &str| Op::RunTool(ToolCall { tool: tool.to_owned(), args: json!({}) });
-    let mut before = world.kernel.0.agents.context(&agent);
+    let mut before = world.kernel.0.society.agents.context(&agent);
     for tool in ["test.echo", "test.web", "test.echo", "test.web", "test.echo"] {
         word(&world, &agent, run(tool)).await;
-        let now = world.kernel.0.agents.context(&agent);
+        let now = world.kernel.0.society.agents.context(&agent);
         assert_eq!(now, now.join(before), "after {tool}");
         before = now;
     }

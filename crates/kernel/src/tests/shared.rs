@@ -117,7 +117,7 @@ impl World {
     /// The questions that wait, as ada sees them.
     pub(crate) fn questions(&self) -> Vec<crate::OpenQuestion> {
         let core = &self.kernel.0;
-        wait(core.approvals.questions.list("ada", core.clock.now_ms())).unwrap()
+        wait(core.gate.approvals.questions.list("ada", core.clock.now_ms())).unwrap()
     }
 
     pub(crate) fn runs(&self) -> u32 {

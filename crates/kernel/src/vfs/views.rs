@@ -75,10 +75,10 @@ impl View {
             (What::Policy, "outline.json") => Ok((core.outline().to_string(), OURS)),
             (What::Audit, "entries.jsonl") => {
                 // Entries hold the agent's own words (paths, reasons), so they carry what it has seen.
-                Ok((core.entries_of(&self.id)?, OURS.join(core.agents.context(&self.who))))
+                Ok((core.entries_of(&self.id)?, OURS.join(core.society.agents.context(&self.who))))
             }
-            (What::Ipc, "inbox") => Ok((json!(core.pipes.of(&self.id).0).to_string(), OURS)),
-            (What::Ipc, "outbox") => Ok((json!(core.pipes.of(&self.id).1).to_string(), OURS)),
+            (What::Ipc, "inbox") => Ok((json!(core.society.pipes.of(&self.id).0).to_string(), OURS)),
+            (What::Ipc, "outbox") => Ok((json!(core.society.pipes.of(&self.id).1).to_string(), OURS)),
             (What::Tools, name) => {
                 let tool = core.catalogue.get(name).ok_or_else(not_found)?;
                 Ok((json!({"digest": tool.digest_hex(), "spec": tool.spec()}).to_string(), AUTHORS))
@@ -91,7 +91,7 @@ impl View {
 impl Core {
     /// What the newest part of the ledger has of an agent, one entry a line: its life cycle, its calls and their outcomes.
     fn entries_of(&self, id: &AgentId) -> Result<String, VfsError> {
-        let newest = Reader::on(self.ledger.storage()).tail(AUDIT_ENTRIES_MAX);
+        let newest = Reader::on(self.recorder.ledger.storage()).tail(AUDIT_ENTRIES_MAX);
         let newest = newest.map_err(|error| VfsError::Broken(error.to_string()))?;
         let mut intents = HashSet::new();
         let mut lines = String::new();
