@@ -34,8 +34,8 @@ use crate::terminal::Terminal;
 /// How often a launch is begun again when the workspace changes while it is looked at.
 const LAUNCHES_MAX: u32 = 3;
 
-/// The kernel's own deadline comes first, so that it is the kernel that says "timed out".
-pub(crate) const AFTER_KERNEL_MS: u64 = 1_000;
+/// How long after the kernel's deadline a tier ends a program itself, so that it is the kernel that says "timed out".
+pub const AFTER_KERNEL_MS: u64 = 1_000;
 /// Nobody vouches for it; it is as secret as what a program without a network prints.
 const FROM_THE_WEB: Label = Label { integrity: Integrity::Web, confidentiality: Confidentiality::Private };
 /// Larger than any machine, small enough not to wrap in the kernel's arithmetic.
@@ -88,24 +88,32 @@ impl ProcessTier {
     }
 }
 
-/// The arguments of such a tool.
+/// The arguments of a tool that runs programs, in every tier that can drive it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Arguments {
-    pub(crate) argv: Option<Vec<String>>,
-    pub(crate) command: Option<String>,
-    pub(crate) cwd: Option<PathBuf>,
+pub struct ProgramArguments {
+    /// The program and its arguments; either this or `command`.
+    pub argv: Option<Vec<String>>,
+    /// A line for the shell.
+    pub command: Option<String>,
+    /// The working folder, relative to the workspace.
+    pub cwd: Option<PathBuf>,
+    /// Variables besides those that every program gets.
     #[serde(default)]
-    pub(crate) env: BTreeMap<String, String>,
-    pub(crate) stdin: Option<String>,
-    pub(crate) timeout_ms: Option<u64>,
+    pub env: BTreeMap<String, String>,
+    /// Standard input, in which the permit fills in secrets.
+    pub stdin: Option<String>,
+    /// The call's own time limit; the kernel's applies as well.
+    pub timeout_ms: Option<u64>,
+    /// Whether the program gets the terminal.
     #[serde(default)]
-    pub(crate) terminal: bool,
+    pub terminal: bool,
+    /// Whether the program gets an egress proxy.
     #[serde(default)]
-    pub(crate) network: bool,
-    /// A guest of a virtual machine has one stream for each: there this changes nothing.
+    pub network: bool,
+    /// Whether standard error goes to standard output. A guest of a virtual machine has one stream for each: there this changes nothing.
     #[serde(default)]
-    pub(crate) merge_stderr: bool,
+    pub merge_stderr: bool,
 }
 
 impl Executor<tier::Process> for ProcessTier {
@@ -114,7 +122,7 @@ impl Executor<tier::Process> for ProcessTier {
         permit: Permit<'s, tier::Process>,
     ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
         Box::pin(async move {
-            let arguments = match Arguments::deserialize(permit.args()) {
+            let arguments = match ProgramArguments::deserialize(permit.args()) {
                 Ok(arguments) => arguments,
                 Err(error) => return Ok(RawOutput::failed("args.invalid", error.to_string())),
             };
@@ -192,7 +200,7 @@ impl ProcessTier {
         };
         let masked = scrub(permit, &mut ended);
         let output = reply(ended, sizes);
-        let label = [(masked, MASKED), (network, FROM_THE_WEB)]
+        let label = [(masked, MASKED_OUTPUT), (network, FROM_THE_WEB)]
             .into_iter()
             .filter_map(|(holds, label)| holds.then_some(label))
             .reduce(Label::join);
@@ -292,7 +300,7 @@ async fn follow(mut suspension: Suspension, hold: &watch::Sender<bool>) {
     while hold.send(suspension.changed().await).is_ok() {}
 }
 
-impl Arguments {
+impl ProgramArguments {
     fn apply(self, spec: &mut Spec, permitted: &Permitted) {
         spec.limits = limits(permitted, self.timeout_ms);
         spec.merges_stderr = self.merge_stderr;
@@ -310,8 +318,8 @@ impl Arguments {
     }
 }
 
-/// What a secret had to be masked in.
-pub(crate) const MASKED: Label =
+/// The label of output in which a secret was masked.
+pub const MASKED_OUTPUT: Label =
     Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Secret };
 
 /// Takes secrets out of both streams before they are put together: the receipt counts what is left.

@@ -28,6 +28,7 @@ mod error;
 mod executor;
 mod explain;
 mod grants;
+mod guest_thread;
 mod handover;
 mod hold;
 mod launch;
@@ -59,8 +60,9 @@ mod writes;
 pub use cgroup::Hierarchy;
 pub use ended::{Confinement, Ended, EndedBy, Exit, LimitedBy, Obtained, Planted, UnixSockets};
 pub use error::{SandboxError, Step};
-pub use executor::ProcessTier;
+pub use executor::{AFTER_KERNEL_MS, MASKED_OUTPUT, ProcessTier, ProgramArguments};
 pub use explain::{Explained, Shown, ViewEntry, explain};
+pub use guest_thread::confine_guest_thread;
 pub use outlet::{OUTLET, Outfit, Outlet};
 pub use plain::{PlainEnd, run_plain};
 pub use probe::{Closed, Finding, Probe, probe};
@@ -71,5 +73,6 @@ pub use spec::{
     git_environment,
 };
 pub use survey::{FileUse, Listings, Survey};
+pub use sys::{block_signals, restore_signals, watch_readable};
 pub use terminal::Terminal;
 pub use writes::WriteRule;

@@ -77,7 +77,7 @@ pub(crate) async fn run_with(
     let began = Instant::now();
     let survey = looked_at(spec).await?;
     let mut running = Running::start(spec, &survey, means, builtin)?;
-    let gone = running.pidfd().try_clone().and_then(sys::watch).map_err(watching)?;
+    let gone = running.pidfd().try_clone().and_then(sys::watch_readable).map_err(watching)?;
     if let (Some(channel), Some(listener)) = (running.outlet.take(), &spec.listener) {
         tokio::spawn(outlet::hand_over(channel, listener.clone()));
     }

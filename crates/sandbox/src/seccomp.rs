@@ -64,7 +64,6 @@ pub(crate) fn allowed(profile: Profile) -> usize {
 
 /// The filter for a thread that runs a guest and does nothing else: it may run that one virtual processor, ring that one bell, and
 /// keep its own memory. Everything else answers `EPERM`.
-#[cfg(all(feature = "microvm", target_arch = "x86_64"))]
 pub(crate) fn guest_thread(vcpu_fd: u32, bell_fd: u32) -> Vec<sock_filter> {
     const KVM_RUN: u32 = 0xae80;
     let is = |argument, value| Check::Is { argument, value };
@@ -137,7 +136,6 @@ enum Check {
         value: u32,
     },
     /// Exactly this number.
-    #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
     Is {
         argument: u32,
         value: u32,
@@ -364,7 +362,6 @@ fn check(check: &Check) -> Vec<sock_filter> {
         Check::SomeBit { argument, mask } => {
             vec![load_argument(argument), jump_if_any(mask, 1, 0), refuse]
         }
-        #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
         Check::Is { argument, value } => {
             vec![load_argument(argument), jump_if_equal(value, 1, 0), refuse]
         }

@@ -228,7 +228,7 @@ pub(crate) fn cloexec_from(first: u32) -> SysResult<()> {
 }
 
 /// Blocks every signal on this thread; returns the mask there was.
-pub(crate) fn block_signals() -> libc::sigset_t {
+pub fn block_signals() -> libc::sigset_t {
     let mut old = core::mem::MaybeUninit::<libc::sigset_t>::zeroed();
     let mut all = core::mem::MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: both sets are valid for writing; zeroed is a valid `sigset_t`.
@@ -240,7 +240,7 @@ pub(crate) fn block_signals() -> libc::sigset_t {
 }
 
 /// Restores a mask that [`block_signals`] returned.
-pub(crate) fn restore_signals(mask: &libc::sigset_t) {
+pub fn restore_signals(mask: &libc::sigset_t) {
     // SAFETY: `mask` is a valid set; a null old set is allowed.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, core::ptr::null_mut()) };
 }
@@ -305,7 +305,10 @@ pub(crate) fn used_by_children() -> (u32, u32) {
 }
 
 /// Watches a descriptor for becoming readable, from within a Tokio runtime.
-pub(crate) fn watch(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
+///
+/// # Errors
+/// If the runtime can't watch it.
+pub fn watch_readable(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` stays open and the same for as long as the `AsyncFd` owns it.
     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(Into::into)
 }

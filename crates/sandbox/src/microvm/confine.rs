@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::link::Link;
 use super::machine::Machine;
-use crate::{grants, seccomp, sys};
+use crate::confine_guest_thread;
 
 /// What the thread has really given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -28,13 +28,6 @@ pub(super) fn confine(machine: &Machine, link: &Link) -> std::io::Result<Confine
     };
     rustix::thread::set_no_new_privs(true)?;
     let capabilities_dropped = rustix::thread::set_capabilities(None, none).is_ok();
-    // Where there is no Landlock the filter still lets nothing be opened.
-    let mut landlock_abi = 0;
-    if let Ok(rules) = grants::ruleset(grants::Ports::Closed) {
-        use std::os::fd::AsFd as _;
-        sys::landlock_restrict(rules.as_fd())?;
-        landlock_abi = sys::landlock_abi();
-    }
-    sys::seccomp(&seccomp::guest_thread(machine.vcpu_fd().cast_unsigned(), link.bell_fd().cast_unsigned()))?;
+    let landlock_abi = confine_guest_thread(machine.vcpu_fd(), link.bell_fd())?;
     Ok(Confined { seccomp: true, landlock_abi, no_new_privs: true, capabilities_dropped })
 }

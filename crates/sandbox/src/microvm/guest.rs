@@ -23,7 +23,7 @@ use super::space::{OutOfMemory, Space};
 use super::start::{Words, lay_stack};
 use super::template::{Template, Templates};
 use super::tree::Tree;
-use crate::sys;
+use crate::{block_signals, restore_signals};
 
 /// The same page may fault so often in a row: the hypervisor may have to look twice.
 const REPEATS_MAX: u32 = 64;
@@ -123,12 +123,12 @@ impl GuestThread {
     ) -> io::Result<Self> {
         let (own, templates) = (Arc::clone(link), Arc::clone(templates));
         // The thread is born with every signal blocked: the one that ends it must never find it unprepared.
-        let mask = sys::block_signals();
+        let mask = block_signals();
         let thread = std::thread::Builder::new().name("regent-guest".to_owned()).spawn(move || {
             let _ended = Ended(&own);
             run(job, shell, &templates, &own)
         });
-        sys::restore_signals(&mask);
+        restore_signals(&mask);
         Ok(Self { thread: Some(thread?), link: Arc::clone(link) })
     }
 

@@ -8,7 +8,7 @@ use super::files::FileLimits;
 use super::guest::{Finished, GuestThread, Job, Load, NotStarted};
 use super::link::Link;
 use super::start::Words;
-use crate::probe::{Closed, Finding};
+use crate::{Closed, Finding};
 
 /// Memory of a trial guest.
 const MEMORY_BYTES: u64 = 8 << 20;

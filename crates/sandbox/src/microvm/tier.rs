@@ -26,9 +26,7 @@ use super::programs::{self, Found, NotRun};
 use super::self_test;
 use super::start::Words;
 use super::template::Templates;
-use crate::executor::{AFTER_KERNEL_MS, Arguments, MASKED};
-use crate::spec::DEFAULT_PATH;
-use crate::sys;
+use crate::{AFTER_KERNEL_MS, DEFAULT_PATH, MASKED_OUTPUT, ProgramArguments, watch_readable};
 
 /// What a guest gets where policy allows as much or more.
 const MEMORY_BYTES_MAX: u64 = 256 << 20;
@@ -137,7 +135,7 @@ impl MicrovmTier {
             let wall_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
             // Secrets are taken out of both streams before they are put together: the receipt counts what is left.
             if permit.scrub(&mut finished.output.stdout) | permit.scrub(&mut finished.output.stderr) {
-                nested.label = Some(nested.label.map_or(MASKED, |label| label.join(MASKED)));
+                nested.label = Some(nested.label.map_or(MASKED_OUTPUT, |label| label.join(MASKED_OUTPUT)));
             }
             let output = reply(&finished, why, &nested, (wall_ms, memory_bytes));
             self.clear_away(finished, memory_bytes);
@@ -168,7 +166,7 @@ impl MicrovmTier {
         let broken =
             |error: std::io::Error| ExecuteError::Broken(format!("a guest can't be started: {error}"));
         let link = Arc::new(Link::new().map_err(broken)?);
-        let bell = link.bell().and_then(sys::watch).map_err(broken)?;
+        let bell = link.bell().and_then(watch_readable).map_err(broken)?;
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
         let running = GuestThread::start(job, spare, &self.templates, &link).map_err(broken)?;
         let cpu_max = Duration::from_millis(permit.limits().cpu_ms_max);
@@ -321,7 +319,7 @@ async fn wanted(
     nested: &mut Nested<'_, '_>,
 ) -> Result<Result<Wanted, NotRun>, ExecuteError> {
     let refuse = |code, message: String| Ok(Err(NotRun { code, message }));
-    let arguments = match Arguments::deserialize(permit.args()) {
+    let arguments = match ProgramArguments::deserialize(permit.args()) {
         Ok(arguments) => arguments,
         Err(error) => return refuse("args.invalid", error.to_string()),
     };
@@ -363,7 +361,7 @@ async fn wanted(
 }
 
 /// What a guest can't be given.
-fn beyond_a_guest(arguments: &Arguments) -> Option<(&'static str, &'static str)> {
+fn beyond_a_guest(arguments: &ProgramArguments) -> Option<(&'static str, &'static str)> {
     if arguments.terminal {
         return Some(("process.terminal", "a microVM has no terminal"));
     }
@@ -403,7 +401,11 @@ fn file_limits(limits: &Limits) -> FileLimits {
 }
 
 /// The working folder: resolved before policy judged it, so that relative is inside.
-fn folder(permit: &Permit<'_, tier::Microvm>, arguments: &Arguments, workspace: &str) -> Option<String> {
+fn folder(
+    permit: &Permit<'_, tier::Microvm>,
+    arguments: &ProgramArguments,
+    workspace: &str,
+) -> Option<String> {
     let Some(cwd) = &arguments.cwd else { return Some(workspace.to_owned()) };
     let cwd = cwd.to_str().filter(|cwd| !cwd.starts_with('/'))?;
     let is_folder = permit.workspace().stat(cwd).is_ok_and(|found| found.kind == FileKind::Folder);

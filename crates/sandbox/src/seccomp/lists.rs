@@ -128,7 +128,6 @@ pub(super) const REFUSED_BARE_LEGACY: &[c_long] = &[
 pub(super) const REFUSED_BARE_LEGACY: &[c_long] = &[];
 
 /// What a thread that runs a guest may call freely: waiting, its own memory, random numbers, ending.
-#[cfg(all(feature = "microvm", target_arch = "x86_64"))]
 #[rustfmt::skip]
 pub(super) const GUEST_THREAD: &[c_long] = &[
     SYS_futex, SYS_munmap, SYS_madvise, SYS_mremap, SYS_brk, SYS_getrandom, SYS_clock_gettime, SYS_sched_yield,

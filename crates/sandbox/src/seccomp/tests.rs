@@ -291,3 +291,36 @@ fn h4_what_makes_names_or_opens_for_writing_is_asked_about() {
         assert_eq!(ask(call, [u64::MAX; 6]), ALLOW, "call {call}");
     }
 }
+
+#[test]
+fn a_guests_thread_runs_one_processor_rings_one_bell_and_opens_nothing() {
+    const KVM_RUN: u64 = 0xae80;
+    const KVM_CREATE_VCPU: u64 = 0xae41;
+    let program = guest_thread(7, 9);
+    let code = libc::PROT_EXEC as u64;
+    for (call, arguments, expected) in [
+        (libc::SYS_ioctl, [7, KVM_RUN, 0], ALLOW),
+        (libc::SYS_ioctl, [8, KVM_RUN, 0], NOT_PERMITTED),
+        (libc::SYS_ioctl, [7, KVM_CREATE_VCPU, 0], NOT_PERMITTED),
+        (libc::SYS_write, [9, 0, 0], ALLOW),
+        (libc::SYS_write, [1, 0, 0], NOT_PERMITTED),
+        (libc::SYS_mmap, [0, 4096, 0], ALLOW),
+        (libc::SYS_mmap, [0, 4096, code], NOT_PERMITTED),
+        (libc::SYS_mprotect, [0, 4096, code], NOT_PERMITTED),
+        (libc::SYS_futex, [0; 3], ALLOW),
+        (libc::SYS_exit, [0; 3], ALLOW),
+        (libc::SYS_openat, [0; 3], NOT_PERMITTED),
+        (libc::SYS_close, [7, 0, 0], NOT_PERMITTED),
+        (libc::SYS_clone, [0; 3], NOT_PERMITTED),
+        (libc::SYS_execve, [0; 3], NOT_PERMITTED),
+        (libc::SYS_exit_group, [0; 3], NOT_PERMITTED),
+        (libc::SYS_openat2, [0; 3], NOT_PERMITTED),
+        (4095, [0; 3], NOT_PERMITTED),
+    ] {
+        let [first, second, third] = arguments;
+        let got = interpret(&program, ARCH, u32::try_from(call).unwrap(), [first, second, third, 0, 0, 0]);
+        assert_eq!(got, expected, "call {call} {arguments:?}");
+    }
+    assert_eq!(interpret(&program, 0x4000_0003, 0, [0; 6]), KILL);
+    assert_eq!(interpret(&program, ARCH, X32_BIT, [0; 6]), KILL);
+}
