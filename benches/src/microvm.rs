@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
-use regent_sandbox::microvm::{self, MicrovmTier};
+use regent_microvm::MicrovmTier;
 use regent_sandbox::{Exit, Spec};
 use tokio::runtime::Runtime;
 
@@ -18,7 +18,7 @@ const AHEAD: Duration = Duration::from_millis(10);
 
 /// `microvm.*`. Warm starts are measured in turns with the process tier, which they are held against.
 pub fn measure(report: &mut Report, runtime: &Runtime) -> Result<()> {
-    if let Err(closed) = microvm::probe() {
+    if let Err(closed) = regent_microvm::probe() {
         report.skip("microvm", &closed.reason);
         return Ok(());
     }

@@ -12,7 +12,8 @@ use crate::machine::{capture, command, finish, is_root, target};
 use crate::{root, say, skips};
 
 /// Crates, by their folders, whose tests depend on who runs them.
-const CRATES: &[&str] = &["sandbox", "workspace", "tools", "egress", "skills", "vault", "runtime", "regent"];
+const CRATES: &[&str] =
+    &["sandbox", "microvm", "workspace", "tools", "egress", "skills", "vault", "runtime", "regent"];
 /// The user that Debian calls `nobody`.
 const ORDINARY_ID: u32 = 65_534;
 /// This user has no Rust toolchain, and may not see the folder beside the clone.

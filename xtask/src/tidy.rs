@@ -26,6 +26,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("kernel", &["guard", "policy", "provenance", "identity", "ledger", "store", "wire", "workspace"]),
     ("control", &["kernel", "ledger"]),
     ("sandbox", &["guard", "kernel"]),
+    ("microvm", &["kernel", "sandbox"]),
     ("egress", &["kernel"]),
     ("tools-macros", &[]),
     ("tools", &["guard", "kernel", "egress", "tools-macros", "script"]),
@@ -34,7 +35,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("inference", &["kernel", "models"]),
     ("runtime", &["guard", "kernel", "wire"]),
     ("protocols", &["policy", "ledger", "store", "kernel", "vault", "runtime"]),
-    ("skills", &["guard", "policy", "ledger", "kernel", "sandbox", "tools", "vault"]),
+    ("skills", &["guard", "policy", "ledger", "kernel", "sandbox", "microvm", "tools", "vault"]),
     ("testkit", &["policy", "ledger", "store", "kernel", "wire"]),
     (
         "regent",
@@ -48,6 +49,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "kernel",
             "control",
             "sandbox",
+            "microvm",
             "egress",
             "tools",
             "vault",
@@ -60,6 +62,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
         ],
     ),
 ];
+/// Crates that may hold `unsafe`, each block with its proof (ADR 0081).
+const UNSAFE: &[&str] = &["sandbox", "microvm"];
 /// Words that say nothing about the thing they name.
 const BANNED_WORDS: &[&str] =
     &["manager", "helper", "util", "utils", "common", "base", "engine", "service", "data", "info"];
@@ -222,14 +226,15 @@ impl Tidy<'_> {
             let says_unsafe = code.trim_start().starts_with(concat!("un", "safe "))
                 || code.contains(concat!("un", "safe {"));
             if (lifts_the_lint || says_unsafe) && !may_be_unsafe(file) {
-                self.find(file, number, "only crates/sandbox may be unsafe");
+                let message = format!("only crates/{{{}}} may be unsafe", UNSAFE.join(","));
+                self.find(file, number, message);
             }
         }
         if is_root_of_safe_crate(file) && !text.contains(concat!("#![forbid(unsafe", "_code)]")) {
             self.find(
                 file,
                 1,
-                concat!("a crate says `#![forbid(unsafe", "_code)]`, unless it is the sandbox"),
+                concat!("a crate says `#![forbid(unsafe", "_code)]`, unless it may be unsafe"),
             );
         }
         self.check_reach(file, text);
@@ -394,12 +399,13 @@ fn is_pure(file: &str) -> bool {
 
 fn is_root_of_safe_crate(file: &str) -> bool {
     let parts: Vec<&str> = file.split('/').collect();
-    matches!(parts.as_slice(), ["crates", krate, "src", "lib.rs" | "main.rs"] if *krate != "sandbox")
+    matches!(parts.as_slice(), ["crates", krate, "src", "lib.rs" | "main.rs"] if !UNSAFE.contains(krate))
 }
 
-/// The sandbox is; a must-not-compile test shows that others can't be.
+/// Two crates may; a must-not-compile test shows that others can't.
 fn may_be_unsafe(file: &str) -> bool {
-    file.starts_with("crates/sandbox/")
+    let krate = file.strip_prefix("crates/").and_then(|rest| rest.split('/').next());
+    krate.is_some_and(|krate| UNSAFE.contains(&krate))
         || file.starts_with("guests/script/component/")
         || file.contains("/tests/ui/")
 }

@@ -18,12 +18,12 @@ use regent_kernel::{
 };
 use regent_ledger::Reader;
 use regent_lookup::Span;
+#[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+use regent_microvm::MicrovmTier;
 use regent_models::{Hub, OpenWeights};
 use regent_protocols::judge::{self, Labels, Memory, Performer, Planner};
 use regent_protocols::labels::known::KnownTools;
 use regent_protocols::labels::stores::Stores;
-#[cfg(all(feature = "microvm", target_arch = "x86_64"))]
-use regent_sandbox::microvm::{self, MicrovmTier};
 #[cfg(feature = "wasm")]
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec};
@@ -346,7 +346,7 @@ impl Tiers {
             #[cfg(feature = "wasm")]
             wasm: wasm_tier(context),
             #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
-            microvm: microvm::is_offered().then(|| Arc::new(MicrovmTier::new())),
+            microvm: regent_microvm::is_offered().then(|| Arc::new(MicrovmTier::new())),
         }
     }
 
@@ -383,7 +383,7 @@ pub(crate) async fn other_tiers() -> Vec<Finding> {
         #[cfg(feature = "wasm")]
         regent_sandbox::wasm::finding().await,
         #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
-        microvm::finding(),
+        regent_microvm::finding(),
     ]
 }
 

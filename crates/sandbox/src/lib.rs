@@ -1,4 +1,4 @@
-//! Sandboxes for untrusted code: the process tier, the WASM tier (feature `wasm`) and the microVM tier (feature `microvm`).
+//! Sandboxes for untrusted code: the process tier and the WASM tier (feature `wasm`). The microVM tier is a crate on top of this one.
 //!
 //! [`run`] starts a program in its own sandbox: namespaces, a minimal root file system, Landlock, seccomp, limits,
 //! no direct network access, nothing inherited. [`probe()`] finds out what this host provides, [`Obtained`] says what a run got;
@@ -33,8 +33,6 @@ mod handover;
 mod hold;
 mod launch;
 mod memory;
-#[cfg(all(feature = "microvm", target_arch = "x86_64"))]
-pub mod microvm;
 mod mounts;
 mod outlet;
 mod plain;

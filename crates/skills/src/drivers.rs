@@ -11,7 +11,7 @@ use regent_kernel::{
     tier,
 };
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
-use regent_sandbox::microvm::{Given, MicrovmTier};
+use regent_microvm::{Given, MicrovmTier};
 #[cfg(feature = "wasm")]
 use regent_sandbox::wasm::{WasmError, WasmTier, WasmTool};
 use regent_sandbox::{Bind, ProcessTier, Spec, Stdin, WorkspaceMount};

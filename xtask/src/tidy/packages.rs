@@ -26,8 +26,9 @@ const BANNED: &[&str] =
 const USERS: &[(&str, &[&str])] = &[
     ("wasmtime", &["regent-sandbox"]),
     ("landlock", &["regent-sandbox"]),
-    ("kvm-ioctls", &["regent-sandbox"]),
-    ("libc", &["regent-sandbox"]),
+    ("kvm-ioctls", &["regent-microvm"]),
+    ("kvm-bindings", &["regent-microvm"]),
+    ("libc", &["regent-sandbox", "regent-microvm"]),
     ("rusqlite", &["regent-store", "regent-lookup"]),
     // Remote state backends connect where the operator says, behind features.
     ("tokio-rustls", &["regent-egress", "regent-store"]),
@@ -114,6 +115,8 @@ mod tests {
             (foreign("a", ""), Some("is licensed as ``")),
             (foreign("openssl", "Apache-2.0"), Some("`openssl` must not come in")),
             (ours("regent-sandbox", "wasmtime", None), None),
+            (ours("regent-microvm", "kvm-ioctls", None), None),
+            (ours("regent-sandbox", "kvm-bindings", None), Some("`regent-sandbox` uses `kvm-bindings`")),
             (ours("regent-tools", "wasmtime", Some("dev")), None),
             (ours("regent-tools", "wasmtime", None), Some("`regent-tools` uses `wasmtime`")),
         ];

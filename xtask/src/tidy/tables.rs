@@ -52,6 +52,8 @@ pub(super) const STATICS: &[(&str, &str, &str)] = &[
     ("crates/control/src/server.rs", "COUNT", "makes the names of sockets differ"),
     ("crates/guard/src/table.rs", "TABLE", "a constant, parsed once"),
     ("crates/inference/src/lib.rs", "LOADED", "weights are read-only, and two copies don't fit into memory"),
+    ("crates/microvm/src/machine.rs", "SUPPORTED", "what this machine's processor offers a guest, read once"),
+    ("crates/microvm/src/self_test.rs", "FOUND", "whether this machine runs guests, tried once"),
     ("crates/models/src/pull.rs", "READ", "a constant, parsed once"),
     ("crates/policy/src/history.rs", "NOTHING", "an empty value"),
     ("crates/policy/src/body/cedar.rs", "KINDS", "a constant, parsed once"),

@@ -62,7 +62,7 @@ fn each_rule_finds_its_breach_and_says_where() {
         (
             "crates/kernel/src/a.rs",
             concat!("//! A.\n#[expect(unsafe", "_code, reason = \"x\")]\n"),
-            "a.rs:2: only crates/sandbox",
+            "a.rs:2: only crates/{sandbox,microvm}",
         ),
         (
             "crates/policy/Cargo.toml",
@@ -152,6 +152,7 @@ fn what_is_in_order_is_not_found() {
         ("crates/kernel/tests/a.rs", concat!("//! A.\n#[ign", "ore = \"run by adv_043, as its child\"]\n")),
         ("crates/kernel/src/a.rs", "//! A.\nstruct Database;\nstruct Baseline;\n"),
         ("crates/sandbox/src/a.rs", concat!("//! A.\n#![expect(unsafe", "_code, reason = \"x\")]\n")),
+        ("crates/microvm/src/lib.rs", concat!("//! A.\n#![expect(unsafe", "_code, reason = \"x\")]\n")),
         (
             "crates/policy/Cargo.toml",
             "[lints]\nworkspace = true\n[dev-dependencies]\nregent-testkit.workspace = true\n",

@@ -222,7 +222,7 @@ fn a_skill_can_be_a_guest_of_a_machine_of_its_own() {
         crate::skip::skipped("busybox", "there is no static /bin/busybox (Debian package: busybox-static)");
         return;
     };
-    if let Err(closed) = regent_sandbox::microvm::probe() {
+    if let Err(closed) = regent_microvm::probe() {
         crate::skip::skipped("kvm", &closed.reason);
         return;
     }

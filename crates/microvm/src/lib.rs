@@ -17,6 +17,7 @@
 //!   nothing, but its memory is shared with the rest of us.
 //!
 //! Read `machine.rs` for the machine, `space.rs` for its memory, `calls.rs` for what a program can ask for.
+#![cfg(target_arch = "x86_64")]
 
 mod areas;
 mod calls;

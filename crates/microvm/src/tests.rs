@@ -15,7 +15,7 @@ use super::space::Space;
 use super::tree::Tree;
 use super::*;
 
-#[path = "../../../testkit/src/skip.rs"]
+#[path = "../../testkit/src/skip.rs"]
 mod skip;
 
 #[test]

@@ -3,12 +3,12 @@
 //!
 //! It is a thread of our own process: memory is shared, so that this is a second wall, not the first.
 
+use regent_sandbox::confine_guest_thread;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use serde::Serialize;
 
 use super::link::Link;
 use super::machine::Machine;
-use crate::confine_guest_thread;
 
 /// What the thread has really given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

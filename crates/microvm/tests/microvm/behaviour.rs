@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use regent_kernel::{Reply, Status};
-use regent_sandbox::microvm::MicrovmTier;
+use regent_microvm::MicrovmTier;
 use regent_sandbox::{Floor, ProcessTier};
 use regent_testkit::{TestKernel, run};
 use serde_json::json;

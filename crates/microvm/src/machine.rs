@@ -184,7 +184,7 @@ impl Machine {
 
     /// Blocks every signal for this thread, but `kick` while the guest runs: it ends the run, and runs no handler.
     pub(super) fn listen_for(&self, kick: i32) -> io::Result<()> {
-        crate::block_signals();
+        regent_sandbox::block_signals();
         /// `struct kvm_signal_mask` with the kernel's own eight bytes of signals.
         #[repr(C, packed)]
         struct Mask {

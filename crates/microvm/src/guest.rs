@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use regent_kernel::Digest;
+use regent_sandbox::{block_signals, restore_signals};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
@@ -23,7 +24,6 @@ use super::space::{OutOfMemory, Space};
 use super::start::{Words, lay_stack};
 use super::template::{Template, Templates};
 use super::tree::Tree;
-use crate::{block_signals, restore_signals};
 
 /// The same page may fault so often in a row: the hypervisor may have to look twice.
 const REPEATS_MAX: u32 = 64;

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use regent_kernel::{BoxFuture, ExecuteError, Executor, FileKind, Limits, Permit, RawOutput, Spent, tier};
+use regent_sandbox::{AFTER_KERNEL_MS, DEFAULT_PATH, MASKED_OUTPUT, ProgramArguments, watch_readable};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::io::unix::AsyncFd;
@@ -26,7 +27,6 @@ use super::programs::{self, Found, NotRun};
 use super::self_test;
 use super::start::Words;
 use super::template::Templates;
-use crate::{AFTER_KERNEL_MS, DEFAULT_PATH, MASKED_OUTPUT, ProgramArguments, watch_readable};
 
 /// What a guest gets where policy allows as much or more.
 const MEMORY_BYTES_MAX: u64 = 256 << 20;

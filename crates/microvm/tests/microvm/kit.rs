@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use regent_kernel::{Outcome, Reply, Status, Tier, ToolSpec};
 use regent_ledger::{Kind, Reader};
-use regent_sandbox::microvm::{self, MicrovmTier};
+use regent_microvm::MicrovmTier;
 use regent_testkit::test_kernel::Builder;
 use regent_testkit::{TestKernel, run};
 use regent_tools::{Broker, Network};
@@ -30,7 +30,7 @@ pub(crate) struct World {
 
 /// Whether guests can be run here. Says so if not.
 pub(crate) fn has_kvm() -> bool {
-    let offered = microvm::is_offered();
+    let offered = regent_microvm::is_offered();
     if !offered {
         crate::skip::skipped("kvm", "there is no usable /dev/kvm");
     }

@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, OnceLock};
 
+use regent_sandbox::{Closed, Finding};
+
 use super::calls::End;
 use super::elf;
 use super::files::FileLimits;
 use super::guest::{Finished, GuestThread, Job, Load, NotStarted};
 use super::link::Link;
 use super::start::Words;
-use crate::{Closed, Finding};
 
 /// Memory of a trial guest.
 const MEMORY_BYTES: u64 = 8 << 20;
