@@ -123,6 +123,10 @@ impl Core {
             evidence: None,
             agreed: None,
         };
+        if let Op::Elsewhere(HostCall { measured: Some(measured), .. }) = &call.op {
+            let session = &mut sheet.slot.session;
+            (session.confidence, session.drift) = (measured.confidence, measured.drift);
+        }
         if let Op::RunTool(run) | Op::Elsewhere(HostCall { run, .. }) = &call.op {
             let tool = if matches!(call.op, Op::RunTool(_)) {
                 self.catalogue.get(&run.tool)

@@ -53,7 +53,7 @@ pub use approval::{
 };
 pub use authenticate::{AuthError, Authenticator, Credential};
 pub use budget::{Budget, BudgetScope, Each, Spent, Standing};
-pub use call::{Call, CallDigest, HostCall, Memory, Op, Query, Region, ToolCall};
+pub use call::{Call, CallDigest, HostCall, Measured, Memory, Op, Query, Region, ToolCall};
 pub use catalogue::{
     AdmitError, ArgumentKind, Catalogue, CostClass, Driver, DriverKind, FOR_OPERATOR, FROM_PROGRAM, Origin,
     QUARANTINE, SideEffect, Tool, ToolSet, ToolSpec,
@@ -79,7 +79,7 @@ pub use regent_provenance::{
 };
 pub use regent_store::{State, StateError};
 pub use regent_wire::{
-    Completion, Inference, Message, ModelUsage, Offer, Role, Sampling, StopReason, ToolUse,
+    Completion, Inference, Message, ModelUsage, Offer, Priority, Role, Sampling, StopReason, ToolUse,
 };
 pub use regent_workspace::{
     FileKind, Found, Listed, Listing, Overlap, OwnFolders, PathError, Placement, Workspace, Written, shown,

@@ -129,6 +129,7 @@ impl Inner {
             new_group: true,
             trust: None,
             budget: limited.then(|| before.left_of(spec.budget)),
+            priority: Some(spec.priority),
         };
         let owner = &self.owner.principal;
         let outcome = match self.kernel.syscall(owner, Op::Spawn(spawn)).await? {
