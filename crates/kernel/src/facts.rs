@@ -12,7 +12,7 @@ use std::sync::Arc;
 use regent_ledger::{CanonicalJson, Payload};
 use regent_policy::{
     Access, ArgLabels, Awaited, BudgetLeft, Charge, Class, Confidentiality, Consideration, Facts, Grant,
-    Integrity, Label, Past, Policy, RateCounts, Rates, Reason, Resource, Tier, Verdict,
+    Integrity, Label, Past, Policy, RateCounts, Rates, Reason, Resource, Tier, Verdict, nearest,
 };
 use regent_provenance::Ruling;
 use regent_wire::Inference;
@@ -158,7 +158,11 @@ impl Core {
         let name = &run.tool;
         let Some(tool) = tool else {
             let message = format!("unknown tool `{}`", name.escape_debug());
-            sheet.refuse("tool.unknown", message, "`regent tool list` shows the tools that exist");
+            let known = self.catalogue.all();
+            let meant = nearest(name, known.iter().map(|tool| tool.spec().name.as_str()));
+            let meant = meant.map(|meant| format!("did you mean `{meant}`? ")).unwrap_or_default();
+            let help = format!("{meant}`regent tool list` shows the tools that exist");
+            sheet.refuse("tool.unknown", message, &help);
             return;
         };
         sheet.args = args;

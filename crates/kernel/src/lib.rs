@@ -68,10 +68,10 @@ pub use model::{ModelPlan, Models};
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
 pub use recorder::Phase;
-pub use regent_ledger::{Digest, Entry, EntryPlace, Kind, Reader};
+pub use regent_ledger::{Digest, Entry, EntryPlace, Kind, Reader, hex_string};
 pub use regent_policy::{
     Access, Class, Confidentiality, Integrity, Label, Limits, PathPattern, Policy, Reason, Tier, handles,
-    is_secret_name,
+    is_secret_name, nearest,
 };
 pub use regent_provenance::{
     ALL_FIELDS, Begin, Declared, DerivedFrom, Effect as LabelEffect, FieldLabels, StoredLabel, Taint, Whole,
@@ -94,4 +94,4 @@ pub use syscall::{
     Overflow, Permit, Reading, Reply, Status, Stream, Suspension, tier,
 };
 pub use token::{Subject, Token, TokenId, TokenSpec, TokenState, TokenSummary};
-pub use vfs::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError};
+pub use vfs::{Fd, OpenMode};

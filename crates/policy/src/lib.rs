@@ -46,7 +46,7 @@ pub use declassify::Declassified;
 pub use diff::{PolicyDiff, Shift, diff};
 pub use explain::{Consideration, Explanation, Fared};
 pub use facts::{ArgLabels, BudgetLeft, Caller, Facts, RateCounts, Rates, Resource, SessionFacts, Target};
-pub use finding::{Finding, Level, LoadError, Source, Span};
+pub use finding::{Finding, Level, LoadError, Source, Span, nearest};
 pub use glob::{GlobError, PathPattern};
 pub use handle::{
     HANDLE_SCHEME, Handle, SECRET_NAME_BYTES_MAX, SECRET_USE, each_secret, handles, is_secret_name,

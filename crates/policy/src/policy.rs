@@ -230,6 +230,7 @@ impl Policy {
             rules: set.rules.len() + set.control.as_ref().map_or(0, |control| control.points().count()),
             examples: set.examples,
             points: set.control.iter().flat_map(Control::points).map(|(at, _)| at).collect(),
+            limits: set.limits,
         };
         self.sets.iter().map(outline).collect()
     }
@@ -276,6 +277,9 @@ pub struct Outline {
     /// The points at which it is asked, if it is a manifest.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub points: Vec<Point>,
+    /// What it grants where no rule narrows it.
+    #[serde(skip)]
+    pub limits: Limits,
 }
 
 /// The rules of one file that match a call.

@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
-    AgentId, Answer, AuthError, Begin, Declared, DerivedFrom, Fault, Kernel, Measured, Op, Outcome, Principal, Reply,
-    SpawnSpec, Status, TicketId, ToolCall,
+    AgentId, Answer, AuthError, Begin, Declared, DerivedFrom, Fault, Kernel, Measured, Op, Outcome,
+    Principal, Reply, SpawnSpec, Status, TicketId, ToolCall,
 };
 use regent_policy::acs::Point;
 use serde::Deserialize;

@@ -376,7 +376,11 @@ async fn calls_that_the_kernel_forbids_cost_trust_and_sound_calls_give_it_back()
         assert_eq!(world.denied(who, signal(&stranger, Signal::Kill)).await, "agent.not_yours");
     };
     violate(&child).await;
-    assert_eq!([trust(&child), trust(&agent)], [TRUST_DEFAULT - trust::STEP; 2], "who is above answers for it");
+    assert_eq!(
+        [trust(&child), trust(&agent)],
+        [TRUST_DEFAULT - trust::STEP; 2],
+        "who is above answers for it"
+    );
     assert_eq!(trust(&stranger), TRUST_DEFAULT);
     for _ in 0..3 * trust::SOUND_CALLS {
         world.outcome(&agent, run("test.web")).await;
@@ -384,7 +388,11 @@ async fn calls_that_the_kernel_forbids_cost_trust_and_sound_calls_give_it_back()
     }
     assert_eq!(trust(&agent), TRUST_DEFAULT, "never above where it started");
     assert_eq!(trust(&child), TRUST_DEFAULT - trust::STEP, "a parent's work is not the child's");
-    assert_eq!(world.life_of(&agent).iter().filter(|event| *event == "trust").count(), 2, "each move is recorded");
+    assert_eq!(
+        world.life_of(&agent).iter().filter(|event| *event == "trust").count(),
+        2,
+        "each move is recorded"
+    );
 }
 
 #[tokio::test]
@@ -396,7 +404,8 @@ async fn an_agent_that_loses_its_trust_is_suspended_until_a_person_lets_it_carry
     for _ in 0..2 {
         assert_eq!(world.denied(&agent, signal(&stranger, Signal::Kill)).await, "agent.not_yours");
         assert_eq!(stage(&world, &agent), Lifecycle::Suspended);
-        let raised = world.entries().into_iter().rev().find(|entry| entry.body["event"] == "signalled").unwrap();
+        let raised =
+            world.entries().into_iter().rev().find(|entry| entry.body["event"] == "signalled").unwrap();
         assert_eq!(raised.body["signal"], "TRUST");
         assert!(raised.body["why"].as_str().unwrap().contains("below 300"), "{}", raised.body["why"]);
         world.done(&world.person(), signal(&agent, Signal::Cont)).await;

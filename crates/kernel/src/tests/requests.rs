@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::alone::{ALLOW_ALL, World, named};
 use crate::{
-    Access, Answer, ArgumentKind, BoxFuture, ExecuteError, Executor, HostCall, Integrity, Measured, Op, Permit,
-    Principal, RawOutput, Reply, Scope, Status, Tier, ToolCall, ToolSpec, tier,
+    Access, Answer, ArgumentKind, BoxFuture, ExecuteError, Executor, HostCall, Integrity, Measured, Op,
+    Permit, Principal, RawOutput, Reply, Scope, Status, Tier, ToolCall, ToolSpec, tier,
 };
 
 /// A host that performs everything at once and answers with what it is told to.
@@ -222,8 +222,7 @@ async fn what_policy_limits_per_request_starts_again_with_each_turn_and_with_not
 
 #[tokio::test]
 async fn a_host_s_measures_meet_the_thresholds_of_policy_call_by_call() {
-    let world =
-        world(&format!("{ALLOW_ALL}confidence_threshold: 0.8\ndrift_threshold: 0.15\n")).await;
+    let world = world(&format!("{ALLOW_ALL}confidence_threshold: 0.8\ndrift_threshold: 0.15\n")).await;
     let agent = begun(&world, json!(null)).await;
     let measured = |confidence, drift| {
         let run = ToolCall { tool: "mail".to_owned(), args: json!({}) };

@@ -234,7 +234,7 @@ pub(super) fn stop_of(error: TaskError) -> Stop {
         | TaskError::Busy(_)
         | TaskError::Full(_)
         | TaskError::Goal
-        | TaskError::NoTool(_)
+        | TaskError::NoTool(..)
         | TaskError::ToolChanged(_)
         | TaskError::Random(_)
         | TaskError::Lock(_)

@@ -105,13 +105,6 @@ pub enum AgentEvent<'a> {
         /// Why.
         why: Cow<'a, str>,
     },
-    /// Something was mounted in its tree.
-    Plugged {
-        /// Where.
-        name: Cow<'a, str>,
-        /// Whether it can be written there.
-        writable: bool,
-    },
 }
 
 /// How an agent starts.
