@@ -159,7 +159,8 @@ impl Core {
         let Some(tool) = tool else {
             let message = format!("unknown tool `{}`", name.escape_debug());
             let known = self.catalogue.all();
-            let meant = nearest(name, known.iter().map(|tool| tool.spec().name.as_str()));
+            let known = known.iter().filter(|_| matches!(call.op, Op::RunTool(_)));
+            let meant = nearest(name, known.map(|tool| tool.spec().name.as_str()));
             let meant = meant.map(|meant| format!("did you mean `{meant}`? ")).unwrap_or_default();
             let help = format!("{meant}`regent tool list` shows the tools that exist");
             sheet.refuse("tool.unknown", message, &help);
