@@ -120,14 +120,10 @@ async fn agents(peers: &[Peer]) -> Result<Vec<Seen>, Failure> {
 pub(crate) async fn answer(peer: &Peer, op: Op) -> Result<Value, Failure> {
     let unreadable = |why: String| {
         let pid = peer.hello().pid;
-        Failure::new(codes::CONTROL_UNREACHABLE, format!("the answer of kernel {pid} {why}"))
+        Failure::new(codes::CONTROL_UNREACHABLE, format!("the answer of kernel {pid} can't be used: {why}"))
     };
-    match output(peer, op).await? {
-        RemoteOutput::Text(text) => {
-            serde_json::from_str(&text).map_err(|error| unreadable(format!("can't be parsed: {error}")))
-        }
-        RemoteOutput::Base64(_) => Err(unreadable("is not text".to_owned())),
-    }
+    let bytes = output(peer, op).await?.into_bytes().map_err(|error| unreadable(error.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))
 }
 
 /// What a call to a kernel gives.

@@ -1,10 +1,7 @@
 //! `regent agent fs`: what an agent keeps, read in the kernel that it runs in. Each look is a call there.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use clap::Subcommand;
 use clap_complete::engine::ArgValueCandidates;
-use regent_control::RemoteOutput;
 use regent_kernel::{Fd, Op, OpenMode};
 use serde_json::{Value, json};
 
@@ -120,12 +117,12 @@ async fn cat(context: &Context, id: &str, path: &str) -> CommandResult {
     let read = loop {
         let offset = bytes.len() as u64;
         let piece = match output(&peer, Op::Read { fd, offset, bytes_max: PIECE_BYTES }).await {
-            Ok(RemoteOutput::Text(text)) => text.into_bytes(),
-            Ok(RemoteOutput::Base64(text)) => match STANDARD.decode(text) {
-                Ok(piece) => piece,
-                Err(error) => break Err(unreadable(&error.to_string())),
-            },
+            Ok(piece) => piece,
             Err(failure) => break Err(failure),
+        };
+        let piece = match piece.into_bytes() {
+            Ok(piece) => piece,
+            Err(error) => break Err(unreadable(&error.to_string())),
         };
         if piece.is_empty() {
             break Ok(());

@@ -59,7 +59,7 @@ impl Limit {
 /// A size in the largest unit that it is a whole number of.
 fn size(bytes: u64) -> String {
     let units = [("GiB", 1_u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-    let whole = units.into_iter().find(|(_, each)| bytes >= *each && bytes % each == 0);
+    let whole = units.into_iter().find(|(_, each)| bytes >= *each && bytes.is_multiple_of(*each));
     whole.map_or_else(|| format!("{bytes} bytes"), |(unit, each)| format!("{} {unit}", bytes / each))
 }
 
