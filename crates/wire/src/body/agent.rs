@@ -105,6 +105,13 @@ pub enum AgentEvent<'a> {
         /// Why.
         why: Cow<'a, str>,
     },
+    /// Something was mounted in its tree. Only older ledgers have it.
+    Plugged {
+        /// Where.
+        name: Cow<'a, str>,
+        /// Whether it can be written there.
+        writable: bool,
+    },
 }
 
 /// How an agent starts.
