@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use anyhow::{Result, anyhow, ensure};
 use regent_kernel::{
-    Catalogue, Executors, Inference, Host, Message, Models, NoSecrets, Op, Parts, Reply, Role, Sampling, Status,
-    SystemClock, Workspace,
+    Catalogue, Executors, Inference, Host, Message, Models, NoSecrets, Op, Parts, Priority, Reply, Role, Sampling,
+    Status, SystemClock, Workspace,
 };
 use regent_ledger::{Ledger, LedgerKey};
-use regent_models::scheduler::{Fair, Priority};
+use regent_models::scheduler::Fair;
 use regent_models::{Hub, Settings};
 use regent_policy::{Layer, Source};
 use regent_store::MemoryState;

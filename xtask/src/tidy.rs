@@ -42,7 +42,6 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
         &[
             "guard",
             "policy",
-            "provenance",
             "ledger",
             "lookup",
             "store",

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
-use regent_kernel::{Completion, Message, Offer, Role, Sampling, ToolUse};
+use regent_kernel::{Completion, Message, Offer, Priority, Role, Sampling, ToolUse};
 use serde_json::json;
 
 use super::*;
 use regent_models::Gathered;
-use regent_models::scheduler::{Priority, Room, Scheduler};
+use regent_models::scheduler::{Room, Scheduler};
 
 pub(super) mod made_up;
 #[path = "../../testkit/src/skip.rs"]
@@ -226,12 +226,12 @@ async fn a_paused_conversation_continues_unchanged() {
     let undisturbed = ask(&local, "m", &long).await;
     let scheduler = scheduler(1);
     let short = inference(vec![message(Role::User, "Short?")], vec![], 3);
-    let disturbed = answer(&local, "m", &scheduler, Priority::Background, &long);
+    let disturbed = answer(&local, "m", &scheduler, Priority::Low, &long);
     let urgent = async {
         let mut times = 0;
         for _ in 0..3 {
             tokio::time::sleep(std::time::Duration::from_millis(3)).await;
-            answer(&local, "m", &scheduler, Priority::Interactive, &short).await.unwrap();
+            answer(&local, "m", &scheduler, Priority::High, &short).await.unwrap();
             times += 1;
         }
         times

@@ -10,18 +10,18 @@ mod denials;
 mod life;
 mod lifecycle;
 mod spawn;
+mod trust;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use regent_policy::{Class, Confidentiality, Integrity, Label};
-use regent_wire::body::AgentEvent;
+use regent_wire::Priority;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::budget::Budget;
 use crate::call::{Call, Op};
-use crate::host::Host;
 use crate::identity::Identity;
 use crate::principal::Principal;
 use crate::role::PersonRole;
@@ -48,7 +48,7 @@ const ENDED_KEPT_MAX: usize = 1024;
 pub(crate) const TRUST_DEFAULT: u16 = 500;
 /// The most that anyone is trusted.
 pub(crate) const TRUST_MAX: u16 = 1000;
-/// Below this an agent gets TRUST.
+/// Below this the kernel suspends an agent.
 const TRUST_LOST: u16 = 300;
 /// The tree and the place in lists of the person, who is no agent. No agent can have this id.
 pub(crate) const OPERATOR: &str = "operator";
@@ -70,6 +70,9 @@ pub struct SpawnSpec {
     /// How much of its parent's budget it may use at most, together with whatever it starts itself.
     #[serde(default)]
     pub budget: Option<Budget>,
+    /// How urgent its calls to models are; its parent's if absent, and never more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
 }
 
 /// One agent, as the kernel knows it.
@@ -115,6 +118,7 @@ impl Agent {
             "group": self.group,
             "name": self.principal.name(),
             "parent": self.parent.as_ref().map_or(OPERATOR, AgentId::as_str),
+            "priority": self.life.priority(),
             "roles": self.principal.roles(),
             "running": running,
             "sponsor": self.principal.sponsor(),
@@ -221,33 +225,6 @@ impl Kernel {
             return Ok(Delivered::Nothing);
         };
         self.0.raise(&agent, signal, why).await
-    }
-}
-
-impl Host {
-    /// Changes an agent's trust, with a reason. An agent that falls below the threshold gets TRUST.
-    pub async fn move_trust(&self, agent: &AgentId, by: i16, why: &str) -> Result<(), Fault> {
-        let Some(agent) = self.kernel.0.society.agents.get(agent) else { return Ok(()) };
-        let (from, to) = agent.life.move_trust(by);
-        self.kernel.0.note_of(&agent, AgentEvent::Trust { from, to, why: why.into() }).await?;
-        if to < TRUST_LOST && !agent.life.stage().is_over() {
-            self.kernel.0.raise(&agent, Signal::Trust, "its trust fell below the threshold").await?;
-        }
-        Ok(())
-    }
-
-    /// Records the agent's confidence and drift, each 0 to 1, for policy.
-    pub fn measured(&self, agent: &AgentId, confidence: Option<f64>, drift: Option<f64>) {
-        if let Some(agent) = self.kernel.0.society.agents.get(agent) {
-            agent.life.measured(confidence, drift);
-        }
-    }
-
-    /// A new request begins: the counts that policy limits per request start again.
-    pub fn begin_request(&self, agent: &AgentId) {
-        if let Some(agent) = self.kernel.0.society.agents.get(agent) {
-            agent.life.begin_request();
-        }
     }
 }
 

@@ -220,6 +220,21 @@ pub struct HostCall {
     /// The host keeps the result from its agent: only typed values that are read out of it reach the agent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub quarantined: bool,
+    /// What the host has measured of its agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
+}
+
+/// What a host has measured of its agent, each 0 to 1, for the thresholds of policy. It holds for one call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured {
+    /// How sure the agent is of this call.
+    #[serde(default)]
+    pub confidence: Option<f64>,
+    /// How far the agent has moved away from its goal.
+    #[serde(default)]
+    pub drift: Option<f64>,
 }
 
 /// Something to remember.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use regent_ledger::{CanonicalJson, Payload};
 use regent_policy::{
     Access, ArgLabels, Awaited, BudgetLeft, Charge, Class, Confidentiality, Consideration, Facts, Grant,
-    Integrity, Label, Past, Policy, RateCounts, Rates, Reason, Resource, Tier, Verdict,
+    Integrity, Label, Past, Policy, RateCounts, Rates, Reason, Resource, Tier, Verdict, nearest,
 };
 use regent_provenance::Ruling;
 use regent_wire::Inference;
@@ -123,6 +123,10 @@ impl Core {
             evidence: None,
             agreed: None,
         };
+        if let Op::Elsewhere(HostCall { measured: Some(measured), .. }) = &call.op {
+            let session = &mut sheet.slot.session;
+            (session.confidence, session.drift) = (measured.confidence, measured.drift);
+        }
         if let Op::RunTool(run) | Op::Elsewhere(HostCall { run, .. }) = &call.op {
             let tool = if matches!(call.op, Op::RunTool(_)) {
                 self.catalogue.get(&run.tool)
@@ -154,7 +158,12 @@ impl Core {
         let name = &run.tool;
         let Some(tool) = tool else {
             let message = format!("unknown tool `{}`", name.escape_debug());
-            sheet.refuse("tool.unknown", message, "`regent tool list` shows the tools that exist");
+            let known = self.catalogue.all();
+            let known = known.iter().filter(|_| matches!(call.op, Op::RunTool(_)));
+            let meant = nearest(name, known.map(|tool| tool.spec().name.as_str()));
+            let meant = meant.map(|meant| format!("did you mean `{meant}`? ")).unwrap_or_default();
+            let help = format!("{meant}`regent tool list` shows the tools that exist");
+            sheet.refuse("tool.unknown", message, &help);
             return;
         };
         sheet.args = args;

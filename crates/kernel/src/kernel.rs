@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use regent_ledger::{AppendError, CanonicalError, Draft, Kind, Ledger, Receipt};
+use regent_ledger::{AppendError, CanonicalError, Draft, Kind, Ledger, Receipt, hex_string};
 use regent_policy::Policy;
 use regent_store::State;
 use serde::Serialize;
@@ -106,7 +106,7 @@ pub(crate) struct InForce {
 
 impl InForce {
     pub(crate) fn new(policy: Policy) -> Arc<Self> {
-        let digest = policy.digest().iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = hex_string(&policy.digest());
         Arc::new(Self { policy, digest })
     }
 }

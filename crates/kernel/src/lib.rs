@@ -53,7 +53,7 @@ pub use approval::{
 };
 pub use authenticate::{AuthError, Authenticator, Credential};
 pub use budget::{Budget, BudgetScope, Each, Spent, Standing};
-pub use call::{Call, CallDigest, HostCall, Memory, Op, Query, Region, ToolCall};
+pub use call::{Call, CallDigest, HostCall, Measured, Memory, Op, Query, Region, ToolCall};
 pub use catalogue::{
     AdmitError, ArgumentKind, Catalogue, CostClass, Driver, DriverKind, FOR_OPERATOR, FROM_PROGRAM, Origin,
     QUARANTINE, SideEffect, Tool, ToolSet, ToolSpec,
@@ -68,10 +68,10 @@ pub use model::{ModelPlan, Models};
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
 pub use recorder::Phase;
-pub use regent_ledger::{Digest, Entry, EntryPlace, Kind, Reader};
+pub use regent_ledger::{Digest, Entry, EntryPlace, Kind, Reader, hex_string};
 pub use regent_policy::{
     Access, Class, Confidentiality, Integrity, Label, Limits, PathPattern, Policy, Reason, Tier, handles,
-    is_secret_name,
+    is_secret_name, nearest,
 };
 pub use regent_provenance::{
     ALL_FIELDS, Begin, Declared, DerivedFrom, Effect as LabelEffect, FieldLabels, StoredLabel, Taint, Whole,
@@ -79,7 +79,7 @@ pub use regent_provenance::{
 };
 pub use regent_store::{State, StateError};
 pub use regent_wire::{
-    Completion, Inference, Message, ModelUsage, Offer, Role, Sampling, StopReason, ToolUse,
+    Completion, Inference, Message, ModelUsage, Offer, Priority, Role, Sampling, StopReason, ToolUse,
 };
 pub use regent_workspace::{
     FileKind, Found, Listed, Listing, Overlap, OwnFolders, PathError, Placement, Workspace, Written, shown,
@@ -94,4 +94,4 @@ pub use syscall::{
     Overflow, Permit, Reading, Reply, Status, Stream, Suspension, tier,
 };
 pub use token::{Subject, Token, TokenId, TokenSpec, TokenState, TokenSummary};
-pub use vfs::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError};
+pub use vfs::{Fd, OpenMode};

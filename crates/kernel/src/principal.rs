@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use regent_policy::{Caller, Class, Confidentiality, Integrity, Label};
+use regent_wire::Priority;
 
 use crate::agent::{AgentId, Life, OPERATOR, TRUST_DEFAULT, TRUST_MAX};
 use crate::identity::Did;
@@ -236,6 +237,16 @@ impl Principal {
         match self.class() {
             Class::Operator | Class::Kernel => TRUST_MAX,
             Class::Agent | Class::Service | Class::Peer => TRUST_DEFAULT,
+        }
+    }
+
+    /// How urgent its calls to models are. A person waits for what a person asks.
+    pub fn priority(&self) -> Priority {
+        match (self.life(), self.class()) {
+            (Some(life), _) => life.priority(),
+            (None, Class::Operator) => Priority::High,
+            (None, Class::Agent | Class::Service | Class::Peer) => Priority::Normal,
+            (None, Class::Kernel) => Priority::Low,
         }
     }
 

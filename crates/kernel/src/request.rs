@@ -147,8 +147,14 @@ impl Core {
         };
         let mut work = agent.life.work().get();
         if let Some(working) = work.as_mut() {
+            let is_turn = working.request != begin.request;
             return match working.go_on(&begin.request, offer, trusted) {
-                Ok(told) => RawOutput::json(&told),
+                Ok(told) => {
+                    if is_turn {
+                        agent.life.begin_request();
+                    }
+                    RawOutput::json(&told)
+                }
                 Err(error) => RawOutput::failed("request.wider", error.to_string()),
             };
         }
@@ -159,6 +165,7 @@ impl Core {
                 // The plan in force, also one that was proposed here: for the person to see, and for the ledger.
                 let plan = session.session().plan();
                 let told = json!({"inferred": offer.inferred, "plan": plan, "tools": begin.tools.len()});
+                agent.life.begin_request();
                 *work = Some(Working {
                     request: begin.request.clone(),
                     session: Kept::new(session, offer),

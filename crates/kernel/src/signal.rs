@@ -5,7 +5,7 @@
 //! | STOP 1 | suspend | yes | no | no |
 //! | CONT 2 | resume, whatever mask and disposition say | the notice of it | the notice | the notice |
 //! | INT 3, LOOP 11 | stop the running calls | yes | yes | yes |
-//! | KILL 4, POLICY 8, TRUST 9 | end now; POLICY that the kernel raises for a lineage with too many denials suspends it | no | no | no |
+//! | KILL 4, POLICY 8, TRUST 9 | end now; POLICY that the kernel raises for a lineage with too many denials suspends it, and so does TRUST for an agent that lost its trust | no | no | no |
 //! | TERM 5 | end now | yes | yes | yes |
 //! | USR1 6 | checkpoint | yes | yes | yes |
 //! | USR2 7 | diagnostics | yes | yes | yes |

@@ -292,7 +292,7 @@ impl Core {
         let grant = match (verdict, asked) {
             (Verdict::Allow(grant), _) => grant,
             (Verdict::Deny(reason), _) => {
-                self.stop_if_used_up(&call, &reason).await?;
+                self.suspend_for(&call, &reason).await?;
                 self.count_denial(&call, &reason).await?;
                 return Ok(Reply::Denied(Denial { reason, intent }));
             }
@@ -410,6 +410,10 @@ impl Core {
         breach.iter().for_each(|breach| self.recorder.seal(breach));
         let noted = self.note_end(&frame.call, &facts.awaited, output.label(), performed == Status::Ok).await;
         noted.map_err(|fault| unrecorded(fault.to_string()))?;
+        if performed == Status::Ok && !frame.agreed {
+            let raised = self.regain_trust(&frame.call).await;
+            raised.map_err(|fault| unrecorded(fault.to_string()))?;
+        }
         // Only now is it over: whoever takes the kernel down waits for this.
         drop(running);
         self.society.agents.saw(&frame.call, self.label_seen(&frame.call, &performed, &output), spent.tokens);

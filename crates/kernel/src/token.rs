@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use regent_identity::AgentId;
-use regent_ledger::Digest;
+use regent_ledger::{Digest, hex_string};
 use regent_store::{self as store, Draft, FOR_GOOD, Partition, State, StateError};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
@@ -41,7 +41,7 @@ impl Token {
     pub fn generate() -> Result<Self, getrandom::Error> {
         let mut id = [0_u8; ID_DIGITS / 2];
         getrandom::fill(&mut id)?;
-        Self::with_id(TokenId(hex(&id)))
+        Self::with_id(TokenId(hex_string(&id)))
     }
 
     /// A new secret for a token that exists.
@@ -86,10 +86,6 @@ impl std::fmt::Debug for Token {
 fn digits(bytes: &[u8]) -> impl Iterator<Item = char> {
     let halves = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     halves.filter_map(|half| char::from_digit(u32::from(half), 16))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    digits(bytes).collect()
 }
 
 /// The public part of a token.

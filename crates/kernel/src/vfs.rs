@@ -21,39 +21,16 @@ mod views;
 
 use std::sync::Arc;
 
-use regent_ledger::Kind;
 use regent_policy::Access;
-use regent_wire::body::{AgentBody, AgentEvent};
 
 use crate::agent::AgentId;
 use crate::call::{Call, Op};
-use crate::host::Host;
 use crate::kernel::Core;
 use crate::principal::Principal;
-use crate::syscall::Fault;
-pub use mount::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError};
+pub(crate) use mount::{Content, Folder, Mount, Recalled, Stat, VfsError};
+pub use mount::{Fd, OpenMode};
 pub(crate) use path::VfsPath;
 pub(crate) use trees::{Node, Place, Vfs};
-
-impl Host {
-    /// Mounts something that another crate provides in an agent's tree: over `mem` for a memory that lasts, or at a new name. Says
-    /// whether there is such an agent. Recorded, like everything that changes what an agent can reach.
-    pub async fn plug(
-        &self,
-        agent: &AgentId,
-        name: &str,
-        mount: Arc<dyn Mount>,
-        writable: bool,
-    ) -> Result<bool, Fault> {
-        if !self.kernel.0.society.vfs.can_plug(agent, name) {
-            return Ok(false);
-        }
-        let (operator, event) = (self.operator(), AgentEvent::Plugged { name: name.into(), writable });
-        let body = AgentBody::new(agent, operator.session(), event);
-        self.kernel.0.note(Kind::Agent, &body).await?;
-        Ok(self.kernel.0.society.vfs.plug(agent, name, mount, writable))
-    }
-}
 
 impl Core {
     /// Gives an agent its tree.

@@ -92,7 +92,8 @@ pub(crate) fn leaf_hasher() -> Sha256 {
     hasher
 }
 
-pub(crate) fn hex_string(bytes: &[u8]) -> String {
+/// Bytes as lower-case hex digits.
+pub fn hex_string(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [hex_digit(byte >> 4), hex_digit(byte & 15)]).map(char::from).collect()
 }
 

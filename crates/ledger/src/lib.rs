@@ -48,7 +48,7 @@ mod tests;
 
 pub use canonical::{CanonicalError, CanonicalJson};
 pub use decision::{Decided, DecisionReceipt, ReceiptError};
-pub use digest::{Digest, DigestError, DigestWriter};
+pub use digest::{Digest, DigestError, DigestWriter, hex_string};
 pub use entry::{AT_MS_MAX, BODY_BYTES_MAX, Draft, Entry, Kind, LaneId, LaneIdError, Receipt};
 pub use key::{KeyError, LedgerKey, PublicKey};
 pub use lane::Tail;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use regent_kernel::{
     BoxFuture, Clock, ExecuteError, Executor, Inference, Label, ModelPlan, Models, Permit, RawOutput, Reason,
-    tier,
+    nearest, tier,
 };
 use regent_wire::Status;
 use regent_wire::body::OutcomeBody;
@@ -250,7 +250,9 @@ impl Hub {
         let (name, own) = model.split_once('/').unwrap_or((model, ""));
         let unknown = || {
             let message = format!("unknown model `{}`", model.escape_debug());
-            refusal("model.unknown", message, "`regent model list` shows the models")
+            let meant = nearest(name, self.entries.keys().map(String::as_str));
+            let meant = meant.map(|meant| format!("did you mean `{meant}`? ")).unwrap_or_default();
+            refusal("model.unknown", message, &format!("{meant}`regent model list` shows the models"))
         };
         let entry = self.entries.get(name).ok_or_else(unknown)?;
         let own = match own {

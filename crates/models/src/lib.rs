@@ -39,7 +39,7 @@ pub use hub::{Hub, Listed, OpenWeights};
 pub use lines::{Framing, Lines};
 pub use names::Names;
 pub use patience::{Patience, Wait};
-pub use prices::{Long, Price, Prices};
+pub use prices::{Long, Price, Prices, usd};
 pub use provider::{Ask, Events, Next, Provider, ProviderError};
 pub use remote::Remote;
 pub use scripted::{Fault, Script, Scripted, ScriptedCall, ScriptedTurn};

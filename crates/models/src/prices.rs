@@ -11,6 +11,7 @@ use crate::event::Used;
 const COMPILED_IN: &str = include_str!("prices.toml");
 /// Prices are for so many tokens.
 const PER: u128 = 1_000_000;
+const MICROUSD_PER_USD: u64 = 1_000_000;
 
 /// Prices of models.
 #[derive(Debug, Clone, Deserialize)]
@@ -141,6 +142,13 @@ impl Price {
             Some(_) | None => *self,
         }
     }
+}
+
+/// `0.0123 USD`: at least two digits after the point, and as many more as there are.
+pub fn usd(microusd: u64) -> String {
+    let digits = format!("{:06}", microusd % MICROUSD_PER_USD);
+    let shown = digits.trim_end_matches('0').len().max(2);
+    format!("{}.{} USD", microusd / MICROUSD_PER_USD, digits.get(..shown).unwrap_or(&digits))
 }
 
 #[cfg(test)]

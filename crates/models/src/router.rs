@@ -5,6 +5,7 @@ mod seen;
 use regent_kernel::{Confidentiality, Label};
 use serde::Serialize;
 
+use crate::prices::usd;
 use crate::settings::RouterSettings;
 pub use seen::{Seen, Tally};
 
@@ -103,7 +104,7 @@ fn refused(candidate: &Candidate, label: Label, limits: &Limits<'_>) -> Option<S
     }
     match (limits.cost_microusd_max, candidate.money_microusd_max) {
         (Some(most), Some(cost)) if cost > most => {
-            Some(format!("it may cost {cost} micro-USD; the limit is {most}"))
+            Some(format!("it may cost {}; the limit is {}", usd(cost), usd(most)))
         }
         (Some(_), None) => Some("its price is unknown, and there is a cost limit".to_owned()),
         (Some(_), Some(_)) | (None, _) => None,
@@ -153,7 +154,7 @@ impl<'r> Limits<'r> {
             why.push("preferred for this class".to_owned());
         }
         if counts {
-            why.push(format!("{percent} % of {} succeeded", tally.outcomes()));
+            why.push(format!("{} of {} calls succeeded", tally.good, tally.outcomes()));
         }
         if tally.latency_ms > 0 {
             why.push(format!("about {} ms", tally.latency_ms));
@@ -164,11 +165,11 @@ impl<'r> Limits<'r> {
         if too_slow {
             why.push("slower than the latency limit".to_owned());
         }
-        why.push(
-            candidate
-                .money_microusd_max
-                .map_or("no known price".to_owned(), |most| format!("at most {most} micro-USD")),
-        );
+        why.push(match candidate.money_microusd_max {
+            None => "no known price".to_owned(),
+            Some(0) => "free".to_owned(),
+            Some(most) => format!("at most {}", usd(most)),
+        });
         let key = (too_bad, too_slow, preferred, candidate.is_remote, badness, cost, at);
         Ranked {
             key,

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::oneshot;
 
-pub use fair::{Fair, Priority};
+pub use fair::Fair;
+use regent_kernel::Priority;
 
 /// How many calls one provider gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -294,10 +295,10 @@ mod tests {
     #[tokio::test]
     async fn a_running_call_is_asked_to_make_way_for_a_more_urgent_one_only() {
         let scheduler = scheduler(1, 8);
-        let running = scheduler.turn("a", Priority::Background, 1).await.unwrap();
-        let same = waits(&scheduler, "b", Priority::Background, 1).await;
+        let running = scheduler.turn("a", Priority::Low, 1).await.unwrap();
+        let same = waits(&scheduler, "b", Priority::Low, 1).await;
         assert!(!running.should_yield());
-        let urgent = waits(&scheduler, "c", Priority::Interactive, 1).await;
+        let urgent = waits(&scheduler, "c", Priority::High, 1).await;
         assert!(running.should_yield());
         drop(running);
         let urgent = urgent.await.unwrap();
@@ -309,10 +310,10 @@ mod tests {
     #[tokio::test]
     async fn who_makes_way_comes_back_and_nothing_is_lost() {
         let scheduler = scheduler(1, 8);
-        let running = scheduler.turn("a", Priority::Background, 1_000).await.unwrap();
+        let running = scheduler.turn("a", Priority::Low, 1_000).await.unwrap();
         running.give_way().await;
         assert_eq!(scheduler.load(), (1, 0), "nobody waits, so it goes on");
-        let urgent = waits(&scheduler, "b", Priority::Interactive, 100_000).await;
+        let urgent = waits(&scheduler, "b", Priority::High, 100_000).await;
         assert!(running.should_yield());
         let back = tokio::spawn(async move {
             running.give_way().await;
@@ -325,7 +326,7 @@ mod tests {
         assert!(!running.should_yield());
         assert_eq!(scheduler.load(), (1, 0));
         // One that is dropped while it waits leaves no trace.
-        let other = waits(&scheduler, "c", Priority::Interactive, 1).await;
+        let other = waits(&scheduler, "c", Priority::High, 1).await;
         let back = tokio::spawn(async move { running.give_way().await });
         let other = other.await.unwrap();
         back.abort();

@@ -2,15 +2,37 @@
 
 use serde::Serialize;
 
+use crate::acs::Point;
 use crate::acs::control::Stance;
 use crate::condition::{Clause, Condition, Quantifier};
 use crate::facts::Facts;
-use crate::policy::{Policy, RuleSet};
+use crate::policy::{Mode, Policy, RuleSet};
 use crate::rule::{Effect, Rule};
-use crate::verdict::{Grant, RuleRef, Verdict};
+use crate::verdict::{Grant, Layer, Limits, RuleRef, Verdict};
 
 /// Why an allow that would hold otherwise doesn't.
 const SECRETS_UNNAMED: &str = "it has no `secret:` that names every secret of the call";
+
+/// One file of a policy, in figures.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Outline {
+    /// Where it was read from.
+    pub name: String,
+    /// Whose it is.
+    pub layer: Layer,
+    /// Its mode.
+    pub mode: Mode,
+    /// How many rules it has.
+    pub rules: usize,
+    /// How many examples were checked when it was loaded.
+    pub examples: usize,
+    /// The points at which it is asked, if it is a manifest.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<Point>,
+    /// What it grants where no rule narrows it.
+    #[serde(skip)]
+    pub limits: Limits,
+}
 
 /// A verdict with its grounds.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -144,7 +144,7 @@ impl Findings {
 }
 
 /// The known word that somebody most likely meant: one slip away if it is short, two if it is longer.
-pub(crate) fn nearest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+pub fn nearest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
     let letters = word.chars().count();
     if letters > 64 {
         return None;

@@ -44,9 +44,9 @@ pub use cases::{CaseFailure, CaseReport, run_cases};
 pub use conflicts::Conflicts;
 pub use declassify::Declassified;
 pub use diff::{PolicyDiff, Shift, diff};
-pub use explain::{Consideration, Explanation, Fared};
+pub use explain::{Consideration, Explanation, Fared, Outline};
 pub use facts::{ArgLabels, BudgetLeft, Caller, Facts, RateCounts, Rates, Resource, SessionFacts, Target};
-pub use finding::{Finding, Level, LoadError, Source, Span};
+pub use finding::{Finding, Level, LoadError, Source, Span, nearest};
 pub use glob::{GlobError, PathPattern};
 pub use handle::{
     HANDLE_SCHEME, Handle, SECRET_NAME_BYTES_MAX, SECRET_USE, each_secret, handles, is_secret_name,
@@ -55,7 +55,7 @@ pub use history::{History, Past};
 pub use learn::{Cover, Covering, Trace};
 pub use lint::lint;
 pub use load::{CallSketch, load};
-pub use policy::{Mode, Outline, Policy};
+pub use policy::{Mode, Policy};
 pub use replay::{Change, PastCall, Replay, Replayed};
 pub use rule::Effect;
 pub use sequence::{Agreed, Awaited, Notes, Reach};

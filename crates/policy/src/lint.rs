@@ -381,6 +381,8 @@ mod tests {
             "process.list",
             "http.fetch",
             "text.extract",
+            "memory.recall",
+            "memory.remember",
             "net.connect",
             "net.request",
             "skill.list",

@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
-    AgentId, Answer, AuthError, Begin, Declared, DerivedFrom, Fault, Kernel, Op, Outcome, Principal, Reply,
-    SpawnSpec, Status, TicketId, ToolCall,
+    AgentId, Answer, AuthError, Begin, Declared, DerivedFrom, Fault, Kernel, Measured, Op, Outcome,
+    Principal, Reply, SpawnSpec, Status, TicketId, ToolCall,
 };
 use regent_policy::acs::Point;
 use serde::Deserialize;
@@ -29,7 +29,7 @@ pub use host::Performer;
 use host::{Allowed, Expected, Observation};
 pub use lines::serve;
 pub use memory::Memory;
-use message::{HostCall, HostFlow, HostOutput, Message, flagged};
+use message::{HostCall, HostFlow, HostOutput, Message, flagged, unmeasured};
 pub use observing::Labels;
 use observing::with_noted;
 pub use planner::Planner;
@@ -191,8 +191,12 @@ impl Judge {
                 };
                 (false, begun)
             }
-            Ok(Message::Decide { session, call, derived_from, quarantined }) => {
-                (true, self.decide(&session, call, (&derived_from, quarantined)).await)
+            Ok(Message::Decide { session, call, derived_from, quarantined, measured }) => {
+                let decided = match unmeasured(measured.as_ref()) {
+                    None => self.decide(&session, call, (&derived_from, quarantined, measured)).await,
+                    Some(why) => Err(JudgeError::Refused(why)),
+                };
+                (true, decided)
             }
             Ok(Message::Read { session, read }) => (false, self.read(&session, read).await),
             Ok(Message::Observe { session, call, output, store }) => {
@@ -353,7 +357,7 @@ impl Judge {
         &self,
         name: &str,
         call: HostCall,
-        (derived_from, quarantined): (&Value, bool),
+        (derived_from, quarantined, measured): (&Value, bool, Option<Measured>),
     ) -> Result<Value, JudgeError> {
         let session = self.session(name)?;
         let mut session = session.lock().await;
@@ -366,7 +370,7 @@ impl Judge {
                 "a call with this id was allowed and not yet reported".to_owned(),
             ));
         }
-        let flow = HostFlow { derived_from: session.sources(derived_from)?, quarantined };
+        let flow = HostFlow { derived_from: session.sources(derived_from)?, quarantined, measured };
         // A misspelt name would take its sources from the argument that was meant.
         let named = flow.derived_from.iter().flat_map(|report| report.args.keys());
         if let Some(unknown) = named.into_iter().find(|name| call.args.get(name.as_str()).is_none()) {
@@ -517,7 +521,7 @@ impl Judge {
         &self,
         session: &Session,
         call: &HostCall,
-        HostFlow { derived_from, quarantined }: HostFlow,
+        HostFlow { derived_from, quarantined, measured }: HostFlow,
     ) -> Result<Put, JudgeError> {
         let (allowed, mut was_allowed) = oneshot::channel();
         let (observe, observed) = oneshot::channel();
@@ -527,7 +531,7 @@ impl Judge {
         }
         let run = ToolCall { tool: call.tool.clone(), args: call.args.clone() };
         let derived_from = derived_from.map(Box::new);
-        let op = Op::Elsewhere(regent_kernel::HostCall { run, derived_from, quarantined });
+        let op = Op::Elsewhere(regent_kernel::HostCall { run, derived_from, quarantined, measured });
         let (kernel, agent) = (self.parts.kernel.clone(), session.agent.clone());
         let mut reply = tokio::spawn(async move { kernel.syscall(&agent, op).await });
         tokio::select! {

@@ -300,7 +300,12 @@ pub(crate) fn succeeded(outcome: &Outcome) -> Result<(), Failure> {
             Failure::named(failure.code.clone(), exit, failure.message.clone())
         }
         Status::TimedOut => {
-            Failure::new(codes::TOOL_TIMED_OUT, "the call was stopped: it reached its wall clock limit")
+            let after = match outcome.spent.wall_ms {
+                0 => String::new(),
+                ms => format!(" after {}", term::span(ms)),
+            };
+            Failure::new(codes::TOOL_TIMED_OUT, format!("the call was stopped{after}: it reached its time limit"))
+                .help("`limits.wall` of the policy, or of the rule that allows the call, sets it; `regent policy why` names the rule")
         }
         Status::Cancelled => Failure::new(codes::TOOL_CANCELLED, "the call was stopped by a signal"),
         Status::Faulted(message) => Failure::new(codes::KERNEL_FAULT, message.clone()),

@@ -163,7 +163,7 @@ codes! {
     TOKEN_UNKNOWN = "token.unknown", exit::NOT_FOUND, "No token has this id, or it was revoked. `regent token list` shows the tokens.";
     TOOL_FAILED = "tool.failed", exit::ERROR, "The call was allowed and made, and the tool reports a failure.";
     TOOL_NOT_BUILT = "tool.not_built", exit::SANDBOX, "This build has no WASM tier, which runs generated tools. It was built without the feature `wasm`.";
-    TOOL_TIMED_OUT = "tool.timed_out", exit::SANDBOX, "The call reached its wall clock limit and was stopped.";
+    TOOL_TIMED_OUT = "tool.timed_out", exit::SANDBOX, "The call reached its time limit (`limits.wall`) and was stopped.";
     TOOL_CANCELLED = "tool.cancelled", exit::INTERRUPTED, "A signal stopped the call before it had finished.";
     USAGE = "usage", exit::USAGE, "Regent doesn't know this command line. `regent help` lists the commands.";
     VAULT_EXISTS = "vault.exists", exit::CONFLICT, "The vault already has this secret. `regent vault rotate` gives a secret a new value, `regent vault remove` removes it.";

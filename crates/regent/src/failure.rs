@@ -31,6 +31,18 @@ pub(crate) struct Failure {
     pub(crate) data: Value,
 }
 
+/// What a mistyped word most likely means, before what is said otherwise.
+pub(crate) fn did_you_mean<'w>(
+    word: &str,
+    known: impl IntoIterator<Item = &'w str>,
+    otherwise: &str,
+) -> String {
+    match regent_policy::nearest(word, known) {
+        Some(meant) => format!("did you mean `{meant}`? {otherwise}"),
+        None => otherwise.to_owned(),
+    }
+}
+
 /// A file with the places that are at fault.
 #[derive(Debug)]
 pub(crate) struct Excerpt {
@@ -213,7 +225,7 @@ impl From<TaskError> for Failure {
                     ..Self::named(reason.code.clone().into_owned(), exit, message)
                 };
             }
-            TaskError::NoTool(_) => {
+            TaskError::NoTool(..) => {
                 return Self::new(codes::TASK_NO_TOOL, message).help("`regent tool list` shows them");
             }
             TaskError::Busy(_) => codes::TASK_BUSY,

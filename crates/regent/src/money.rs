@@ -1,6 +1,7 @@
 //! Budgets and costs as people write and read them: `0.50usd`, `tokens=20000`, `time=10m`.
 
 use regent_kernel::{Budget, Each, Spent};
+pub(crate) use regent_models::usd;
 use regent_runtime::door::Used;
 
 use crate::codes;
@@ -59,14 +60,6 @@ fn microusd(text: &str) -> Option<u64> {
     let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
     let fraction: u64 = format!("{fraction:0<FRACTION_DIGITS_MAX$}").parse().ok()?;
     whole.checked_mul(MICROUSD_PER_USD)?.checked_add(fraction)
-}
-
-/// `0.0123 USD`: at least two digits after the point, and as many more as there are.
-pub(crate) fn usd(microusd: u64) -> String {
-    let (whole, fraction) = (microusd / MICROUSD_PER_USD, microusd % MICROUSD_PER_USD);
-    let digits = format!("{fraction:0>FRACTION_DIGITS_MAX$}");
-    let shown = digits.trim_end_matches('0').len().max(2);
-    format!("{whole}.{} USD", digits.get(..shown).unwrap_or(&digits))
 }
 
 /// `1,234 tokens, 0.01 USD`.

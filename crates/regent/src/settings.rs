@@ -13,7 +13,7 @@ use toml_edit::{Document, DocumentMut, Item};
 use crate::bundles;
 use crate::codes;
 use crate::controls::{self, Controls};
-use crate::failure::{Excerpt, Failure, Mark};
+use crate::failure::{Excerpt, Failure, Mark, did_you_mean};
 use crate::output::Color;
 use crate::paths::Paths;
 
@@ -305,8 +305,12 @@ impl Settings {
 pub(crate) fn key(name: &str) -> Result<&'static Key, Failure> {
     KEYS.iter().find(|key| key.name == name).ok_or_else(|| {
         let names: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
-        Failure::new(codes::CONFIG_KEY, format!("there is no setting `{name}`"))
-            .help(format!("one of {}", names.join(", ")))
+        let all = format!("the settings are {}", names.join(", "));
+        Failure::new(codes::CONFIG_KEY, format!("unknown setting `{name}`")).help(did_you_mean(
+            name,
+            names.iter().copied(),
+            &all,
+        ))
     })
 }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use regent_kernel::{
     Answered, Budget, Digest, EntryPlace, FOR_OPERATOR, FROM_PROGRAM, Fault, Inference, Kernel, Reason,
-    Spent, TaskId, TaskOwner, TicketId, Workspace,
+    Spent, TaskId, TaskOwner, TicketId, Workspace, hex_string, nearest,
 };
 use tokio::sync::{broadcast, watch};
 
@@ -103,8 +103,8 @@ pub enum TaskError {
     #[error("a task needs a goal of at most {GOAL_BYTES_MAX} bytes")]
     Goal,
     /// A tool that the task names isn't there.
-    #[error("unknown tool `{0}`")]
-    NoTool(String),
+    #[error("unknown tool `{0}`{1}")]
+    NoTool(String, String),
     /// A tool is not what it was when the task began.
     #[error("the tool `{0}` has changed since the task started, so the task can't continue")]
     ToolChanged(String),
@@ -524,7 +524,14 @@ impl Runtime {
             return Ok(offered.map(|tool| (tool.spec().name.clone(), tool.digest().to_string())).collect());
         };
         let find = |name: &String| {
-            let tool = kernel.tool(name).ok_or_else(|| TaskError::NoTool(name.clone()))?;
+            let tool = kernel.tool(name).ok_or_else(|| {
+                let known = kernel.tools();
+                let meant = nearest(name, known.iter().map(|tool| tool.spec().name.as_str()));
+                TaskError::NoTool(
+                    name.clone(),
+                    meant.map_or_else(String::new, |meant| format!("; did you mean `{meant}`?")),
+                )
+            })?;
             Ok((name.clone(), tool.digest().to_string()))
         };
         names.iter().map(find).collect()
@@ -546,15 +553,11 @@ impl Runtime {
 fn fresh_seed() -> Result<String, TaskError> {
     let mut bytes = [0_u8; 16];
     getrandom::fill(&mut bytes).map_err(|error| TaskError::Random(error.to_string()))?;
-    Ok(hex(&bytes))
+    Ok(hex_string(&bytes))
 }
 
 fn fresh_id() -> Result<TaskId, TaskError> {
     let mut bytes = [0_u8; 5];
     getrandom::fill(&mut bytes).map_err(|error| TaskError::Random(error.to_string()))?;
-    TaskId::new(&format!("t-{}", hex(&bytes))).ok_or_else(|| TaskError::Random("no name".to_owned()))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    TaskId::new(&format!("t-{}", hex_string(&bytes))).ok_or_else(|| TaskError::Random("no name".to_owned()))
 }

@@ -148,7 +148,7 @@ fn when(at_ms: &Option<i64>) -> String {
 }
 
 /// A time in UTC, to the second.
-fn utc(ms: i64) -> String {
+pub fn utc(ms: i64) -> String {
     let (days, second) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000) / 1_000);
     // Civil date from days since 1970, counted in eras of 400 years that start on 1 March.
     let shifted = days.saturating_add(719_468);

@@ -10,7 +10,8 @@ mod state;
 mod tape;
 
 pub use diff::{Brief, Difference, diff};
-pub use spec::{Mode, Priority, TaskRecord, TaskSpec};
+pub use regent_kernel::Priority;
+pub use spec::{Mode, TaskRecord, TaskSpec};
 pub use state::TaskState;
 pub use tape::{End, Payloads, Recorded, Tape, TaskIndex, TaskView, read, read_from};
 pub(crate) use tape::{RECORD_STEP, Said, read_all, read_tasks};

@@ -35,6 +35,7 @@ pub async fn delegate(door: &Door, craft: &Craft, work: &Work, child: &Child) ->
         new_group: false,
         trust: None,
         budget: child.budget,
+        priority: None,
     };
     let born = json_of(door.aside(Op::Spawn(spec)).await?)?;
     let id = born.get("agent").and_then(Value::as_str).map(AgentId::from).ok_or(Stop::Ended)?;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::extract::Extract;
 use crate::tool::{Context, HostTool, ToolError};
-use crate::{fs, http, process};
+use crate::{fs, http, memory, process};
 
 /// The driver of one tool.
 struct Hosted(Arc<dyn HostTool>);
@@ -101,6 +101,8 @@ pub fn hosted(broker: &Broker) -> Vec<(ToolSpec, Driver)> {
         Arc::new(process::list()),
         Arc::new(http::Fetch(broker.client())),
         Arc::new(Extract::default()),
+        Arc::new(memory::remember()),
+        Arc::new(memory::recall()),
     ];
     own.into_iter().map(entry).chain(broker.tools()).collect()
 }

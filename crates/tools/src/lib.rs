@@ -50,6 +50,7 @@ mod http;
 #[doc(hidden)]
 pub mod macros;
 mod manifest;
+mod memory;
 mod output;
 mod pins;
 mod process;

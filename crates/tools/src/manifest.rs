@@ -72,6 +72,8 @@ mod tests {
             "fs.stat",
             "fs.write",
             "http.fetch",
+            "memory.recall",
+            "memory.remember",
             "net.connect",
             "net.request",
             "process.exec",

@@ -34,7 +34,7 @@ const USERS: &[(&str, &[&str])] = &[
     ("tokio-rustls", &["regent-egress", "regent-store"]),
     ("webpki-roots", &["regent-egress", "regent-store"]),
     ("rcgen", &["regent-egress"]),
-    ("jsonschema", &["regent-catalogue", "regent-kernel"]),
+    ("jsonschema", &["regent-kernel"]),
     ("regorus", &["regent-policy"]),
     ("cedar-policy", &["regent-policy"]),
     ("age", &["regent-vault"]),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use regent_ledger::Kind;
-use regent_policy::Reason;
+use regent_policy::{Reason, codes};
 use regent_wire::Delivered;
 use regent_wire::body::{AgentBody, AgentEvent, BySignal, Ended, Stopped};
 use serde_json::{Value, json};
@@ -107,12 +107,16 @@ impl Core {
         delivered
     }
 
-    /// An agent whose budget is used up is suspended: its calls would only be refused. A person raises the budget and lets it carry on.
-    pub(crate) async fn stop_if_used_up(self: &Arc<Self>, call: &Call, reason: &Reason) -> Result<(), Fault> {
-        if reason.code == budget::EXHAUSTED
-            && let Some(agent) = call.principal().agent_id().and_then(|id| self.society.agents.get(id))
-        {
-            self.raise(&agent, Signal::Budget, &reason.message).await?;
+    /// An agent whose budget is used up, or that has moved away from its goal, is suspended: its calls would only be refused. A person
+    /// sees to the cause and lets it carry on.
+    pub(crate) async fn suspend_for(self: &Arc<Self>, call: &Call, reason: &Reason) -> Result<(), Fault> {
+        let signal = match &*reason.code {
+            budget::EXHAUSTED => Signal::Budget,
+            codes::DRIFT => Signal::Drift,
+            _ => return Ok(()),
+        };
+        if let Some(agent) = call.principal().agent_id().and_then(|id| self.society.agents.get(id)) {
+            self.raise(&agent, signal, &reason.message).await?;
         }
         Ok(())
     }

@@ -77,6 +77,7 @@ impl Denials {
 impl Core {
     /// Counts a denial against the caller's lineage. The operator is not an agent and is never slowed.
     pub(crate) async fn count_denial(self: &Arc<Self>, call: &Call, reason: &Reason) -> Result<(), Fault> {
+        self.lose_trust(call, reason).await?;
         let Some(leader) = call.principal().lineage().first().and_then(|id| self.society.agents.get(id))
         else {
             return Ok(());

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use regent_policy::{Label, SessionFacts};
+use regent_wire::Priority;
 pub(crate) use regent_wire::body::AgentEnd as End;
 use tokio::sync::watch;
 
-use super::TRUST_MAX;
 use super::denials::{Denials, Follows};
 use super::lifecycle::{Lifecycle, Step};
 use crate::request::Work;
@@ -19,12 +19,16 @@ pub(crate) struct Life {
     stage: watch::Sender<Lifecycle>,
     vitals: Mutex<Vitals>,
     work: Work,
+    priority: Priority,
 }
 
 #[derive(Debug)]
 struct Vitals {
     inbox: Inbox,
     trust: u16,
+    /// The trust that it started with, and sound calls since trust last moved.
+    trust_start: u16,
+    sound: u8,
     context: Label,
     session: SessionFacts,
     end: Option<End>,
@@ -32,14 +36,18 @@ struct Vitals {
     denials: Denials,
     /// Checkpoints and diagnostics written so far.
     written: u32,
+    /// Which request this is: a call that was counted for an earlier one isn't given back to this one.
+    request: u64,
 }
 
 impl Life {
-    pub(super) fn new(trust: u16, context: Label, work: Work) -> Self {
+    pub(super) fn new(trust: u16, context: Label, work: Work, priority: Priority) -> Self {
         let (inbox, session) = (Inbox::default(), SessionFacts::default());
-        let (end, denials) = (None, Denials::default());
-        let vitals = Vitals { inbox, trust, context, session, end, denials, written: 0 };
-        Self { stage: watch::Sender::new(Lifecycle::Init), vitals: Mutex::new(vitals), work }
+        let (end, denials, trust_start, sound) = (None, Denials::default(), trust, 0);
+        let (written, request) = (0, 0);
+        let vitals =
+            Vitals { inbox, trust, trust_start, sound, context, session, end, denials, written, request };
+        Self { stage: watch::Sender::new(Lifecycle::Init), vitals: Mutex::new(vitals), work, priority }
     }
 
     fn vitals(&self) -> MutexGuard<'_, Vitals> {
@@ -135,11 +143,29 @@ impl Life {
         self.vitals().trust
     }
 
-    pub(super) fn move_trust(&self, by: i16) -> (u16, u16) {
+    /// How urgent its calls to models are.
+    pub(crate) fn priority(&self) -> Priority {
+        self.priority
+    }
+
+    /// Lowers its trust; from what to what.
+    pub(super) fn lose_trust(&self, by: u16) -> (u16, u16) {
         let mut vitals = self.vitals();
         let from = vitals.trust;
-        vitals.trust = from.saturating_add_signed(by).min(TRUST_MAX);
+        (vitals.trust, vitals.sound) = (from.saturating_sub(by), 0);
         (from, vitals.trust)
+    }
+
+    /// Counts a sound call of an agent that has lost trust. Enough of them raise it; from what to what.
+    pub(super) fn regain_trust(&self, by: u16, calls: u8) -> Option<(u16, u16)> {
+        let mut vitals = self.vitals();
+        let from = vitals.trust;
+        vitals.sound = if from < vitals.trust_start { vitals.sound.saturating_add(1) } else { 0 };
+        if vitals.sound < calls {
+            return None;
+        }
+        (vitals.trust, vitals.sound) = (from.saturating_add(by).min(vitals.trust_start), 0);
+        Some((from, vitals.trust))
     }
 
     /// One more denial in its lineage.
@@ -156,18 +182,11 @@ impl Life {
         self.vitals().session
     }
 
-    pub(super) fn measured(&self, confidence: Option<f64>, drift: Option<f64>) {
-        // What is no number is the worst it could be.
-        let between =
-            |measure: f64, worst: f64| if measure.is_nan() { worst } else { measure.clamp(0.0, 1.0) };
-        let session = &mut self.vitals().session;
-        session.confidence = confidence.map(|measure| between(measure, 0.0));
-        session.drift = drift.map(|measure| between(measure, 1.0));
-    }
-
-    pub(super) fn begin_request(&self) {
-        let session = &mut self.vitals().session;
-        (session.tool_calls, session.request_tokens) = (0, 0);
+    /// The person's next turn: what policy limits per request starts again.
+    pub(crate) fn begin_request(&self) {
+        let mut vitals = self.vitals();
+        vitals.request = vitals.request.wrapping_add(1);
+        (vitals.session.tool_calls, vitals.session.request_tokens) = (0, 0);
     }
 
     /// The number of the next checkpoint.
@@ -183,7 +202,7 @@ impl Life {
         if is_tool {
             vitals.session.tool_calls = session.tool_calls.saturating_add(1);
         }
-        Slot { session, taken: is_tool.then(|| Arc::clone(self)) }
+        Slot { session, taken: is_tool.then(|| (Arc::clone(self), vitals.request)) }
     }
 }
 
@@ -192,7 +211,7 @@ impl Life {
 pub(crate) struct Slot {
     /// What the session had done before this call.
     pub(crate) session: SessionFacts,
-    taken: Option<Arc<Life>>,
+    taken: Option<(Arc<Life>, u64)>,
 }
 
 impl Slot {
@@ -204,9 +223,10 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if let Some(life) = self.taken.take() {
-            let count = &mut life.vitals().session.tool_calls;
-            *count = count.saturating_sub(1);
+        if let Some((life, request)) = self.taken.take() {
+            let mut vitals = life.vitals();
+            let over = u32::from(vitals.request == request);
+            vitals.session.tool_calls = vitals.session.tool_calls.saturating_sub(over);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use regent_policy::{Class, Reason};
+use regent_wire::Priority;
 use regent_wire::body::{AgentEvent, Spawned};
 
 use super::life::Life;
@@ -141,7 +142,11 @@ fn newborn(
     let trust = spec.trust.unwrap_or(TRUST_DEFAULT).min(ceiling);
     // A child works on its parent's request: same plan, same transcript.
     let work = parent.life().map(|life| life.work().clone()).unwrap_or_default();
-    let life = Arc::new(Life::new(trust, context, work));
+    let ceiling = parent.priority();
+    // A person's agent is urgent only where they say so.
+    let usual = if parent.agent_id().is_some() { ceiling } else { ceiling.min(Priority::Normal) };
+    let priority = spec.priority.map_or(usual, |wanted| wanted.min(ceiling));
+    let life = Arc::new(Life::new(trust, context, work, priority));
     let name = match parent.agent_id() {
         Some(_) => format!("{}/{}", parent.name(), spec.name),
         None => spec.name.clone(),

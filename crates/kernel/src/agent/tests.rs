@@ -363,17 +363,71 @@ async fn children_end_with_their_parent() {
 }
 
 #[tokio::test]
-async fn an_agent_that_loses_its_trust_ends() {
-    let world = World::new().await;
+async fn calls_that_the_kernel_forbids_cost_trust_and_sound_calls_give_it_back() {
+    let world = World::with(NO_ECHO).await;
     let agent = world.spawn(&world.person(), named("a")).await;
-    world.kernel.move_trust(&id(&agent), -200, "a tool call failed").await.unwrap();
-    assert_eq!(stage(&world, &agent), Lifecycle::Ready);
-    world.kernel.move_trust(&id(&agent), -1, "another").await.unwrap();
-    let end = world.done(&world.person(), Op::Wait { agent: id(&agent) }).await;
-    assert_eq!(end["end"], json!({"signal": "TRUST"}));
-    let life = ["spawned", "trust", "trust"];
-    assert_eq!(world.life_of(&agent)[..3], life);
-    assert!(world.life_of(&agent).contains(&"signalled".to_owned()));
+    let child = world.spawn(&agent, named("child")).await;
+    let stranger = world.spawn(&world.person(), named("b")).await;
+    let trust = |who: &Principal| world.kernel.0.society.agents.trust(who);
+    // What only policy denies is no violation.
+    assert_eq!(world.denied(&agent, run("test.echo")).await, "policy.denied");
+    assert_eq!(trust(&agent), TRUST_DEFAULT);
+    let violate = async |who: &Principal| {
+        assert_eq!(world.denied(who, signal(&stranger, Signal::Kill)).await, "agent.not_yours");
+    };
+    violate(&child).await;
+    assert_eq!(
+        [trust(&child), trust(&agent)],
+        [TRUST_DEFAULT - trust::STEP; 2],
+        "who is above answers for it"
+    );
+    assert_eq!(trust(&stranger), TRUST_DEFAULT);
+    for _ in 0..3 * trust::SOUND_CALLS {
+        world.outcome(&agent, run("test.web")).await;
+        world.done(&agent, Op::Agents).await;
+    }
+    assert_eq!(trust(&agent), TRUST_DEFAULT, "never above where it started");
+    assert_eq!(trust(&child), TRUST_DEFAULT - trust::STEP, "a parent's work is not the child's");
+    assert_eq!(
+        world.life_of(&agent).iter().filter(|event| *event == "trust").count(),
+        2,
+        "each move is recorded"
+    );
+}
+
+#[tokio::test]
+async fn an_agent_that_loses_its_trust_is_suspended_until_a_person_lets_it_carry_on() {
+    let world = World::new().await;
+    let spec = SpawnSpec { trust: Some(TRUST_LOST + 1), ..named("a") };
+    let agent = world.spawn(&world.person(), spec).await;
+    let stranger = world.spawn(&world.person(), named("b")).await;
+    for _ in 0..2 {
+        assert_eq!(world.denied(&agent, signal(&stranger, Signal::Kill)).await, "agent.not_yours");
+        assert_eq!(stage(&world, &agent), Lifecycle::Suspended);
+        let raised =
+            world.entries().into_iter().rev().find(|entry| entry.body["event"] == "signalled").unwrap();
+        assert_eq!(raised.body["signal"], "TRUST");
+        assert!(raised.body["why"].as_str().unwrap().contains("below 300"), "{}", raised.body["why"]);
+        world.done(&world.person(), signal(&agent, Signal::Cont)).await;
+        world.outcome(&agent, run("test.echo")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_priority_is_inherited_and_never_above_the_parent_s() {
+    let world = World::new().await;
+    let of = |name: &str, priority| SpawnSpec { priority, ..named(name) };
+    let cases = [
+        (None, Priority::Normal, None, Priority::Normal),
+        (Some(Priority::High), Priority::High, None, Priority::High),
+        (Some(Priority::Low), Priority::Low, Some(Priority::High), Priority::Low),
+        (Some(Priority::High), Priority::High, Some(Priority::Low), Priority::Low),
+    ];
+    for (given, own, wanted, childs) in cases {
+        let parent = world.spawn(&world.person(), of("lead", given)).await;
+        let child = world.spawn(&parent, of("child", wanted)).await;
+        assert_eq!((parent.priority(), child.priority()), (own, childs), "{given:?} {wanted:?}");
+    }
 }
 
 #[tokio::test]
@@ -408,7 +462,7 @@ async fn tool_calls_side_by_side_can_not_share_a_place_in_the_count() {
     }
     let replies = calls.join_all().await;
     assert_eq!(replies.iter().filter(|reply| matches!(reply, Reply::Done(_))).count(), 3);
-    world.kernel.begin_request(&id(&agent));
+    agent.life().unwrap().begin_request();
     assert_eq!(world.outcome(&agent, run("test.echo")).await.status, Status::Ok);
 }
 

@@ -26,20 +26,17 @@ pub(super) async fn check(core: &Arc<Core>, permit: HostPermit<'_>, op: &Op) -> 
     };
     let mut sheet = core.facts(&call).await.map_err(broken)?;
     let verdict = core.decide(&call, &mut sheet).await;
-    let (tier, code, reason, help) = match &verdict {
-        Verdict::Allow(grant) => (Some(grant.tier), None, None, None),
-        Verdict::Ask(question) => (Some(question.grant.tier), None, Some(question.reason.as_str()), None),
+    let (grant, code, reason, help) = match &verdict {
+        Verdict::Allow(grant) => (Some(grant), None, None, None),
+        Verdict::Ask(question) => (Some(&question.grant), None, Some(question.reason.as_str()), None),
         Verdict::Deny(reason) => {
             (None, Some(&*reason.code), Some(reason.message.as_str()), reason.help.as_deref())
         }
     };
-    let declassify = match &verdict {
-        Verdict::Allow(grant) => grant.declassify.as_slice(),
-        Verdict::Ask(question) => &question.grant.declassify,
-        Verdict::Deny(_) => &[],
-    };
+    let declassify = grant.map_or(&[][..], |grant| grant.declassify.as_slice());
+    let (limits, tier) = (grant.map(|grant| grant.limits), grant.map(|grant| grant.tier));
     let body = json!({
-        "code": code, "considered": core.considered(&call, &sheet), "declassify": declassify, "effect": verdict.word(), "help": help, "reason": reason, "rule": verdict.rule(), "tier": tier,
+        "code": code, "considered": core.considered(&call, &sheet), "declassify": declassify, "effect": verdict.word(), "help": help, "limits": limits, "reason": reason, "rule": verdict.rule(), "tier": tier,
     });
     Ok(RawOutput::json(&body))
 }

@@ -96,7 +96,7 @@ async fn a_built_in_reader_spares_its_agent_the_text_and_nobody_else_does() {
 async fn a_host_that_keeps_a_result_from_its_agent_has_an_untainted_session() {
     let quarantined = || {
         let run = ToolCall { tool: "mail".to_owned(), args: json!({}) };
-        Op::Elsewhere(HostCall { run, derived_from: None, quarantined: true })
+        Op::Elsewhere(HostCall { run, derived_from: None, quarantined: true, measured: None })
     };
     let pay = |to: &str| elsewhere("pay", json!({"to": to, "amount": 7}));
     for (mail, own, why) in [

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::alone::{ALLOW_ALL, World, named};
 use crate::{
-    Access, Answer, ArgumentKind, BoxFuture, ExecuteError, Executor, HostCall, Integrity, Op, Permit,
-    Principal, RawOutput, Reply, Scope, Status, Tier, ToolCall, ToolSpec, tier,
+    Access, Answer, ArgumentKind, BoxFuture, ExecuteError, Executor, HostCall, Integrity, Measured, Op,
+    Permit, Principal, RawOutput, Reply, Scope, Status, Tier, ToolCall, ToolSpec, tier,
 };
 
 /// A host that performs everything at once and answers with what it is told to.
@@ -48,6 +48,7 @@ pub(super) fn elsewhere(tool: &str, args: Value) -> Op {
         run: ToolCall { tool: tool.to_owned(), args },
         derived_from: None,
         quarantined: false,
+        measured: None,
     })
 }
 
@@ -160,7 +161,7 @@ async fn what_a_call_was_computed_from_is_judged_and_recorded() {
     let call = |sources: Value| {
         let run = ToolCall { tool: "pay".to_owned(), args: json!({"to": "carl@c.test", "amount": 5}) };
         let derived_from = serde_json::from_value(json!({"call": sources})).unwrap();
-        Op::Elsewhere(HostCall { run, derived_from: Some(derived_from), quarantined: false })
+        Op::Elsewhere(HostCall { run, derived_from: Some(derived_from), quarantined: false, measured: None })
     };
     let everything = elsewhere("pay", json!({"to": "carl@c.test", "amount": 5}));
     assert_eq!(word(&world, &agent, everything).await, "ask by provenance");
@@ -195,6 +196,52 @@ async fn b8_another_request_of_the_person_is_the_next_turn() {
     let op = Op::Begin { agent: agent.agent_id().unwrap().clone(), begin };
     assert_eq!(word(&world, &world.person(), op).await, "done");
     assert_eq!(word(&world, &agent, book()).await, "done");
+}
+
+#[tokio::test]
+async fn what_policy_limits_per_request_starts_again_with_each_turn_and_with_nothing_else() {
+    let world = world(&format!("{ALLOW_ALL}max_tool_calls_per_request: 2\n")).await;
+    let agent = begun(&world, json!(null)).await;
+    let begin_again = async |request: &str, trusted: Value| {
+        let begin = Box::new(Begin { request: request.to_owned(), ..*begin(trusted) });
+        let op = Op::Begin { agent: agent.agent_id().unwrap().clone(), begin };
+        word(&world, &world.person(), op).await
+    };
+    for turn in ["Pay ann@a.test 5", "Pay bob@b.test 6", "Pay bob@b.test 7"] {
+        assert_eq!(begin_again(turn, json!(null)).await, "done", "{turn}");
+        for expected in ["done", "done", "governance.max_tool_calls"] {
+            assert_eq!(word(&world, &agent, elsewhere("mail", json!({}))).await, expected, "{turn}");
+        }
+        // Narrowing a request is no new one, and a turn that isn't begun is none.
+        assert_eq!(begin_again(turn, json!({"tools": ["mail"]})).await, "done", "{turn}");
+        assert_eq!(begin_again("Mail", json!({"plan": "none"})).await, "request.invalid", "{turn}");
+        let mail = elsewhere("mail", json!({}));
+        assert_eq!(word(&world, &agent, mail).await, "governance.max_tool_calls", "{turn}");
+    }
+}
+
+#[tokio::test]
+async fn a_host_s_measures_meet_the_thresholds_of_policy_call_by_call() {
+    let world = world(&format!("{ALLOW_ALL}confidence_threshold: 0.8\ndrift_threshold: 0.15\n")).await;
+    let agent = begun(&world, json!(null)).await;
+    let measured = |confidence, drift| {
+        let run = ToolCall { tool: "mail".to_owned(), args: json!({}) };
+        let measured = Some(Measured { confidence, drift });
+        Op::Elsewhere(HostCall { run, derived_from: None, quarantined: false, measured })
+    };
+    let cases = [
+        (measured(None, None), "done"),
+        (measured(Some(0.8), Some(0.15)), "done"),
+        (measured(Some(0.79), None), "governance.confidence"),
+        (elsewhere("mail", json!({})), "done"),
+        (measured(Some(1.0), Some(0.16)), "governance.drift"),
+    ];
+    for (op, expected) in cases {
+        assert_eq!(word(&world, &agent, op.clone()).await, expected, "{op:?}");
+    }
+    let notes: Vec<Value> = world.entries().into_iter().map(|entry| entry.body).collect();
+    let is_drift = |note: &&Value| note["event"] == "suspended" && note["with"]["signal"] == "DRIFT";
+    assert_eq!(notes.iter().filter(is_drift).count(), 1, "an agent that drifts is suspended");
 }
 
 #[tokio::test]

@@ -107,6 +107,7 @@ async fn what_was_withheld_was_done_all_the_same() {
             run: ToolCall { tool: "pay".to_owned(), args: json!({"to": "ann"}) },
             derived_from: None,
             quarantined: false,
+            measured: None,
         })
     };
     assert_eq!(world.failed(&agent, pay()).await, "policy.withheld");

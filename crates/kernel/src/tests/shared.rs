@@ -105,8 +105,7 @@ impl World {
 
     /// Starts an agent and gives its principal.
     pub(crate) async fn agent(&self, parent: &Principal, name: &str, budget: Option<Budget>) -> Principal {
-        let spec =
-            SpawnSpec { name: name.to_owned(), roles: Vec::new(), new_group: false, trust: None, budget };
+        let spec = SpawnSpec { name: name.to_owned(), budget, ..SpawnSpec::default() };
         let reply = self.kernel.syscall(parent, Op::Spawn(spec)).await.unwrap();
         let Reply::Done(outcome) = reply else { panic!("not started: {reply:?}") };
         let born: Value = serde_json::from_slice(outcome.output.bytes()).unwrap();

@@ -20,7 +20,7 @@ pub enum OpenMode {
 
 /// Something that can be mounted in an agent's tree. Paths are relative to it, `""` is its own root; they have been parsed: no dots,
 /// no empty parts.
-pub trait Mount: Send + Sync + std::fmt::Debug {
+pub(crate) trait Mount: Send + Sync + std::fmt::Debug {
     /// Describes a file or folder.
     fn stat(&self, path: &str) -> Result<Stat, VfsError>;
     /// Lists a folder.
@@ -46,47 +46,47 @@ pub trait Mount: Send + Sync + std::fmt::Debug {
 
 /// Metadata of a file or folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Stat {
+pub(crate) struct Stat {
     /// A folder, not a file.
-    pub folder: bool,
+    pub(crate) folder: bool,
     /// How long the file is.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// The label of all that is in it.
-    pub label: Label,
+    pub(crate) label: Label,
 }
 
 /// What is in a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Folder {
+pub(crate) struct Folder {
     /// Names of files and folders.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// The label of the names.
-    pub label: Label,
+    pub(crate) label: Label,
 }
 
 /// The content that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Content {
+pub(crate) struct Content {
     /// The bytes.
-    pub bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     /// Their label.
-    pub label: Label,
+    pub(crate) label: Label,
 }
 
 /// One file that a search found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Recalled {
+pub(crate) struct Recalled {
     /// Its name in the folder that was searched.
-    pub name: String,
+    pub(crate) name: String,
     /// What it holds.
-    pub content: String,
+    pub(crate) content: String,
     /// The label of that.
-    pub label: Label,
+    pub(crate) label: Label,
 }
 
 /// Why the virtual file system refuses.
 #[derive(Debug, thiserror::Error)]
-pub enum VfsError {
+pub(crate) enum VfsError {
     /// A path that isn't one.
     #[error("`{}` is not a path: {why}", .path.escape_debug())]
     Path {
@@ -126,7 +126,7 @@ pub enum VfsError {
 
 impl VfsError {
     /// A stable word for it.
-    pub fn code(&self) -> &'static str {
+    pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::Path { .. } => "path.invalid",
             Self::NotFound(_) => "vfs.not_found",

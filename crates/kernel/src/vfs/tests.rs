@@ -221,40 +221,6 @@ async fn a_parent_shares_a_region_by_mapping_it_into_its_childs_tree() {
     assert_eq!(world.failed(&child, Op::Unmount { target: "/self/mem".into() }).await, "vfs.not_found");
 }
 
-const CLEAN: Label = Label { integrity: Integrity::System, confidentiality: Confidentiality::Public };
-
-/// A mount that another crate might provide.
-#[derive(Debug)]
-struct Motto;
-
-impl Mount for Motto {
-    fn stat(&self, _path: &str) -> Result<Stat, VfsError> {
-        Ok(Stat { folder: false, bytes: 5, label: CLEAN })
-    }
-
-    fn list(&self, path: &str) -> Result<Folder, VfsError> {
-        Err(VfsError::NotAFolder(path.to_owned()))
-    }
-
-    fn read(&self, path: &str, _offset: u64, _bytes_max: usize) -> Result<Content, VfsError> {
-        Ok(Content { bytes: format!("motto of {path}").into_bytes(), label: CLEAN })
-    }
-}
-
-#[tokio::test]
-async fn a_mount_of_another_crate_is_plugged_in_and_is_read_only_by_itself() {
-    let world = World::new().await;
-    let agent = world.spawn(&world.person(), named("a")).await;
-    for name in ["", "mnt", "a/b", "../x"] {
-        assert!(!world.kernel.plug(&agent.home(), name, Arc::new(Motto), true).await.unwrap(), "{name:?}");
-    }
-    assert!(world.kernel.plug(&agent.home(), "motto", Arc::new(Motto), true).await.unwrap());
-    let fd = opened(&world, &agent, "/self/motto/today", OpenMode::Read).await;
-    assert_eq!(text(&world, &agent, fd).await, "motto of today");
-    assert_eq!(world.failed(&agent, open("/self/motto/today", OpenMode::Write)).await, "vfs.read_only");
-    assert!(world.life_of(&agent).contains(&"plugged".to_owned()));
-}
-
 #[tokio::test]
 async fn mappings_are_bounded() {
     let world = World::new().await;

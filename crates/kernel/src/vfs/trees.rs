@@ -143,20 +143,6 @@ impl Vfs {
         Ok(Node::In(place))
     }
 
-    /// Whether something can be plugged into an agent's tree under that name.
-    pub(crate) fn can_plug(&self, id: &AgentId, name: &str) -> bool {
-        let is_name =
-            !name.is_empty() && name != MAPPED && name.bytes().all(|byte| byte.is_ascii_lowercase());
-        is_name && self.has(id)
-    }
-
-    /// Puts a mount of another crate into an agent's tree, in place of what was there under that name. False if there is no tree.
-    pub(crate) fn plug(&self, id: &AgentId, name: &str, mount: Arc<dyn Mount>, writable: bool) -> bool {
-        let place = Place { mount, path: String::new(), writable };
-        let tree = self.tree(id);
-        tree.map(|tree| tree.mounts().insert(name.to_owned(), place)).is_some()
-    }
-
     /// Maps a place into a tree.
     pub(crate) fn map(&self, source: Place, target: &VfsPath) -> Result<(), VfsError> {
         let no_mount_point = || VfsError::NoMountPoint(target.to_string());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use regent_kernel::{Channel, Class, Completion, Inference, Op, Permit, Principal, RawOutput, Secret, tier};
+use regent_kernel::{Channel, Completion, Inference, Op, Permit, RawOutput, Secret, tier};
 use serde_json::{Value, json};
 
 use super::account::Account;
@@ -11,7 +11,7 @@ use crate::event::{Event, Gathered};
 use crate::names::Names;
 use crate::patience::draw;
 use crate::provider::{Ask, Events, Next, ProviderError};
-use crate::scheduler::{Priority, Turn};
+use crate::scheduler::Turn;
 use crate::tokens;
 
 /// A call that is being performed.
@@ -106,7 +106,7 @@ impl Hub {
         let cost = tokens::of_conversation(inference).saturating_add(inference.tokens_max);
         let turn = entry
             .scheduler
-            .turn(who.name(), priority_of(who), cost)
+            .turn(who.name(), who.priority(), cost)
             .await
             .map_err(|busy| ProviderError::Busy(busy.waiting))?;
         let total = Duration::from_millis(entry.patience.total_ms_max);
@@ -232,14 +232,5 @@ fn completed(permit: &Permit<'_, tier::Host>, completion: &Completion) -> RawOut
         }
         Ok(bytes) => RawOutput::new(bytes),
         Err(error) => RawOutput::failed("model.garbled", error.to_string()),
-    }
-}
-
-/// A person waits for what a person asks.
-fn priority_of(who: &Principal) -> Priority {
-    match who.class() {
-        Class::Operator => Priority::Interactive,
-        Class::Agent | Class::Service | Class::Peer => Priority::Normal,
-        Class::Kernel => Priority::Background,
     }
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use regent_kernel::hex_string;
 use sha2::{Digest as _, Sha256};
 
 use super::{Package, Progress, ProgressSink, PullError, Trouble, Weights, wheel};
@@ -149,7 +150,8 @@ impl Part {
 
     /// Whether it is the file that was asked for.
     pub(super) async fn check(&mut self) -> Result<(), PullError> {
-        let found = self.with(|writing| Ok(hex(&writing.hash.clone().finalize()))).await.map_err(ours)?;
+        let found =
+            self.with(|writing| Ok(hex_string(&writing.hash.clone().finalize()))).await.map_err(ours)?;
         let wanted = self.wanted.clone();
         if found == wanted && self.done == self.total {
             Ok(())
@@ -222,8 +224,4 @@ fn ours(trouble: Trouble) -> PullError {
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, PullError> {
     tokio::task::spawn_blocking(work).await.map_err(|error| PullError::Write(io::Error::other(error)))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

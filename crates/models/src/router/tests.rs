@@ -68,7 +68,7 @@ fn a_ceiling_is_hard_and_the_unpriced_are_over_it() {
     let why: Vec<&str> = choice.considered[2..].iter().map(|one| one.why.as_str()).collect();
     assert_eq!(
         why,
-        ["it may cost 9000 micro-USD; the limit is 500", "its price is unknown, and there is a cost limit"]
+        ["it may cost 0.009 USD; the limit is 0.0005 USD", "its price is unknown, and there is a cost limit"]
     );
 }
 

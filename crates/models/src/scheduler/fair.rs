@@ -2,29 +2,19 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use regent_kernel::Priority;
+
 /// Agents whose past is kept; more than that and those who are owed nothing are forgotten.
 const AGENTS_MAX: usize = 4_096;
 /// Virtual time of one token at a share of 1.
 const UNIT: u64 = 1_024;
 
-/// The priority of a call. It multiplies the share, without precedence, so nobody starves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Priority {
-    /// Nobody waits for it.
-    Background,
-    /// An agent at work.
-    Normal,
-    /// A person waits for it.
-    Interactive,
-}
-
-impl Priority {
-    fn factor(self) -> u64 {
-        match self {
-            Self::Background => 1,
-            Self::Normal => 4,
-            Self::Interactive => 16,
-        }
+/// The priority of a call multiplies the share of its agent, without precedence, so nobody starves.
+fn factor(priority: Priority) -> u64 {
+    match priority {
+        Priority::Low => 1,
+        Priority::Normal => 4,
+        Priority::High => 16,
     }
 }
 
@@ -32,8 +22,9 @@ impl Priority {
 #[derive(Debug)]
 pub struct Fair<T> {
     waiting: BTreeMap<(u64, u64), (Priority, T)>,
-    /// The virtual time by which each agent has had its share.
-    finish: HashMap<String, u64>,
+    /// The virtual time by which each agent has had its share, at each priority: the urgent calls of an agent don't wait for others of
+    /// the same name.
+    finish: HashMap<(String, Priority), u64>,
     now: u64,
     pushed: u64,
 }
@@ -54,16 +45,17 @@ impl<T> Fair<T> {
 
     /// Counts a call that needn't wait; gives the virtual time at which it would be over.
     pub fn charge(&mut self, agent: &str, share: u32, priority: Priority, tokens: u64) -> u64 {
-        let weight = u64::from(share.max(1)).saturating_mul(priority.factor());
+        let weight = u64::from(share.max(1)).saturating_mul(factor(priority));
         let length = tokens.max(1).saturating_mul(UNIT).checked_div(weight).unwrap_or(0).max(1);
-        let from = self.finish.get(agent).copied().unwrap_or(0).max(self.now);
+        let flow = (agent.to_owned(), priority);
+        let from = self.finish.get(&flow).copied().unwrap_or(0).max(self.now);
         let tag = from.saturating_add(length);
         if self.finish.len() >= AGENTS_MAX {
             let now = self.now;
             self.finish.retain(|_, finish| *finish > now);
         }
-        if self.finish.len() < AGENTS_MAX || self.finish.contains_key(agent) {
-            self.finish.insert(agent.to_owned(), tag);
+        if self.finish.len() < AGENTS_MAX || self.finish.contains_key(&flow) {
+            self.finish.insert(flow, tag);
         }
         tag
     }
@@ -112,10 +104,10 @@ mod tests {
     #[test]
     fn background_work_is_slow_and_never_starves() {
         let mut queue = Fair::default();
-        queue.push("slow", 1, Priority::Background, 100, true);
+        queue.push("slow", 1, Priority::Low, 100, true);
         let mut before = 0;
         loop {
-            queue.push("busy", 1, Priority::Interactive, 100, false);
+            queue.push("busy", 1, Priority::High, 100, false);
             match queue.pop() {
                 Some((_, true)) => break,
                 Some((_, false)) => before += 1,

@@ -6,6 +6,8 @@ mod faults;
 #[cfg(test)]
 mod placeholders;
 #[cfg(test)]
+mod priorities;
+#[cfg(test)]
 mod protocols;
 #[cfg(test)]
 mod refusals;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use regent_kernel::{Declared, DerivedFrom};
+use regent_kernel::{Declared, DerivedFrom, Measured};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -36,6 +36,8 @@ pub(super) enum Message {
         derived_from: Value,
         #[serde(default)]
         quarantined: bool,
+        #[serde(default)]
+        measured: Option<Measured>,
     },
     Read {
         session: String,
@@ -86,6 +88,17 @@ pub(super) struct HostFlow {
     pub(super) derived_from: Option<DerivedFrom>,
     /// The host keeps the result from its agent.
     pub(super) quarantined: bool,
+    /// What the host has measured of its agent.
+    pub(super) measured: Option<Measured>,
+}
+
+/// Why what a host says that it has measured is no measure.
+pub(super) fn unmeasured(measured: Option<&Measured>) -> Option<String> {
+    let Measured { confidence, drift } = measured?;
+    let fields = [("confidence", confidence), ("drift", drift)];
+    let odd = |value: &f64| !(0.0..=1.0).contains(value);
+    let (name, _) = fields.into_iter().find(|(_, value)| value.as_ref().is_some_and(odd))?;
+    Some(format!("`measured.{name}` is a number from 0 to 1"))
 }
 
 #[derive(Debug, Deserialize)]
@@ -246,7 +259,7 @@ mod tests {
         }
         let known = [
             r#"{"op":"begin","session":"s","suite":"banking","prompt":"p","tools":{},"trusted":{},"mediates":[],"applies_changes":true}"#,
-            r#"{"op":"decide","session":"s","call":{"id":1,"tool":"t","args":{}},"derived_from":[],"quarantined":true}"#,
+            r#"{"op":"decide","session":"s","call":{"id":1,"tool":"t","args":{}},"derived_from":[],"quarantined":true,"measured":{"confidence":1,"drift":0.5}}"#,
             r#"{"op":"observe","session":"s","call":{"id":1,"tool":"t","args":{}},"output":{"text":"","data":null,"error":null},"store":{}}"#,
             r#"{"op":"read","session":"s","read":{"id":1,"text":"","question":"","type":"number"}}"#,
         ];

@@ -1,15 +1,18 @@
 //! `regent agent`: agents as processes, over all kernels that run.
 
+mod fs;
+
 use clap::Subcommand;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use regent_control::{self as control, ControlError, Peer, RemoteOutput, RemoteReply};
-use regent_kernel::{AgentId, Op, Signal};
+use regent_kernel::{AgentId, Op, Signal, SignalError};
+use regent_policy::nearest;
 use serde_json::{Value, json};
 
 use crate::caller::PresentedToken;
 use crate::codes;
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Failure, did_you_mean};
 use crate::output::{CommandResult, Done};
 use crate::paths::Paths;
 use crate::term;
@@ -30,6 +33,17 @@ pub(crate) enum AgentCommand {
         #[arg(long)]
         group: bool,
     },
+    /// Trust a value in an agent's request, wherever it came from
+    Declassify {
+        /// The agent's id
+        #[arg(add = ArgValueCandidates::new(agent_ids))]
+        id: String,
+        /// The value as the agent passes it: JSON, or text
+        value: String,
+    },
+    /// Look into an agent's files: its memory, checkpoints, tools and pipes
+    #[command(subcommand)]
+    Fs(fs::FsCommand),
 }
 
 impl AgentCommand {
@@ -37,6 +51,8 @@ impl AgentCommand {
         match self {
             Self::Ps => "agent.ps",
             Self::Signal { .. } => "agent.signal",
+            Self::Declassify { .. } => "agent.declassify",
+            Self::Fs(command) => command.word(),
         }
     }
 }
@@ -45,6 +61,8 @@ pub(crate) async fn run(context: &Context, command: AgentCommand) -> CommandResu
     match command {
         AgentCommand::Ps => ps(context).await,
         AgentCommand::Signal { id, signal, group } => send(context, &id, &signal, group).await,
+        AgentCommand::Declassify { id, value } => declassify(context, &id, &value).await,
+        AgentCommand::Fs(command) => fs::run(context, &command).await,
     }
 }
 
@@ -57,18 +75,22 @@ struct Seen {
 
 /// Makes a call in the kernel that knows an agent, as the operator there.
 pub(crate) async fn call_beside(context: &Context, id: &str, op: Op) -> Result<Value, Failure> {
-    let peers = own_peers(context).await?;
-    let seen = agents(&peers).await?;
-    let found = seen.iter().find(|one| one.agent.get("agent").and_then(Value::as_str) == Some(id));
-    match found.and_then(|one| peers.get(one.peer)) {
-        Some(peer) => answer(peer, op).await,
-        None => Err(unknown(id)),
-    }
+    answer(&kernel_of(context, id).await?, op).await
 }
 
-fn unknown(id: &str) -> Failure {
-    let message = format!("no running kernel has an agent `{}`", term::inline(id));
-    Failure::new(codes::AGENT_UNKNOWN, message).help("`regent agent ps` lists running agents")
+/// The kernel that knows an agent.
+async fn kernel_of(context: &Context, id: &str) -> Result<Peer, Failure> {
+    let peers = own_peers(context).await?;
+    let seen = agents(&peers).await?;
+    let name = |one: &Seen| one.agent.get("agent").and_then(Value::as_str).map(str::to_owned);
+    let found = seen.iter().find(|one| name(one).as_deref() == Some(id));
+    found.and_then(|one| peers.get(one.peer)).cloned().ok_or_else(|| {
+        let known: Vec<String> = seen.iter().filter_map(name).collect();
+        let message = format!("no running kernel has an agent `{}`", term::inline(id));
+        let help =
+            did_you_mean(id, known.iter().map(String::as_str), "`regent agent ps` lists running agents");
+        Failure::new(codes::AGENT_UNKNOWN, message).help(help)
+    })
 }
 
 async fn peers(paths: &Paths) -> Result<Vec<Peer>, Failure> {
@@ -78,7 +100,7 @@ async fn peers(paths: &Paths) -> Result<Vec<Peer>, Failure> {
 }
 
 /// The same, spoken to as whoever gives the command.
-async fn own_peers(context: &Context) -> Result<Vec<Peer>, Failure> {
+pub(crate) async fn own_peers(context: &Context) -> Result<Vec<Peer>, Failure> {
     let token = context.token.as_ref().map(PresentedToken::text);
     Ok(peers(&context.paths).await?.into_iter().map(|peer| peer.presenting(token)).collect())
 }
@@ -95,7 +117,17 @@ async fn agents(peers: &[Peer]) -> Result<Vec<Seen>, Failure> {
 }
 
 /// What a kernel answers, as JSON.
-async fn answer(peer: &Peer, op: Op) -> Result<Value, Failure> {
+pub(crate) async fn answer(peer: &Peer, op: Op) -> Result<Value, Failure> {
+    let unreadable = |why: String| {
+        let pid = peer.hello().pid;
+        Failure::new(codes::CONTROL_UNREACHABLE, format!("the answer of kernel {pid} can't be used: {why}"))
+    };
+    let bytes = output(peer, op).await?.into_bytes().map_err(|error| unreadable(error.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))
+}
+
+/// What a call to a kernel gives.
+async fn output(peer: &Peer, op: Op) -> Result<RemoteOutput, Failure> {
     let pid = peer.hello().pid;
     let reply = peer.call(op).await.map_err(|error| match error {
         ControlError::Refused { code, message } if code.starts_with("auth.") => {
@@ -121,18 +153,7 @@ async fn answer(peer: &Peer, op: Op) -> Result<Value, Failure> {
                     part("message"),
                 ));
             }
-            let RemoteOutput::Text(text) = &outcome.output else {
-                return Err(Failure::new(
-                    codes::CONTROL_UNREACHABLE,
-                    format!("the answer of kernel {pid} is not text"),
-                ));
-            };
-            serde_json::from_str(text).map_err(|error| {
-                Failure::new(
-                    codes::CONTROL_UNREACHABLE,
-                    format!("the answer of kernel {pid} can't be parsed: {error}"),
-                )
-            })
+            Ok(outcome.output)
         }
         RemoteReply::Denied(denial) => {
             let exit = codes::exit_of(&denial.code);
@@ -205,14 +226,9 @@ pub(crate) async fn deliver(
     signal: Signal,
     group: bool,
 ) -> Result<Value, Failure> {
-    let peers = own_peers(context).await?;
-    let seen = agents(&peers).await?;
-    let found = seen.iter().find(|one| one.agent.get("agent").and_then(Value::as_str) == Some(id));
-    let Some(peer) = found.and_then(|one| peers.get(one.peer)) else {
-        return Err(unknown(id));
-    };
+    let peer = kernel_of(context, id).await?;
     let pid = peer.hello().pid;
-    match answer(peer, Op::Signal { agent: AgentId::from(id), signal, group }).await {
+    match answer(&peer, Op::Signal { agent: AgentId::from(id), signal, group }).await {
         Ok(told) => Ok(told),
         Err(failure) => {
             // A kernel that ran for this agent alone ends with it, perhaps before it has answered.
@@ -223,6 +239,16 @@ pub(crate) async fn deliver(
             Ok(json!({"kernel": "ended"}))
         }
     }
+}
+
+/// Says that a value may be trusted in an agent's request. It is recorded there as this person's word.
+async fn declassify(context: &Context, id: &str, value: &str) -> CommandResult {
+    let value: Value = serde_json::from_str(value).unwrap_or_else(|_text| Value::String(value.to_owned()));
+    let op = Op::Declassify { agent: AgentId::from(id), value: value.clone() };
+    call_beside(context, id, op).await?;
+    let text =
+        format!("trusted in the request of {}: {}\n", term::inline(id), term::short(&value.to_string(), 80));
+    Ok(Done::new(json!({"agent": id, "value": value}), text))
 }
 
 async fn peers_up(context: &Context) -> Vec<u32> {
@@ -247,28 +273,13 @@ fn is_deadly(signal: Signal) -> bool {
 
 /// By name, with or without `SIG`, or by number.
 fn parse_signal(text: &str) -> Result<Signal, Failure> {
-    const ALL: [Signal; 12] = [
-        Signal::Stop,
-        Signal::Cont,
-        Signal::Int,
-        Signal::Kill,
-        Signal::Term,
-        Signal::Usr1,
-        Signal::Usr2,
-        Signal::Policy,
-        Signal::Trust,
-        Signal::Budget,
-        Signal::Loop,
-        Signal::Drift,
-    ];
-    let upper = text.to_ascii_uppercase();
-    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
-    let is_meant =
-        |signal: &&Signal| json!(signal).as_str() == Some(name) || (**signal as u8).to_string() == name;
-    ALL.iter().find(is_meant).copied().ok_or_else(|| {
-        Failure::new(codes::USAGE, format!("`{text}` is not a signal")).help(
-            "one of STOP CONT INT KILL TERM USR1 USR2 POLICY TRUST BUDGET LOOP DRIFT, or its number 1 to 12",
-        )
+    let names: Vec<&str> = Signal::ALL.iter().map(|signal| signal.name()).collect();
+    text.parse().map_err(|error: SignalError| {
+        let failure = Failure::new(codes::USAGE, error.to_string());
+        match nearest(text, names.iter().copied()) {
+            Some(meant) => failure.help(format!("did you mean `{meant}`?")),
+            None => failure,
+        }
     })
 }
 

@@ -19,7 +19,7 @@ use crate::commands::audit;
 use crate::compose::Running;
 use crate::context::Context;
 use crate::covered::{self, Covered};
-use crate::failure::Failure;
+use crate::failure::{Failure, did_you_mean};
 use crate::output::{CommandResult, Done, Shown};
 use crate::pager;
 use crate::question::{self, Batch, Length, View};
@@ -228,8 +228,9 @@ fn meant(questions: &[OpenQuestion], id: &str) -> Result<OpenQuestion, Failure> 
                 None => format!("no open question matches `{id}`"),
                 Some(_) => format!("several open questions match `{id}`"),
             };
-            Err(Failure::new(codes::APPROVAL_UNKNOWN, message)
-                .help("`regent approve list` shows pending questions"))
+            let known = questions.iter().filter_map(|one| one.id.0.get(..id.len()));
+            let help = did_you_mean(&id, known, "`regent approve list` shows pending questions");
+            Err(Failure::new(codes::APPROVAL_UNKNOWN, message).help(help))
         }
     }
 }

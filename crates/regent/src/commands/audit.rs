@@ -71,27 +71,9 @@ pub(crate) enum AuditCommand {
         at: At,
     },
     /// Export all entries of a session, with proofs, as one file that others can verify
-    Export {
-        /// The session; `regent audit tail --json` shows it
-        #[arg(long, value_name = "ID")]
-        session: String,
-        /// Output file [default: stdout]
-        #[arg(long, value_name = "FILE")]
-        out: Option<PathBuf>,
-        #[command(flatten)]
-        at: At,
-    },
+    Export(Exported),
     /// Export a session's decisions as signed receipts, one JSON object per line
-    Receipts {
-        /// The session; `regent audit tail --json` shows it
-        #[arg(long, value_name = "ID")]
-        session: String,
-        /// Output file [default: stdout]
-        #[arg(long, value_name = "FILE")]
-        out: Option<PathBuf>,
-        #[command(flatten)]
-        at: At,
-    },
+    Receipts(Exported),
     /// Show one call in full: intent, outcome, arguments and output
     Show {
         /// The entry, e.g. 0000/12, or 12 for the first lane
@@ -140,6 +122,19 @@ pub(crate) struct At {
     ledger: Option<PathBuf>,
 }
 
+/// What is written for others: one session, into one file.
+#[derive(Debug, Args)]
+pub(crate) struct Exported {
+    /// The session; `regent audit tail --json` shows it
+    #[arg(long, value_name = "ID")]
+    session: String,
+    /// Output file [default: stdout]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    at: At,
+}
+
 impl AuditCommand {
     pub(crate) fn word(&self) -> &'static str {
         match self {
@@ -147,8 +142,8 @@ impl AuditCommand {
             Self::Find { .. } => "audit.find",
             Self::Verify { .. } => "audit.verify",
             Self::Prove { .. } => "audit.prove",
-            Self::Export { .. } => "audit.export",
-            Self::Receipts { .. } => "audit.receipts",
+            Self::Export(_) => "audit.export",
+            Self::Receipts(_) => "audit.receipts",
             Self::Show { .. } => "audit.show",
             Self::Backup { .. } => "audit.backup",
             Self::Restore { .. } => "audit.restore",
@@ -167,10 +162,10 @@ pub(crate) async fn run(context: &Context, command: AuditCommand) -> CommandResu
         AuditCommand::Find { wanted, at } => find::run(context, &at.folder(context)?, wanted),
         AuditCommand::Verify { expect, key, at } => verify::run(context, &at.place(context)?, &expect, &key),
         AuditCommand::Prove { entry, at } => prove::prove(context, &at.folder(context)?, &entry),
-        AuditCommand::Export { session, out, at } => {
+        AuditCommand::Export(Exported { session, out, at }) => {
             prove::export(context, &at.folder(context)?, &session, out.as_deref())
         }
-        AuditCommand::Receipts { session, out, at } => {
+        AuditCommand::Receipts(Exported { session, out, at }) => {
             receipts::run(context, &at.folder(context)?, &session, out.as_deref())
         }
         AuditCommand::Show { entry, at } => show(context, &at.folder(context)?, &entry),

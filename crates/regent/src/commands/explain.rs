@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::codes;
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Failure, did_you_mean};
 use crate::output::{CommandResult, Done};
 
 /// Explain an error code; without one, list all codes
@@ -29,8 +29,9 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> CommandResult {
         return Ok(Done::new(json!({"codes": list}), rows.collect::<String>()));
     };
     let Some(code) = codes::find(wanted) else {
-        return Err(Failure::new(codes::UNKNOWN_CODE, format!("there is no code `{wanted}`"))
-            .help("`regent explain` lists them all"));
+        return Err(Failure::new(codes::UNKNOWN_CODE, format!("unknown error code `{wanted}`")).help(
+            did_you_mean(wanted, codes::all().iter().map(|code| code.id), "`regent explain` lists all codes"),
+        ));
     };
     let text = format!(
         "{} {}\n\n{}\n",

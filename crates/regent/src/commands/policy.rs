@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::bundles;
 use crate::calls;
 use crate::codes;
+use crate::commands::agent;
 use crate::compose::{self, Running};
 use crate::context::Context;
 use crate::controls;
@@ -78,6 +79,8 @@ pub(crate) enum PolicyCommand {
         #[arg(long, value_name = "TIME", default_value = "7d")]
         since: String,
     },
+    /// Show the policy that your running kernels decide with, and its digest
+    Get,
     /// Show where a candidate policy would have decided differently
     Shadow,
     /// Bundle and sign policy files
@@ -114,6 +117,7 @@ impl PolicyCommand {
             Self::Sim(_) => "policy.sim",
             Self::Learn { .. } => "policy.learn",
             Self::Cover { .. } => "policy.cover",
+            Self::Get => "policy.get",
             Self::Shadow => "policy.shadow",
             Self::Bundle { .. } => "policy.bundle",
             Self::Verify { .. } => "policy.verify",
@@ -131,6 +135,7 @@ pub(crate) async fn run(context: &Context, command: PolicyCommand) -> CommandRes
         PolicyCommand::Sim(args) => change::sim(context, &args),
         PolicyCommand::Learn { since, out } => change::learn(context, &since, out.as_deref()),
         PolicyCommand::Cover { call, since } => change::cover(context, &call, &since),
+        PolicyCommand::Get => get(context).await,
         PolicyCommand::Shadow => change::shadow(context).await,
         PolicyCommand::Bundle { files, out } => bundle::make(context, &files, &out),
         PolicyCommand::Verify { file, key, out } => bundle::verify(context, &file, &key, out.as_deref()),
@@ -160,6 +165,37 @@ fn files(context: &Context, named: Option<PathBuf>) -> Result<Vec<(PathBuf, Stri
         }));
     }
     Ok(files)
+}
+
+/// What runs may be older than the files: a file with an error leaves the policy before it in force.
+async fn get(context: &Context) -> CommandResult {
+    let peers = agent::own_peers(context).await?;
+    let (mut text, mut rows) = (String::new(), Vec::new());
+    for peer in &peers {
+        let hello = peer.hello();
+        let policy = agent::answer(peer, Op::GetPolicy).await?;
+        let digest = policy.get("digest").and_then(Value::as_str).unwrap_or_default();
+        let place = hello.workspace.display().to_string();
+        text.push_str(&format!("kernel {}  {}\n  digest {digest}\n", hello.pid, term::inline(&place)));
+        for layer in policy.get("layers").and_then(Value::as_array).into_iter().flatten() {
+            let word = |name: &str| match layer.get(name) {
+                Some(Value::String(word)) => term::inline(word).into_owned(),
+                other => other.map(Value::to_string).unwrap_or_default(),
+            };
+            text.push_str(&format!(
+                "  {}  {}, {}, {} rules\n",
+                word("name"),
+                word("layer"),
+                word("mode"),
+                word("rules")
+            ));
+        }
+        rows.push(json!({"kernel": hello.pid, "policy": policy, "workspace": hello.workspace}));
+    }
+    if peers.is_empty() {
+        text = "no kernel is running; `regent policy check` reads the files\n".to_owned();
+    }
+    Ok(Done::new(json!({"kernels": rows}), text))
 }
 
 fn none() -> Failure {

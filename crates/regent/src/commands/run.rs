@@ -1,5 +1,7 @@
 //! `regent run`: any program, judged, confined and recorded. Its exit code is passed on.
 
+mod limits;
+
 use std::io::{IsTerminal, Read, Write};
 
 use clap::Args;
@@ -15,6 +17,7 @@ use crate::live::LiveOutput;
 use crate::output::{CommandResult, Done, Shown};
 use crate::settings;
 use crate::term;
+use limits::Limit;
 
 /// Run a program in the sandbox; policy judges it, the ledger records it
 #[derive(Debug, Args)]
@@ -111,12 +114,13 @@ async fn confined(
         Some(name) => calls::spawn_for(context, running, name, typed(&call)).await?,
         None => running.caller(),
     };
+    let timeout_ms = call.args.get("timeout_ms").and_then(Value::as_u64);
     let op = Op::RunTool(call);
     let mut live = LiveOutput::new();
     // One object of JSON has it all in the end; a program with a terminal writes there itself.
     let outcome = match context.screen.json || context.screen.interactive {
-        true => calls::call(context, running, &caller, op).await?,
-        false => calls::call_live(context, running, &caller, op, &mut live).await?,
+        true => calls::call(context, running, &caller, op.clone()).await?,
+        false => calls::call_live(context, running, &caller, op.clone(), &mut live).await?,
     };
     let data = calls::outcome_json(&outcome);
     let Some(mut ran) = Ran::of(&outcome) else {
@@ -135,8 +139,7 @@ async fn confined(
         context.screen.say(&format!("regent: {line}\n"));
     }
     if let Some(limit) = ran.limit {
-        let failure = Failure::new(codes::LIMIT_HIT, format!("the program was stopped: {limit}"))
-            .help("a rule's `limits` in the policy and --timeout set the limits of a program");
+        let failure = limits::stopped(running, &caller, op, (limit, timeout_ms, ran.wall_ms)).await;
         return Err(print_before(context, &ran, failure).data(data));
     }
     match outcome.status {
@@ -178,7 +181,8 @@ struct Ran {
     exit: u8,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-    limit: Option<&'static str>,
+    limit: Option<Limit>,
+    wall_ms: Option<u64>,
     /// What became of guarded files, a line each.
     guarded: Vec<String>,
 }
@@ -193,17 +197,16 @@ impl Ran {
             (None, Some(signal)) => u8::try_from(128 + (signal & 0x7f)).unwrap_or(codes::exit::ERROR),
             (None, None) => return None,
         };
-        let limit = match ended.get("why").and_then(Value::as_str).unwrap_or_default() {
-            "wall-clock" => Some("time limit reached (`wall`)"),
-            "output-cap" => Some("output limit reached (`output`)"),
-            "memory" => Some("memory limit reached (`memory`)"),
-            _itself => None,
-        };
+        let why = ended.get("why").and_then(Value::as_str).unwrap_or_default();
+        // The kernel's own clock is the same limit, and stops a program that the sandbox didn't.
+        let limit = Limit::read(why).or((outcome.status == Status::TimedOut).then_some(Limit::Wall));
+        let wall_ms = ended.get("wall_ms").and_then(Value::as_u64);
         // Output is what came on stdout, then what came on stderr.
         let all = outcome.output.bytes();
         let cut = number("/stdout_bytes").and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(all.len());
         let (stdout, stderr) = all.split_at_checked(cut).unwrap_or((all, &[]));
-        Some(Self { exit, stdout: stdout.to_vec(), stderr: stderr.to_vec(), limit, guarded: guarded(ended) })
+        let (stdout, stderr, guarded) = (stdout.to_vec(), stderr.to_vec(), guarded(ended));
+        Some(Self { exit, stdout, stderr, limit, wall_ms, guarded })
     }
 }
 

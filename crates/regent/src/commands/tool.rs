@@ -16,7 +16,7 @@ use crate::calls;
 use crate::codes;
 use crate::compose::{self, Running};
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Failure, did_you_mean};
 use crate::json;
 use crate::output::{CommandResult, Done, Shown};
 use crate::term;
@@ -281,8 +281,13 @@ async fn show(context: &Context, name: &str) -> CommandResult {
             return Ok(Done::new(json!({"judged": judged}), labelled::text(context, &judged)));
         }
         let message = format!("unknown tool `{}`", term::inline(name));
-        return Err(Failure::named("tool.unknown", codes::exit_of("tool.unknown"), message)
-            .help("`regent tool list` and `regent tool list --judged` list them"));
+        return Err(Failure::named("tool.unknown", codes::exit_of("tool.unknown"), message).help(
+            did_you_mean(
+                name,
+                specs.iter().map(|spec| spec.name.as_str()),
+                "`regent tool list` and `regent tool list --judged` list them",
+            ),
+        ));
     };
     let words = |words: &[String]| if words.is_empty() { "–".to_owned() } else { words.join(", ") };
     let tiers: Vec<String> = spec.tiers.iter().map(ToString::to_string).collect();

@@ -157,7 +157,11 @@ fn a_hundred_megabytes_of_output_are_cut_and_said_so() {
     let world = World::ready();
     let ended = world.run(&["run", "--", "sh", "-c", "head -c 100000000 /dev/zero | tr '\\0' x"]);
     assert_eq!(ended.code, 13, "{}", ended.stderr);
-    assert!(ended.stderr.contains("output limit reached"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("output limit of ") && ended.stderr.contains("`limits.output`"),
+        "{}",
+        ended.stderr
+    );
     assert!(ended.stdout.len() <= 10 << 20, "{} bytes came through", ended.stdout.len());
     assert_eq!(world.run(&["audit", "verify"]).code, 0);
 }

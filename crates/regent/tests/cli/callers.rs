@@ -333,6 +333,68 @@ fn a_viewer_does_not_signal_and_an_agents_token_is_that_agent() {
     child.wait().unwrap();
 }
 
+#[test]
+fn an_agent_s_files_signals_and_policy_are_reached_from_another_terminal() {
+    let world = World::ready();
+    let script = "echo up > up; sleep 60";
+    let mut child = world.start(&["run", "--agent", "sleeper", "--", "sh", "-c", script]);
+    until("the program runs", || world.project("up").exists().then_some(()));
+    let listed = world.run(&["--json", "agent", "ps"]).json();
+    let id = listed.pointer("/data/agents/0/agent/agent").and_then(Value::as_str).unwrap().to_owned();
+    assert_eq!(listed.pointer("/data/agents/0/agent/priority"), Some(&json!("normal")));
+
+    token(&world, "sleeper", &["--agent", &id]);
+    let socket = std::fs::read_dir(world.home("run/regent")).unwrap().flatten();
+    let socket =
+        socket.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|end| end == "sock"));
+    let secret = text(&world, "sleeper");
+    let say = |op: Value| {
+        let mut stream = UnixStream::connect(socket.as_ref().unwrap()).unwrap();
+        writeln!(stream, "{}", json!({"v": 1, "id": 1, "op": op, "token": secret})).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        let reply: Value = serde_json::from_str(&line).unwrap();
+        let output = reply.pointer("/reply/done/output/text").and_then(Value::as_str);
+        serde_json::from_str::<Value>(output.unwrap_or_else(|| panic!("{reply}"))).unwrap()
+    };
+    // As docs/callers.md has it: TERM and USR1 are the program's own now.
+    say(json!({"op": "sigaction", "args": {"signal": "TERM", "disposition": "handle"}}));
+    say(json!({"op": "sigprocmask", "args": {"change": {"block": ["USR1"]}}}));
+    for (signal, delivered) in [("TERM", "for_agent"), ("USR1", "held")] {
+        let sent = world.run(&["--json", "agent", "signal", &id, signal]).json();
+        assert_eq!(sent.pointer("/data/delivered/to/0/delivered"), Some(&json!(delivered)), "{sent}");
+    }
+    assert_eq!(say(json!({"op": "sigpending"}))["signals"], json!(["TERM"]));
+    let note = json!({"region": "semantic", "key": "plan", "content": "water\n"});
+    say(json!({"op": "remember", "args": note}));
+
+    let cases = [
+        (&["agent", "fs", "ls", &id][..], "audit\nipc\nmem\npolicy\nstate\ntools\n"),
+        (&["agent", "fs", "ls", &id, "mem/semantic"], "plan\n"),
+        (&["agent", "fs", "cat", &id, "mem/semantic/plan"], "water\n"),
+        (&["agent", "fs", "stat", &id, "/self/mem"], "folder, 0 bytes"),
+        (&["agent", "fs", "stat", &id, "mem/semantic/plan"], "file, 6 bytes"),
+        (&["agent", "declassify", &id, "eve@e.test"], "trusted in the request of"),
+    ];
+    for (args, expected) in cases {
+        let ended = world.run(args);
+        assert!(ended.code == 0 && ended.stdout.contains(expected), "{args:?}: {ended:?}");
+    }
+    let missing = world.run(&["--json", "agent", "fs", "cat", &id, "mem/semantic/none"]);
+    assert_eq!(missing.error_code(), "vfs.not_found");
+    let told = world.run(&["--json", "policy", "get"]).json();
+    let digest = told.pointer("/data/kernels/0/policy/digest").and_then(Value::as_str).unwrap();
+    assert!(world.run(&["policy", "get"]).stdout.contains(digest), "{told}");
+    let shown = world.run(&["agent", "fs", "cat", &id, "policy/digest"]);
+    assert_eq!(shown.stdout.trim_end(), digest, "the agent sees the policy that decides");
+    // One slip away from it.
+    let slip = format!("{}x", &id[..id.len() - 1]);
+    let unknown = world.run(&["agent", "signal", &slip, "TERM"]);
+    assert!(unknown.stderr.contains(&format!("did you mean `{id}`?")), "{unknown:?}");
+    assert_eq!(world.run(&["agent", "signal", &id, "KILL"]).code, 0);
+    child.wait().unwrap();
+}
+
 /// A host at the socket of a judge.
 struct Connected {
     reader: BufReader<UnixStream>,

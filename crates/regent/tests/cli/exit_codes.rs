@@ -1,5 +1,8 @@
 //! What goes wrong has its exit code and its error code, for people and with `--json`.
 
+use serde_json::json;
+
+use crate::tasks::{finish, playing};
 use crate::world::World;
 
 /// Runs cases: arguments, exit code, error code.
@@ -117,4 +120,37 @@ fn an_unknown_command_gets_a_suggestion() {
     let ended = World::bare().run(&["polcy"]);
     assert_eq!(ended.code, 2);
     assert!(ended.stderr.contains("policy"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_mistyped_name_gets_the_name_that_was_meant() {
+    let world = playing(&[("play", json!([finish("done")]))]);
+    let cases = [
+        (&["tool", "call", "fs.raed", "{}"][..], "fs.read"),
+        (&["tool", "show", "fs.serch"], "fs.search"),
+        (&["task", "run", "x", "--tools", "fs.lsit"], "fs.list"),
+        (&["task", "run", "x", "--model", "palyy"], "play"),
+        (&["explain", "folder.unttrusted"], "folder.untrusted"),
+        (&["config", "get", "ui.colour"], "ui.color"),
+    ];
+    for (args, meant) in cases {
+        let ended = world.run(args);
+        let hint = format!("did you mean `{meant}`?");
+        assert!(ended.code != 0 && ended.stderr.contains(&hint), "{args:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_program_that_reaches_a_limit_is_told_how_much_and_where_it_is_set() {
+    let world = World::ready();
+    let ended = world.run(&["run", "--timeout", "1s", "--", "sleep", "30"]);
+    assert!(ended.stderr.contains("time limit of 1 s reached (--timeout)"), "{ended:?}");
+    for file in [world.home(".config/regent/policy.yml"), world.project(".regent/policy.yml")] {
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text.replace("wall: 10min", "wall: 2s")).unwrap();
+    }
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
+    let ended = world.run(&["run", "--timeout", "1h", "--", "sleep", "30"]);
+    assert!(ended.stderr.contains("time limit of 2 s reached (`limits.wall` of "), "{ended:?}");
+    assert!(ended.stderr.contains("--timeout can only lower"), "{ended:?}");
 }

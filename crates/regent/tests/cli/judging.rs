@@ -38,6 +38,42 @@ fn about(op: &str, session: &str, call: &Value, output: Value) -> Value {
 }
 
 #[test]
+fn limits_per_request_start_again_with_each_turn_of_the_user() {
+    let world = World::bare();
+    let policy = world.home(".config/regent/policy.yml");
+    std::fs::create_dir_all(policy.parent().unwrap()).unwrap();
+    let text = "version: 1\nmax_tool_calls_per_request: 1\nconfidence_threshold: 0.8\nrules:\n  - { id: all, effect: allow }\n";
+    std::fs::write(&policy, text).unwrap();
+    let turn = |prompt: &str| {
+        json!({"op": "begin", "session": "s", "prompt": prompt, "tools": {"read": {"labels": {"effect": "read", "taint": "none"}}}})
+            .to_string()
+    };
+    let decide = |id: u32, measured: Value| {
+        let call = json!({"id": id, "tool": "read", "args": {}});
+        json!({"op": "decide", "session": "s", "call": call, "measured": measured}).to_string()
+    };
+    let sure = || json!({"confidence": 0.9});
+    let messages = [
+        turn("read it"),
+        decide(1, json!({"confidence": 0.5})),
+        decide(2, json!({"confidence": 1.5})),
+        decide(3, sure()),
+        call("observe", 3, "read", json!({})),
+        decide(4, sure()),
+        turn("read it again"),
+        decide(5, json!(null)),
+        call("observe", 5, "read", json!({})),
+        decide(6, sure()),
+    ];
+    let answers = talk(&world, &messages);
+    let told: Vec<&str> =
+        answers.iter().filter_map(|answer| answer["code"].as_str().or(answer["decision"].as_str())).collect();
+    let limit = "governance.max_tool_calls";
+    assert_eq!(told, ["governance.confidence", "deny", "allow", limit, "allow", limit], "{answers:?}");
+    assert!(answers[2]["reason"].as_str().unwrap().contains("`measured.confidence`"), "{}", answers[2]);
+}
+
+#[test]
 fn a_host_is_answered_whatever_it_says_and_the_ledger_verifies() {
     let world = World::bare();
     let to = |who: &str| json!({"to": who});

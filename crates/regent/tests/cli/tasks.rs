@@ -81,6 +81,36 @@ pub(crate) fn first_id(world: &World) -> String {
 }
 
 #[test]
+fn a_resumed_agent_still_has_its_notes() {
+    let world = playing(&[(
+        "play",
+        json!([
+            says("memory.remember", json!({"key": "plan", "content": "water the fern"})),
+            write("asked.md", "hi\n"),
+            says("memory.recall", json!({"text": "fern"})),
+            finish("done"),
+        ]),
+    )]);
+    ask_about(&world, "asked.md");
+    let waits = world.run(&["--json", "task", "run", "make notes", "--unattended", "wait"]);
+    assert_eq!(waits.code, 11, "{waits:?}");
+    let listed = world.run(&["--json", "approve", "list"]).json();
+    let question = listed.pointer("/data/questions/0/id").and_then(Value::as_str).unwrap().to_owned();
+    assert_eq!(world.run(&["approve", &question]).code, 0);
+    let resumed = world.run(&["--json", "task", "resume", &first_id(&world)]);
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+    let recalled = world
+        .entries()
+        .into_iter()
+        .any(|entry| entry["body"]["op"] == "memory.recall" && entry["body"]["status"] == "ok");
+    assert!(recalled, "the note was looked up");
+    let kept = world.entries().iter().filter(|entry| entry["body"]["op"] == "memory.remember").count();
+    assert!(kept >= 2, "once by each run: {kept}");
+    let replayed = world.run(&["task", "replay", &first_id(&world)]);
+    assert_eq!(replayed.code, 0, "{replayed:?}");
+}
+
+#[test]
 fn a_task_runs_to_its_answer_and_the_ledger_tells_of_it() {
     let world = playing(&[("play", json!([write("notes.md", "hi\n"), mark("one"), finish("all done")]))]);
     let ran = world.run(&["task", "run", "make notes"]);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use regent_kernel::{Message, Op, Role, SideEffect, Status, ToolCall, ToolUse};
+use regent_kernel::{Message, Op, Outcome, Role, SideEffect, Status, ToolCall, ToolUse};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -13,6 +13,9 @@ use super::{Agent, FINISH, observe};
 use crate::door::{Heard, Later, Patience};
 use crate::event::{Event, shown};
 use crate::stop::Stop;
+
+/// The tool that keeps a note in the agent's own memory.
+const REMEMBER: &str = "memory.remember";
 
 /// What the files hold that this agent has read or written, by path: a later `fs.write` says what it means to replace.
 pub(super) type Seen = BTreeMap<String, String>;
@@ -118,7 +121,15 @@ impl Agent<'_> {
             let (tool, args) = (call.tool.clone(), shown(&call.args.to_string()));
             door.events().tell(Event::Tool { step: door.name_of(&step), tool, args });
             let op = Op::RunTool(call.clone());
-            let heard = door.persist_before(&step, op, Patience::Refusals, &later).await;
+            let heard = door.persist_before(&step, op.clone(), Patience::Refusals, &later).await;
+            // The memory of an agent ends with its process: a note that an earlier run kept is kept again.
+            if let Ok((Heard::Done(Outcome { status: Status::Ok, .. }), true)) = &heard
+                && call.tool == REMEMBER
+                && !door.is_replay()
+                && let Err(stop) = door.aside(op).await
+            {
+                return (index, Err(stop));
+            }
             let acted = heard.and_then(|(heard, replayed)| {
                 let text = observe::told(&heard, &nonce)?;
                 let denied = observe::advice(&heard).map(str::to_owned);

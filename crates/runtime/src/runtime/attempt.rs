@@ -129,6 +129,7 @@ impl Inner {
             new_group: true,
             trust: None,
             budget: limited.then(|| before.left_of(spec.budget)),
+            priority: Some(spec.priority),
         };
         let owner = &self.owner.principal;
         let outcome = match self.kernel.syscall(owner, Op::Spawn(spawn)).await? {
@@ -233,7 +234,7 @@ pub(super) fn stop_of(error: TaskError) -> Stop {
         | TaskError::Busy(_)
         | TaskError::Full(_)
         | TaskError::Goal
-        | TaskError::NoTool(_)
+        | TaskError::NoTool(..)
         | TaskError::ToolChanged(_)
         | TaskError::Random(_)
         | TaskError::Lock(_)

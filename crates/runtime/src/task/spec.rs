@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use regent_kernel::{Budget, Sampling, TaskId};
+use regent_kernel::{Budget, Priority, Sampling, TaskId};
 use serde::{Deserialize, Serialize};
 
 use crate::agent::AgentLimits;
@@ -37,7 +37,7 @@ pub struct TaskSpec {
     pub budget: Budget,
     /// How it goes about it.
     pub mode: Mode,
-    /// Who goes first in the queue.
+    /// Who goes first: among tasks that wait to start, and in the queue of a model.
     pub priority: Priority,
     /// How often it is run again by itself when something failed for now.
     pub retries_max: u32,
@@ -82,18 +82,6 @@ pub enum Mode {
     React,
     /// A plan first, then each step by an agent of its own.
     Plan,
-}
-
-/// The priority of a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Priority {
-    /// When nothing else waits.
-    Low,
-    /// As usual.
-    Normal,
-    /// Before the others.
-    High,
 }
 
 /// The record of a task in the ledger: the whole input of the program, so that running it again does the same.

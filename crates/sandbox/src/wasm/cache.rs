@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use regent_kernel::Digest;
+use regent_kernel::{Digest, hex_string};
 use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 use wasmtime::{Engine as Vm, Module};
@@ -101,7 +101,7 @@ impl Cache {
         self.make_room()?;
         let mut random = [0_u8; 8];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
-        let new = self.folder.join(format!(".new-{}", hex(&random)));
+        let new = self.folder.join(format!(".new-{}", hex_string(&random)));
         let tag = self.tag(kind, digest, code)?.finalize().into_bytes();
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         let written = file.write_all(&tag).and_then(|()| file.write_all(code));
@@ -140,7 +140,7 @@ impl Cache {
             Kind::Component => "component",
             Kind::Module => "module",
         };
-        let compiler: String = hex(self.compiler.get(..8).unwrap_or_default());
+        let compiler: String = hex_string(self.compiler.get(..8).unwrap_or_default());
         self.folder.join(format!("{digest}-{compiler}.{kind}"))
     }
 
@@ -169,7 +169,7 @@ fn key(folder: &Path) -> io::Result<[u8; KEY_BYTES]> {
         let (mut fresh, mut name) = ([0_u8; KEY_BYTES], [0_u8; 8]);
         getrandom::fill(&mut fresh).map_err(io::Error::other)?;
         getrandom::fill(&mut name).map_err(io::Error::other)?;
-        let new = folder.join(format!(".new-{}", hex(&name)));
+        let new = folder.join(format!(".new-{}", hex_string(&name)));
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         file.write_all(&fresh)?;
         file.sync_all()?;
@@ -199,10 +199,6 @@ fn open_private(path: &Path) -> io::Result<File> {
 
 fn is_private(own: &std::fs::Metadata) -> bool {
     own.uid() == rustix::process::geteuid().as_raw() && own.mode() & 0o077 == 0
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Feeds what is hashed into SHA-256: 64 bits would be too few to tell compilers apart for sure.

@@ -324,3 +324,30 @@ fn keep(storage: &Memory, path: &str, files: &mut BTreeMap<String, Vec<u8>>) -> 
     }
     Ok(())
 }
+
+/// A fuzz target that forges one file of a small ledger.
+#[macro_export]
+macro_rules! fuzz_ledger_file {
+    ($file:literal) => {
+        use std::sync::{Arc, LazyLock};
+
+        use regent_ledger::storage::Storage as _;
+        use regent_ledger::verify::verify_on;
+        use regent_ledger::{LedgerVerdict, Reader, VerifyOptions};
+        use regent_testkit::torture::flips::Snapshot;
+
+        static WHOLE: LazyLock<Snapshot> = LazyLock::new(|| Snapshot::small().expect("a ledger"));
+
+        libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+            let storage = Arc::new(WHOLE.storage().expect("its files"));
+            let bytes = WHOLE.edited($file, bytes);
+            storage.replace($file, &bytes).expect("memory can be written");
+            let is_ok = verify_on(storage.clone(), &VerifyOptions::default())
+                .is_ok_and(|report| matches!(report.verdict, LedgerVerdict::Ok));
+            assert!(!is_ok || WHOLE.file($file) == Some(&bytes), "a forgery passes");
+            if let Ok(entries) = Reader::on(storage).entries() {
+                assert!(entries.take(1_000).count() < 1_000, "reading comes to an end");
+            }
+        });
+    };
+}

@@ -215,7 +215,7 @@ fn compared(example: &Example, reply: Reply) -> Result<(), String> {
     let outcome = match reply {
         Reply::Done(outcome) => outcome,
         Reply::Denied(denial) => return Err(format!("denied: {}", denial.reason.message)),
-        Reply::Pending(ticket) => return Err(format!("a person would have to agree: {}", ticket.reason)),
+        Reply::Pending(ticket) => return Err(format!("needs an approval: {}", ticket.reason)),
     };
     match &outcome.status {
         Status::Ok => {}

@@ -7,6 +7,8 @@ mod files;
 #[cfg(test)]
 mod macros;
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod names;
 #[cfg(test)]
 mod world;

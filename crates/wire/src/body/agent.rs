@@ -105,7 +105,7 @@ pub enum AgentEvent<'a> {
         /// Why.
         why: Cow<'a, str>,
     },
-    /// Something was mounted in its tree.
+    /// Something was mounted in its tree. Only older ledgers have it.
     Plugged {
         /// Where.
         name: Cow<'a, str>,

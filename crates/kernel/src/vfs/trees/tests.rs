@@ -84,18 +84,3 @@ fn the_newest_of_the_state_are_kept() {
         "vfs.read_only"
     );
 }
-
-#[test]
-fn what_can_be_plugged_in_has_a_plain_name() {
-    let vfs = grown(&["a"]);
-    let cases = [
-        ("a", "motto", true),
-        ("a", "", false),
-        ("a", "mnt", false),
-        ("a", "a/b", false),
-        ("b", "motto", false),
-    ];
-    for (agent, name, can) in cases {
-        assert_eq!(vfs.can_plug(&AgentId::from(agent), name), can, "{agent} {name:?}");
-    }
-}

@@ -2,6 +2,7 @@
 
 use regent_ledger::{Entry, Gone};
 use regent_policy::Target;
+pub(crate) use regent_runtime::utc;
 use regent_wire::body::{Decision, EntryBody, IntentBody, OutcomeBody};
 use regent_wire::{Failure, Status, Voice};
 
@@ -106,22 +107,7 @@ pub(super) fn gone(screen: &Screen, name: &str, gone: &Gone) -> String {
     format!("    {}: {how} on {at}, because: {reason}\n", screen.strong(name))
 }
 
-/// A time in UTC, to the second.
-pub(super) fn utc(ms: i64) -> String {
-    let (days, second) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000) / 1000);
-    // Civil date from days since 1970, counted in eras of 400 years that start on 1 March.
-    let shifted = days.saturating_add(719_468);
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
-}
-
-/// The same as programs write it.
+/// A time in UTC as programs write it.
 pub(crate) fn rfc3339(ms: i64) -> String {
     utc(ms).replacen(' ', "T", 1)
 }

@@ -1,0 +1,139 @@
+//! `regent agent fs`: what an agent keeps, read in the kernel that it runs in. Each look is a call there.
+
+use clap::Subcommand;
+use clap_complete::engine::ArgValueCandidates;
+use regent_kernel::{Fd, Op, OpenMode};
+use serde_json::{Value, json};
+
+use super::{agent_ids, answer, kernel_of, output};
+use crate::codes;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::{CommandResult, Done};
+use crate::term;
+
+/// How much of a file is read at once; the policy's output limit may give less.
+const PIECE_BYTES: u32 = 1 << 20;
+/// How much of a file is shown.
+const FILE_BYTES_MAX: usize = 64 << 20;
+
+/// Look into an agent's files: its memory, checkpoints, tools and pipes
+#[derive(Debug, Subcommand)]
+pub(crate) enum FsCommand {
+    /// List a folder
+    Ls {
+        /// The agent's id
+        #[arg(add = ArgValueCandidates::new(agent_ids))]
+        id: String,
+        /// The folder in the agent's tree, e.g. mem/semantic
+        #[arg(default_value = "")]
+        path: String,
+    },
+    /// Print a file
+    Cat {
+        /// The agent's id
+        #[arg(add = ArgValueCandidates::new(agent_ids))]
+        id: String,
+        /// The file in the agent's tree, e.g. mem/semantic/plan
+        path: String,
+    },
+    /// Show the size and the label of a file or folder
+    Stat {
+        /// The agent's id
+        #[arg(add = ArgValueCandidates::new(agent_ids))]
+        id: String,
+        /// The file or folder in the agent's tree
+        path: String,
+    },
+}
+
+impl FsCommand {
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Ls { .. } => "agent.fs.ls",
+            Self::Cat { .. } => "agent.fs.cat",
+            Self::Stat { .. } => "agent.fs.stat",
+        }
+    }
+}
+
+pub(super) async fn run(context: &Context, command: &FsCommand) -> CommandResult {
+    match command {
+        FsCommand::Ls { id, path } => ls(context, id, path).await,
+        FsCommand::Cat { id, path } => cat(context, id, path).await,
+        FsCommand::Stat { id, path } => stat(context, id, path).await,
+    }
+}
+
+/// The path in the virtual file system. One that is absolute already stays what it is.
+fn full(id: &str, path: &str) -> String {
+    let path = path.trim_end_matches('/');
+    match (path.starts_with('/'), path.is_empty()) {
+        (true, _) => path.to_owned(),
+        (false, true) => format!("/agent/{id}"),
+        (false, false) => format!("/agent/{id}/{path}"),
+    }
+}
+
+async fn ls(context: &Context, id: &str, path: &str) -> CommandResult {
+    let (peer, path) = (kernel_of(context, id).await?, full(id, path));
+    let listed = answer(&peer, Op::List { path: path.clone() }).await?;
+    let names = listed.get("names").and_then(Value::as_array).cloned().unwrap_or_default();
+    let line = |name: &Value| format!("{}\n", term::inline(name.as_str().unwrap_or_default()));
+    let text: String = names.iter().map(line).collect();
+    Ok(Done::new(json!({"names": names, "path": path}), text))
+}
+
+async fn stat(context: &Context, id: &str, path: &str) -> CommandResult {
+    let (peer, path) = (kernel_of(context, id).await?, full(id, path));
+    let found = answer(&peer, Op::Stat { path: path.clone() }).await?;
+    let word = |pointer: &str| match found.pointer(pointer) {
+        Some(Value::String(word)) => word.clone(),
+        Some(Value::Bool(true)) => "folder".to_owned(),
+        Some(Value::Bool(false)) => "file".to_owned(),
+        Some(other) => other.to_string(),
+        None => "-".to_owned(),
+    };
+    let text = format!(
+        "{}  {}, {} bytes, integrity {}, confidentiality {}\n",
+        term::inline(&path),
+        word("/folder"),
+        word("/bytes"),
+        word("/label/integrity"),
+        word("/label/confidentiality")
+    );
+    Ok(Done::new(json!({"path": path, "stat": found}), text))
+}
+
+async fn cat(context: &Context, id: &str, path: &str) -> CommandResult {
+    let (peer, path) = (kernel_of(context, id).await?, full(id, path));
+    let opened = answer(&peer, Op::Open { path: path.clone(), mode: OpenMode::Read }).await?;
+    let unreadable = |why: &str| {
+        Failure::new(codes::CONTROL_UNREACHABLE, format!("`{}` can't be read: {why}", term::inline(&path)))
+    };
+    let fd: Option<Fd> = opened.get("fd").and_then(|fd| serde_json::from_value(fd.clone()).ok());
+    let fd = fd.ok_or_else(|| unreadable("the kernel named no descriptor"))?;
+    let mut bytes = Vec::new();
+    let read = loop {
+        let offset = bytes.len() as u64;
+        let piece = match output(&peer, Op::Read { fd, offset, bytes_max: PIECE_BYTES }).await {
+            Ok(piece) => piece,
+            Err(failure) => break Err(failure),
+        };
+        let piece = match piece.into_bytes() {
+            Ok(piece) => piece,
+            Err(error) => break Err(unreadable(&error.to_string())),
+        };
+        if piece.is_empty() {
+            break Ok(());
+        }
+        bytes.extend(piece);
+        if bytes.len() > FILE_BYTES_MAX {
+            break Err(unreadable("it is longer than 64 MiB"));
+        }
+    };
+    answer(&peer, Op::Close { fd }).await?;
+    read?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    Ok(Done::new(json!({"content": text, "path": path}), term::block(&text).into_owned()))
+}
