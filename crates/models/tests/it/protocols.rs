@@ -50,7 +50,7 @@ async fn every_kind_of_provider_is_asked_in_its_own_protocol() {
         let Reply::Done(outcome) = stream.reply().await.unwrap() else { panic!("{kind}") };
         let completion = completion(&outcome);
         assert_eq!(
-            (flowed.as_str(), completion.message.text.as_str()),
+            (flowed.as_str(), &*completion.message.text()),
             ("Hello there", "Hello there"),
             "{kind}"
         );

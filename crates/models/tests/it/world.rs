@@ -141,7 +141,7 @@ impl Provider for Elsewhere {
 pub(crate) fn asking(model: &str, text: &str) -> Inference {
     Inference {
         model: model.to_owned(),
-        messages: vec![Message { role: Role::User, text: text.to_owned(), calls: Vec::new(), answers: None }],
+        messages: vec![Message::new(Role::User, text)],
         tools: Vec::new(),
         tokens_max: 100,
         sampling: Sampling::default(),

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use regent_kernel::{Message, SideEffect, ToolCall, ToolSpec, ToolUse};
+use regent_kernel::{Message, SideEffect, ToolCall, ToolSpec};
 use serde_json::Value;
 
 use super::FINISH;
@@ -52,13 +52,15 @@ pub(crate) fn restored(value: &Value, table: &Table) -> Value {
 }
 
 /// A model's turn as it would have been without redaction.
-pub(super) fn restored_message(message: Message, table: &Table) -> Message {
+///
+/// What it thought stays as it came: the model gets it back, and a signature covers it.
+pub(super) fn restored_message(mut message: Message, table: &Table) -> Message {
     if table.is_empty() {
         return message;
     }
-    let call = |call: ToolUse| ToolUse { args: restored(&call.args, table), ..call };
-    let calls = message.calls.into_iter().map(call).collect();
-    Message { text: restored_text(&message.text, table), calls, ..message }
+    message.texts_mut().for_each(|text| *text = restored_text(text, table));
+    message.calls_mut().for_each(|call| call.args = restored(&call.args, table));
+    message
 }
 
 /// The call to make, or why none is made. `asked` is what the model wrote.
