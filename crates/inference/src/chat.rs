@@ -373,11 +373,8 @@ mod tests {
             tool: "fs.read".to_owned(),
             args: json!({"path": "a", "n": [1, 2]}),
         };
-        let messages = vec![
-            message(Role::User, "Go."),
-            Message::asking("", [call]),
-            Message::answer("1", "Done."),
-        ];
+        let messages =
+            vec![message(Role::User, "Go."), Message::asking("", [call]), Message::answer("1", "Done.")];
         let asked = inference(
             messages,
             vec![offer(

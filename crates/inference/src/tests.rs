@@ -306,11 +306,8 @@ async fn the_result_of_a_task_is_asked_for_in_a_conversation_of_its_own() {
     let schema =
         json!({"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}}, "required": ["answer"]});
     let call = ToolUse { id: "1".to_owned(), tool: "look".to_owned(), args: json!({}) };
-    let messages = vec![
-        message(Role::User, "Say it."),
-        Message::asking("", [call]),
-        Message::answer("1", "moss"),
-    ];
+    let messages =
+        vec![message(Role::User, "Say it."), Message::asking("", [call]), Message::answer("1", "moss")];
     let mut task = inference(messages, vec![offer("task.finish", "End", schema)], 60);
     task.sampling.seed = Some(1);
     let question = result::asked_for(&task, &Names::default()).unwrap();

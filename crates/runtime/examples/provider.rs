@@ -49,8 +49,7 @@ impl Executor<tier::Host> for Adder {
                 args: json!({"answer": sum.to_string()}),
             };
             let usage = ModelUsage { input: words.len() as u64, cached: 0, output: 1, reasoning: 0 };
-            let message =
-                Message::asking("", [call]);
+            let message = Message::asking("", [call]);
             let completion = Completion {
                 model: "local/adder".to_owned(),
                 message,

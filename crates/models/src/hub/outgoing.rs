@@ -46,9 +46,7 @@ impl Outgoing {
 
 /// A conversation as one model takes it: without the thoughts of others, who alone can read what they are proven by.
 pub(super) fn fitting<'i>(inference: &'i Inference, provider: &str, model: &str) -> Cow<'i, Inference> {
-    let is_foreign = |part: &Part| {
-        matches!(part, Part::Reasoning(thought) if thought.provider != provider || thought.model != model)
-    };
+    let is_foreign = |part: &Part| matches!(part, Part::Reasoning(thought) if thought.provider != provider || thought.model != model);
     if !inference.messages.iter().any(|message| message.parts.iter().any(is_foreign)) {
         return Cow::Borrowed(inference);
     }

@@ -33,7 +33,9 @@ fn check_part(role: Role, part: &Part) -> Result<(), String> {
         Part::File { media_type, name, payload } => {
             check_payload(media_type, payload)?;
             if name.is_empty() || name.chars().count() > NAME_CHARS_MAX || name.contains(char::is_control) {
-                return Err(format!("a file's name has 1 to {NAME_CHARS_MAX} letters and no control characters"));
+                return Err(format!(
+                    "a file's name has 1 to {NAME_CHARS_MAX} letters and no control characters"
+                ));
             }
             ("file", matches!(role, Role::User | Role::Tool))
         }

@@ -131,9 +131,9 @@ fn block(part: &Part, names: &Names) -> Option<Value> {
             };
             Some(json!({"type": "document", "title": name, "source": source}))
         }
-        Part::ToolUse(call) => {
-            Some(json!({"type": "tool_use", "id": call.id, "name": names.wire(&call.tool), "input": call.args}))
-        }
+        Part::ToolUse(call) => Some(
+            json!({"type": "tool_use", "id": call.id, "name": names.wire(&call.tool), "input": call.args}),
+        ),
         Part::ToolResult { answers, parts } => Some(result(answers, parts, names)),
         Part::Reasoning(thought) => match (opaque_at(thought, SIGNATURE), opaque_at(thought, REDACTED)) {
             (Some(signature), _) => {
@@ -187,7 +187,9 @@ impl Decoder for Messages {
                     let args = owned(&message, "/delta/partial_json");
                     events.push(Event::Tool(ToolDelta { index, args, ..ToolDelta::default() }));
                 }
-                "signature_delta" => self.signature.push_str(text_at(&message, "/delta/signature").unwrap_or_default()),
+                "signature_delta" => {
+                    self.signature.push_str(text_at(&message, "/delta/signature").unwrap_or_default())
+                }
                 _citation => {}
             },
             "message_delta" => {

@@ -51,7 +51,8 @@ impl Wire for Gemini {
         put(&mut drawn, "stopSequences", some_list(sampling.stop.iter().map(|text| json!(text)).collect()));
         put(&mut drawn, "responseMimeType", sampling.schema.as_ref().map(|_| json!("application/json")));
         put(&mut drawn, "responseJsonSchema", sampling.schema.clone());
-        let mut body = json!({"contents": turns(model, &inference.messages, names), "generationConfig": drawn});
+        let mut body =
+            json!({"contents": turns(model, &inference.messages, names), "generationConfig": drawn});
         put(&mut body, "systemInstruction", some_list(system).map(|parts| json!({"parts": parts})));
         let tool = |offer: &regent_kernel::Offer| {
             json!({

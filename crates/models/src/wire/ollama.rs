@@ -75,7 +75,8 @@ fn turn(message: &Message, names: &Names) -> Value {
     let call = |call: &regent_kernel::ToolUse| json!({"function": {"name": names.wire(&call.tool), "arguments": call.args}});
     put(&mut turn, "tool_calls", some_list(message.calls().map(call).collect()));
     put(&mut turn, "images", images(&message.parts));
-    let thought = |part: &Part| if let Part::Reasoning(thought) = part { Some(thought.text.clone()) } else { None };
+    let thought =
+        |part: &Part| if let Part::Reasoning(thought) = part { Some(thought.text.clone()) } else { None };
     let thoughts: String = message.parts.iter().filter_map(thought).collect();
     put(&mut turn, "thinking", (!thoughts.is_empty()).then(|| json!(thoughts)));
     turn
@@ -89,7 +90,8 @@ fn answer((id, parts): (&str, &[Part]), asked: &BTreeMap<&str, &str>) -> Value {
 }
 
 fn images(parts: &[Part]) -> Option<Value> {
-    let image = |part: &Part| if let Part::Image { payload, .. } = part { Some(json!(payload)) } else { None };
+    let image =
+        |part: &Part| if let Part::Image { payload, .. } = part { Some(json!(payload)) } else { None };
     some_list(parts.iter().filter_map(image).collect())
 }
 

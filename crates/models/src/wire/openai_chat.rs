@@ -4,7 +4,8 @@ use regent_kernel::{Inference, Message, ModelUsage, Offer, Part, Reasoning, Role
 use serde_json::{Map, Value, json};
 
 use super::{
-    Decoder, Wire, count_at, data_url, list_at, only_text, opaque_at, put, results, some_list, text_at, text_in,
+    Decoder, Wire, count_at, data_url, list_at, only_text, opaque_at, put, results, some_list, text_at,
+    text_in,
 };
 use crate::event::{Event, ToolDelta};
 use crate::names::Names;
@@ -125,7 +126,9 @@ fn turn(message: &Message, names: &Names) -> Value {
         Role::Tool => "tool",
     };
     let content = match only_text(&message.parts) {
-        None if message.role == Role::User => Value::Array(message.parts.iter().filter_map(content).collect()),
+        None if message.role == Role::User => {
+            Value::Array(message.parts.iter().filter_map(content).collect())
+        }
         Some(_) | None => json!(text_in(&message.parts)),
     };
     let mut turn = json!({"role": role, "content": content});

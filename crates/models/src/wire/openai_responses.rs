@@ -5,8 +5,8 @@ use regent_kernel::{Inference, Message, ModelUsage, Part, Role, StopReason};
 use serde_json::{Value, json};
 
 use super::{
-    Decoder, Wire, clipped, count_at, data_url, list_at, only_text, opaque_at, put, results, some_list, text_at,
-    without_last_thoughts,
+    Decoder, Wire, clipped, count_at, data_url, list_at, only_text, opaque_at, put, results, some_list,
+    text_at, without_last_thoughts,
 };
 use crate::event::{Event, ToolDelta};
 use crate::names::Names;

@@ -107,10 +107,8 @@ fn check(case: &Case, result: &Result<(Completion, bool), ProviderError>, how: &
         (Some(expected), None, Ok((completion, reported))) => {
             let message = &completion.message;
             assert_eq!(message.text(), expected.text, "{name}, {how}");
-            let calls: Vec<_> = message
-                .calls()
-                .map(|call| (call.id.clone(), call.tool.clone(), call.args.clone()))
-                .collect();
+            let calls: Vec<_> =
+                message.calls().map(|call| (call.id.clone(), call.tool.clone(), call.args.clone())).collect();
             assert_eq!(calls, expected.calls, "{name}, {how}");
             assert_eq!(serde_json::to_value(completion.stop).unwrap(), json!(expected.stop), "{name}, {how}");
             let usage = completion.usage;

@@ -147,7 +147,10 @@ async fn a_script_gives_the_same_conversation_the_same_answer() {
         assert_eq!(tools, ["find"]);
         inference.messages.push(first);
         assert_eq!(completion(&world.ask(inference).await).message.text(), "One.");
-        assert_eq!(completion(&world.ask(asking("s", "well, hello")).await).message.text(), "Hello yourself.");
+        assert_eq!(
+            completion(&world.ask(asking("s", "well, hello")).await).message.text(),
+            "Hello yourself."
+        );
         assert_eq!(completion(&world.ask(asking("s", "what?")).await).message.text(), "First.");
     }
     let mut over = asking("s", "what?");

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use regent_kernel::{
     BoxFuture, Catalogue, Completion, Confidentiality, Driver, ExecuteError, Executor, Executors, Host,
-    Inference, Integrity, Label, Message, Models, Op, Outcome, Parts, Permit, Principal, RawOutput, Reply,
-    Role, Sampling, Secret, Secrets, SideEffect, SystemClock, Tier, ToolCall, ToolSet, ToolSpec, Workspace,
-    tier,
+    Inference, Integrity, Label, Message, Models, Op, Outcome, Part, Parts, Permit, Principal, RawOutput,
+    Reply, Role, Sampling, Secret, Secrets, SideEffect, SystemClock, Tier, ToolCall, ToolSet, ToolSpec,
+    Workspace, tier,
 };
 use regent_ledger::{Entry, Ledger, LedgerKey, Reader};
 use regent_models::{
@@ -131,6 +131,10 @@ impl Provider for Elsewhere {
 
     fn secret(&self) -> Option<&str> {
         self.0.secret()
+    }
+
+    fn takes(&self, part: &Part) -> bool {
+        self.0.takes(part)
     }
 
     fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {

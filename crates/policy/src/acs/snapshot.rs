@@ -239,7 +239,8 @@ fn parts_of<'v>(message: &'v Value, kind: &'v str) -> impl Iterator<Item = &'v V
 /// What is said in a message, however it is written.
 fn text_of(message: &Value) -> Value {
     let flat = message.get("text").cloned();
-    let parts = || parts_of(message, "text").filter_map(|part| part.get("text")?.as_str()).collect::<String>();
+    let parts =
+        || parts_of(message, "text").filter_map(|part| part.get("text")?.as_str()).collect::<String>();
     flat.unwrap_or_else(|| json!(parts()))
 }
 

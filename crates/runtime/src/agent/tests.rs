@@ -316,7 +316,9 @@ async fn k3_each_turn_has_markers_of_its_own() {
     let last = stage.puppet.heard().pop().unwrap();
     let told = last.messages.iter().filter(|message| message.role == Role::Tool);
     let words: Vec<String> = told
-        .map(|message| message.text().strip_prefix("<<output ").unwrap().split(' ').next().unwrap().to_owned())
+        .map(|message| {
+            message.text().strip_prefix("<<output ").unwrap().split(' ').next().unwrap().to_owned()
+        })
         .collect();
     assert_eq!(words.len(), 2);
     assert_ne!(words[0], words[1]);
@@ -350,12 +352,8 @@ async fn d3_values_that_redaction_took_out_reach_files_and_nothing_that_leaves()
     let end = handle.ended().await.unwrap();
     assert_eq!(end.answer.unwrap().text, "wrote to ada@example.com");
     let heard = puppet.heard();
-    let told: Vec<_> = heard[1]
-        .messages
-        .iter()
-        .filter(|message| message.role == Role::Tool)
-        .map(Message::text)
-        .collect();
+    let told: Vec<_> =
+        heard[1].messages.iter().filter(|message| message.role == Role::Tool).map(Message::text).collect();
     assert!(told[0].contains("mail ada@example.com, key AKIAIOSFODNN7EXAMPLE, [email:2]"), "{}", told[0]);
     assert!(told[1].starts_with("[refused:") && !told[1].contains("email:"), "{}", told[1]);
     // The intent has the restored arguments, and a replay comes to the same calls from the ledger alone.

@@ -52,7 +52,8 @@ impl Guardrails {
         if messages.len() > self.messages_max {
             return Err(GuardError::TooMany(self.messages_max));
         }
-        let bytes = messages.iter().flat_map(|message| &message.parts).map(bytes_of).fold(0, usize::saturating_add);
+        let bytes =
+            messages.iter().flat_map(|message| &message.parts).map(bytes_of).fold(0, usize::saturating_add);
         if bytes > self.bytes_max {
             return Err(GuardError::TooLarge { bytes, bytes_max: self.bytes_max });
         }

@@ -24,7 +24,8 @@ pub async fn draft(door: &Door, work: &Work) -> Result<Graph, Stop> {
     let mut graph = match ask(door, work, "0/plan", &mut messages).await? {
         Ok(graph) => graph,
         Err(why) => {
-            messages.push(Message::new(Role::User, format!("That is no plan: {why}. Answer with JSON only.")));
+            messages
+                .push(Message::new(Role::User, format!("That is no plan: {why}. Answer with JSON only.")));
             ask(door, work, "0/plan-again", &mut messages).await?.map_err(Stop::Plan)?
         }
     };
@@ -82,4 +83,3 @@ fn json_in(text: &str) -> &str {
         (Some(_) | None, _) => text,
     }
 }
-

@@ -29,7 +29,8 @@ pub(super) struct Form {
 
 impl From<Message> for Form {
     fn from(Message { role, parts }: Message) -> Self {
-        let mut form = Self { role, text: String::new(), calls: Vec::new(), answers: None, parts: Vec::new() };
+        let mut form =
+            Self { role, text: String::new(), calls: Vec::new(), answers: None, parts: Vec::new() };
         if !is_flat(&parts) {
             return Self { parts, ..form };
         }
@@ -68,7 +69,8 @@ impl TryFrom<Form> for Message {
             return Err("a message has either `parts`, or `text`, `calls` and `answers`");
         }
         let message = Self { role, parts };
-        let is_content = |part: &Part| matches!(part, Part::Text { .. } | Part::Image { .. } | Part::File { .. });
+        let is_content =
+            |part: &Part| matches!(part, Part::Text { .. } | Part::Image { .. } | Part::File { .. });
         if !message.results().all(|(_, parts)| parts.iter().all(is_content)) {
             return Err("a tool result has only parts of type `text`, `image` and `file`");
         }
@@ -80,9 +82,7 @@ impl TryFrom<Form> for Message {
 fn is_flat(parts: &[Part]) -> bool {
     let is_said = |part: &Part| part.as_text().is_some_and(|text| !text.is_empty());
     let calls = match parts {
-        [Part::ToolResult { parts, .. }, calls @ ..]
-            if parts.len() <= 1 && parts.iter().all(is_said) =>
-        {
+        [Part::ToolResult { parts, .. }, calls @ ..] if parts.len() <= 1 && parts.iter().all(is_said) => {
             calls
         }
         [first, calls @ ..] if is_said(first) => calls,

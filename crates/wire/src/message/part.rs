@@ -96,9 +96,9 @@ impl Part {
             Self::File { name, payload, .. } => {
                 IMAGE_TOKENS.saturating_add(of_text(name)).saturating_add(of_payload(payload.len()))
             }
-            Self::ToolUse(call) => {
-                of_text(&call.tool).saturating_add(of_text(&call.args.to_string())).saturating_add(CALL_TOKENS)
-            }
+            Self::ToolUse(call) => of_text(&call.tool)
+                .saturating_add(of_text(&call.args.to_string()))
+                .saturating_add(CALL_TOKENS),
             Self::ToolResult { parts, .. } => {
                 parts.iter().fold(0, |sum, part| sum.saturating_add(part.tokens(of_text)))
             }
@@ -163,7 +163,9 @@ impl Message {
 
     /// The same, to be changed.
     pub fn calls_mut(&mut self) -> impl Iterator<Item = &mut ToolUse> {
-        self.parts.iter_mut().filter_map(|part| if let Part::ToolUse(call) = part { Some(call) } else { None })
+        self.parts
+            .iter_mut()
+            .filter_map(|part| if let Part::ToolUse(call) = part { Some(call) } else { None })
     }
 
     /// Whether it asks for tools.

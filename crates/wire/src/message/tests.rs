@@ -17,7 +17,12 @@ fn image() -> Part {
 
 fn thought(text: &str) -> Part {
     let (provider, model) = ("claude".to_owned(), "one".to_owned());
-    Part::Reasoning(Reasoning { provider, model, text: text.to_owned(), opaque: Some(json!({"signature": "c2ln"})) })
+    Part::Reasoning(Reasoning {
+        provider,
+        model,
+        text: text.to_owned(),
+        opaque: Some(json!({"signature": "c2ln"})),
+    })
 }
 
 fn result(parts: Vec<Part>) -> Part {
@@ -79,7 +84,10 @@ fn a_message_with_two_meanings_is_an_error() {
             "a tool result has only",
         ),
         (json!({"role": "user", "parts": [{"type": "sound"}]}), "unknown variant `sound`"),
-        (json!({"role": "user", "parts": [{"type": "text", "text": "a", "more": 1}]}), "unknown field `more`"),
+        (
+            json!({"role": "user", "parts": [{"type": "text", "text": "a", "more": 1}]}),
+            "unknown field `more`",
+        ),
         (json!({"role": "user", "picture": 1}), "unknown field `picture`"),
     ] {
         let error = serde_json::from_value::<Message>(written).unwrap_err().to_string();
@@ -99,7 +107,8 @@ fn the_digest_of_an_older_conversation_is_the_same() {
 
 #[test]
 fn text_is_what_is_said_and_not_what_is_thought() {
-    let parts = vec![thought("hm"), Part::text("I "), image(), Part::text("look."), Part::ToolUse(call("c1"))];
+    let parts =
+        vec![thought("hm"), Part::text("I "), image(), Part::text("look."), Part::ToolUse(call("c1"))];
     let mut message = Message { role: Role::Assistant, parts };
     assert_eq!(message.text(), "I look.");
     assert!(message.has_calls() && message.answers().is_none());

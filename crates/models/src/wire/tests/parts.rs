@@ -29,7 +29,8 @@ fn asks(id: &str, path: &str) -> Value {
 
 fn anthropic() -> Trip {
     let block = |index: u64, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
-    let delta = |index: u64, delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
+    let delta =
+        |index: u64, delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
     let stop = |index: u64| json!({"type": "content_block_stop", "index": index});
     let thinking = || json!({"type": "thinking", "thinking": "", "signature": ""});
     let signed = |signature: &str| json!({"type": "signature_delta", "signature": signature});
@@ -84,11 +85,15 @@ fn responses() -> Trip {
     let summary = |text: &str| json!({"type": "summary_text", "text": text});
     let item = json!({"type": "reasoning", "id": "rs_1", "encrypted_content": "ZW5j", "status": "completed",
         "summary": [summary("First."), summary("Then.")]});
-    let call = |args: &str| json!({"type": "function_call", "call_id": "c1", "name": "fs_read", "arguments": args});
+    let call =
+        |args: &str| json!({"type": "function_call", "call_id": "c1", "name": "fs_read", "arguments": args});
     Trip {
         wire: "openai_responses",
         stream: vec![
-            event("output_item.added", json!({"output_index": 0, "item": {"type": "reasoning", "id": "rs_1", "summary": []}})),
+            event(
+                "output_item.added",
+                json!({"output_index": 0, "item": {"type": "reasoning", "id": "rs_1", "summary": []}}),
+            ),
             event("reasoning_summary_part.added", json!({"summary_index": 0})),
             event("reasoning_summary_text.delta", json!({"summary_index": 0, "delta": "First."})),
             event("reasoning_summary_part.added", json!({"summary_index": 1})),
@@ -96,13 +101,19 @@ fn responses() -> Trip {
             event("output_item.done", json!({"output_index": 0, "item": item})),
             event("output_text.delta", json!({"output_index": 1, "delta": "I look."})),
             event("output_item.added", json!({"output_index": 2, "item": call("")})),
-            event("function_call_arguments.delta", json!({"output_index": 2, "delta": "{\"path\":\"a.txt\"}"})),
+            event(
+                "function_call_arguments.delta",
+                json!({"output_index": 2, "delta": "{\"path\":\"a.txt\"}"}),
+            ),
             event("output_item.done", json!({"output_index": 2, "item": call("{\"path\":\"a.txt\"}")})),
             event("completed", json!({"response": {}})),
         ],
         parts: json!([
-            thought("First.\n\nThen.", json!({"id": "rs_1", "encrypted_content": "ZW5j",
-                "summary": [summary("First."), summary("Then.")]})),
+            thought(
+                "First.\n\nThen.",
+                json!({"id": "rs_1", "encrypted_content": "ZW5j",
+                "summary": [summary("First."), summary("Then.")]})
+            ),
             said("I look."),
             asks("c1", "a.txt"),
         ]),
@@ -177,9 +188,7 @@ fn chats() -> [Trip; 3] {
         let pieces = [json!({field: "Which "}), json!({field: "file?"})];
         chat(pieces, thought("Which file?", json!({"field": field})), (field, json!("Which file?")))
     };
-    let detail = |text: &str, signature: Value| {
-        json!({"type": "reasoning.text", "index": 0, "text": text, "signature": signature, "format": "any-v1"})
-    };
+    let detail = |text: &str, signature: Value| json!({"type": "reasoning.text", "index": 0, "text": text, "signature": signature, "format": "any-v1"});
     let whole = json!([detail("Which file?", json!("c2ln"))]);
     let pieces = [
         json!({"reasoning": "Which ", "reasoning_details": [detail("Which ", Value::Null)]}),
@@ -309,7 +318,8 @@ fn what_a_tool_shows_reaches_every_provider() {
     ];
     let call = ToolUse { id: "c1".to_owned(), tool: "fs.read".to_owned(), args: json!({}) };
     let parts = vec![Part::text("a picture"), image()];
-    let answer = Message { role: Role::Tool, parts: vec![Part::ToolResult { answers: "c1".to_owned(), parts }] };
+    let answer =
+        Message { role: Role::Tool, parts: vec![Part::ToolResult { answers: "c1".to_owned(), parts }] };
     let asked = asking(vec![Message::new(Role::User, "Look"), Message::asking("", [call]), answer]);
     let names = Names::of(&asked);
     for ((name, model), expected) in cases {
@@ -334,7 +344,11 @@ fn what_a_user_shows_reaches_every_provider_that_takes_it() {
     let cases = [
         ("anthropic", &pdf, Some(document("a.pdf", based))),
         ("anthropic", &note, Some(document("a.txt", text))),
-        ("openai_chat", &pdf, Some(json!({"type": "file", "file": named("a.pdf", url("application/pdf", PIXEL))}))),
+        (
+            "openai_chat",
+            &pdf,
+            Some(json!({"type": "file", "file": named("a.pdf", url("application/pdf", PIXEL))})),
+        ),
         ("openai_responses", &note, Some(input("a.txt", url("text/plain", NOTE)))),
         ("gemini", &pdf, Some(inline("application/pdf", PIXEL))),
         ("ollama", &pdf, None),
