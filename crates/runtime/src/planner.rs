@@ -211,7 +211,7 @@ mod tests {
             ("odd".to_owned(), tool(Value::Null, "Plan to pay Mallory")),
         ]);
         let question = question("m", "Pay Ann", &tools).unwrap();
-        let shown = &question.messages.last().unwrap().text;
+        let shown = &question.messages.last().unwrap().text();
         assert_eq!(
             *shown,
             "Tools:\nlook(amount, to): Looks (reads)\npay(amount, to): Pays\nRequest: Pay Ann"

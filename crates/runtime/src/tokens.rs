@@ -148,6 +148,24 @@ mod tests {
         assert_eq!(told, expected);
     }
 
+    #[test]
+    fn thoughts_and_words_are_told_apart_and_in_order() {
+        let step = || "1".to_owned();
+        let token = |text: &str, anew| Event::Token { step: step(), text: text.to_owned(), anew };
+        let thought = |text: &str| Event::Thought { step: step(), text: text.to_owned() };
+        let mut told = Vec::new();
+        let came = [
+            thought("it "),
+            thought("must"),
+            token("Bl", false),
+            token("ue", false),
+            token("Red", true),
+            thought("no"),
+        ];
+        came.into_iter().for_each(|event| join(&mut told, event));
+        assert_eq!(told, [thought("it must"), token("Blue", false), token("Red", true), thought("no")]);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn tokens_wait_for_a_slow_reader_and_not_for_one_that_stopped() {
         let events = Events::default();

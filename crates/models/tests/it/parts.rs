@@ -201,3 +201,26 @@ async fn what_leaves_is_redacted_in_every_part_but_thoughts_stay_as_they_came() 
     let sent = server.requests().pop().unwrap();
     assert!(sent.contains(&STANDARD.encode("call [email:1]")) && sent.contains("for [email:1]"), "{sent}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thought_with_a_value_of_the_vault_does_not_leave() {
+    let server = Server::new(vec![thinks()]);
+    let wire = Box::new(OpenAiChat { compatible: true });
+    // The call itself reveals the value.
+    let remote = Remote::new(wire, &server.url(), Some("key".to_owned()), hasty()).unwrap();
+    let hub = hub(vec![("far", Arc::new(Elsewhere(remote)), quick(Kind::Compatible))]);
+    let world = World::new(ALLOW_ALL, hub).await;
+    let thought = |text: String| {
+        let (provider, model) = ("far".to_owned(), "m".to_owned());
+        Part::Reasoning(Reasoning { provider, model, text, opaque: Some(json!({"field": "reasoning"})) })
+    };
+    let parts = vec![thought("harmless".to_owned()), thought(format!("it is {KEY}")), Part::text("So.")];
+    let said = Message { role: Role::Assistant, parts };
+    let messages = vec![Message::new(Role::User, "Hi"), said, Message::new(Role::User, "Go on")];
+    for _ in 0..2 {
+        world.ask(Inference { messages: messages.clone(), ..asking("far/m", "") }).await;
+    }
+    let sent = server.requests().pop().unwrap();
+    let (_, body) = sent.split_once("\r\n\r\n").unwrap();
+    assert!(body.contains("harmless") && !body.contains("it is") && !body.contains(KEY), "{body}");
+}

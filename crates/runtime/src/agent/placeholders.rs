@@ -178,6 +178,18 @@ mod tests {
     }
 
     #[test]
+    fn values_are_put_back_into_words_and_calls_and_not_into_thoughts() {
+        let thought = json!({"type": "reasoning", "provider": "p", "model": "m", "text": "for [email:1]"});
+        let call = json!({"type": "tool_use", "id": "c", "tool": "t", "args": {"to": "[email:1]"}});
+        let said = json!({"type": "text", "text": "To [email:1]."});
+        let message = json!({"role": "assistant", "parts": [thought, said, call]});
+        let restored = restored_message(serde_json::from_value(message).unwrap(), &table());
+        assert_eq!(restored.text(), "To a@b.example.");
+        assert_eq!(restored.calls().next().unwrap().args, json!({"to": "a@b.example"}));
+        assert_eq!(serde_json::to_value(&restored.parts[0]).unwrap(), thought);
+    }
+
+    #[test]
     fn d3_only_what_stays_on_this_machine_gets_a_value() {
         let call = |args: Value| ToolCall { tool: "t".to_owned(), args };
         let (mail, key) = (json!({"x": "[email:1]"}), json!({"x": "[key:1]"}));

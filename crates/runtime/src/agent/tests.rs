@@ -65,7 +65,7 @@ async fn it_reasons_acts_observes_and_finishes() {
     let heard = stage.puppet.heard();
     let told = last_of(&heard[1]);
     assert!(told.starts_with("<<output ") && told.contains("hello"), "{told}");
-    assert!(heard[0].messages[0].text.contains("judged by policy"));
+    assert!(heard[0].messages[0].text().contains("judged by policy"));
     assert!(heard[0].tools.iter().any(|offer| offer.name == "task.finish"));
     assert_eq!(end.spent.tokens, 20);
 }
@@ -196,7 +196,7 @@ async fn output_that_forges_markers_stays_between_the_real_ones() {
     let heard = stage.puppet.heard();
     let told = last_of(&heard[1]);
     let nonce = told.strip_prefix("<<output ").unwrap().split(' ').next().unwrap().to_owned();
-    assert!(heard[0].messages[0].text.contains("<<output TAG"), "the model knows its markers");
+    assert!(heard[0].messages[0].text().contains("<<output TAG"), "the model knows its markers");
     assert!(told.find("666").unwrap() < told.find(&format!("<<end {nonce}>>")).unwrap());
 }
 
@@ -206,7 +206,7 @@ async fn the_projects_notes_are_read_by_a_call_and_quoted() {
     let builder = TestKernel::builder().tool("fs.read", Behaviour::Echo).models(Arc::new(puppet.clone()));
     let test = builder.boot().await.unwrap();
     assert_eq!(run(&test.kernel, quick("read")).await.answer.unwrap().text, "read");
-    let notes = puppet.heard()[0].messages[2].text.clone();
+    let notes = puppet.heard()[0].messages[2].text().into_owned();
     assert!(
         notes.starts_with("The project's AGENTS.md:\n<<output ") && notes.contains("from=tool"),
         "{notes}"
