@@ -120,7 +120,7 @@ async fn streamed(kernel: &Host) -> Result<()> {
     let text = "Say fifty words.".to_owned();
     let inference = Inference {
         model: "m/x".to_owned(),
-        messages: vec![Message { role: Role::User, text, calls: Vec::new(), answers: None }],
+        messages: vec![Message::new(Role::User, text)],
         tools: Vec::new(),
         tokens_max: 100,
         sampling: Sampling::default(),

@@ -50,7 +50,7 @@ pub fn measure(report: &mut Report) -> Result<()> {
 
 /// Steps a second of one task: it thinks and acts in turns, each recorded and synced before and after.
 async fn steps() -> Result<f64> {
-    let head = |inference: &Inference| match inference.messages.iter().filter(|message| !message.calls.is_empty()).count() {
+    let head = |inference: &Inference| match inference.messages.iter().filter(|message| message.has_calls()).count() {
         spoken if spoken >= TURNS as usize => Says::call("task.finish", json!({"answer": "done"})),
         spoken => Says::call("echo", json!({"turn": spoken})),
     };

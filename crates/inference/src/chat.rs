@@ -50,7 +50,7 @@ impl Chat {
             Err(Error::new(ErrorKind::InvalidOperation, why))
         });
         let chat = Self { environment, knows_tools: template.contains("tools") };
-        let hello = Message { role: Role::User, text: "x".to_owned(), calls: Vec::new(), answers: None };
+        let hello = Message::new(Role::User, "x");
         let said =
             chat.render(&mut Marks::default(), &[hello], &Tools { offers: &[], names: &Names::default() })?;
         // A model that is shown nothing has nothing to continue from.
@@ -69,7 +69,7 @@ impl Chat {
     ) -> Result<Vec<u32>, String> {
         let mut marks = Marks::default();
         let messages = led(inference);
-        let has_tools = |message: &Message| !message.calls.is_empty() || message.role == Role::Tool;
+        let has_tools = |message: &Message| message.has_calls() || message.role == Role::Tool;
         let is_plain = inference.tools.is_empty() && !messages.iter().any(has_tools);
         let tools = Tools { offers: &inference.tools, names };
         let text = if self.knows_tools || is_plain {
@@ -93,12 +93,12 @@ impl Chat {
         let mut shown = Vec::with_capacity(messages.len());
         for message in messages {
             let mut calls = Vec::new();
-            for call in &message.calls {
+            for call in message.calls() {
                 let name = marks.add(tools.names.wire(&call.tool))?;
                 let args = marks.add(&tools.args(call))?;
                 calls.push(json!({"type": "function", "function": {"name": name, "arguments": args}}));
             }
-            let content = marks.add(&message.text)?;
+            let content = marks.add(&message.text())?;
             let mut one = json!({"role": word(message.role), "content": content});
             if !calls.is_empty()
                 && let Some(fields) = one.as_object_mut()
@@ -140,29 +140,28 @@ impl Tools<'_> {
 
 /// A template without a place for tools: they are told in the system's turn, and asked for in words.
 fn folded(messages: &[Message], tools: &Tools<'_>) -> Vec<Message> {
-    let plain = |role, text| Message { role, text, calls: Vec::new(), answers: None };
-    let mut folded: Vec<Message> = Vec::with_capacity(messages.len() + 1);
+    let mut folded: Vec<(Role, String)> = Vec::with_capacity(messages.len() + 1);
     if messages.first().is_none_or(|message| message.role != Role::System) {
-        folded.push(plain(Role::System, "You are a helpful assistant.".to_owned()));
+        folded.push((Role::System, "You are a helpful assistant.".to_owned()));
     }
     for message in messages {
         let text = match message.role {
-            Role::Tool => format!("{}\n{}\n{}", ANSWER.0, message.text, ANSWER.1),
+            Role::Tool => format!("{}\n{}\n{}", ANSWER.0, message.text(), ANSWER.1),
             Role::System | Role::User | Role::Assistant => {
                 let one = |call: &ToolUse| {
                     let name = json!(tools.names.wire(&call.tool));
                     let args = tools.args(call);
                     format!("{}\n{{\"name\": {name}, \"arguments\": {args}}}\n{}", CALL.0, CALL.1)
                 };
-                let said = (!message.text.is_empty()).then(|| message.text.clone());
-                said.into_iter().chain(message.calls.iter().map(one)).collect::<Vec<_>>().join("\n")
+                let said = Some(message.text().into_owned()).filter(|text| !text.is_empty());
+                said.into_iter().chain(message.calls().map(one)).collect::<Vec<_>>().join("\n")
             }
         };
         let role = if message.role == Role::Tool { Role::User } else { message.role };
-        folded.push(plain(role, text));
+        folded.push((role, text));
     }
-    if let (Some(system), false) = (folded.first_mut(), tools.offers.is_empty()) {
-        system.text.push_str(&format!(
+    if let (Some((_, system)), false) = (folded.first_mut(), tools.offers.is_empty()) {
+        system.push_str(&format!(
             "\n\n# Tools\n\nYou may call one function. You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n{}\n</tools>\n\n\
              For each function call, return a json object with function name and arguments within {}{} XML tags.",
             tools.told().collect::<Vec<_>>().join("\n"),
@@ -170,7 +169,7 @@ fn folded(messages: &[Message], tools: &Tools<'_>) -> Vec<Message> {
             CALL.1
         ));
     }
-    folded
+    folded.into_iter().map(|(role, text)| Message::new(role, text)).collect()
 }
 
 /// A tool as it is told to the model: its name, what it does, and its arguments in a word each. Whole schemas would be most of the prompt, and
@@ -335,8 +334,8 @@ mod tests {
         let messages = vec![
             message(Role::System, evil),
             message(Role::User, evil),
-            Message { calls: vec![call], ..message(Role::Assistant, evil) },
-            Message { answers: Some("1".to_owned()), ..message(Role::Tool, evil) },
+            Message::asking(evil, [call]),
+            Message::answer("1", evil),
         ];
         let tools: Vec<Offer> =
             vec![offer(evil, evil, json!({"type": "object", "properties": {evil: {"description": evil}}}))];
@@ -374,11 +373,8 @@ mod tests {
             tool: "fs.read".to_owned(),
             args: json!({"path": "a", "n": [1, 2]}),
         };
-        let messages = vec![
-            message(Role::User, "Go."),
-            Message { calls: vec![call], ..message(Role::Assistant, "") },
-            Message { answers: Some("1".to_owned()), ..message(Role::Tool, "Done.") },
-        ];
+        let messages =
+            vec![message(Role::User, "Go."), Message::asking("", [call]), Message::answer("1", "Done.")];
         let asked = inference(
             messages,
             vec![offer(

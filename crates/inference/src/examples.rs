@@ -160,7 +160,7 @@ pub(super) fn led(inference: &Inference) -> Vec<Message> {
     }
     led.extend_from_slice(said);
     if let (Some(goal), Some(Role::Tool)) = (goal_of(messages), said.last().map(|message| message.role)) {
-        led.push(again(&goal.text, ends));
+        led.push(again(&goal.text(), ends));
     }
     led
 }
@@ -206,9 +206,9 @@ impl ExampleCall {
 
 impl Example {
     fn messages(&self) -> Vec<Message> {
-        let mut messages = vec![plain(Role::User, self.goal)];
+        let mut messages = vec![Message::new(Role::User, self.goal)];
         for step in self.steps {
-            let output = Message { answers: Some(step.tool.to_owned()), ..plain(Role::Tool, step.output) };
+            let output = Message::answer(step.tool, step.output);
             messages.extend([step.call(), output, again(self.goal, true)]);
         }
         messages.push(call(FINISH, json!({FINISH_ARGUMENT: self.answer})));
@@ -217,8 +217,7 @@ impl Example {
 }
 
 fn call(tool: &str, args: Value) -> Message {
-    let calls = vec![ToolUse { id: tool.to_owned(), tool: tool.to_owned(), args }];
-    Message { calls, ..plain(Role::Assistant, "") }
+    Message::asking("", [ToolUse { id: tool.to_owned(), tool: tool.to_owned(), args }])
 }
 
 /// The task once more, and what is to come now if a task can be ended.
@@ -226,11 +225,7 @@ fn again(goal: &str, ends: bool) -> Message {
     let shown: String = goal.chars().take(GOAL_CHARS_MAX).collect();
     let cut = if shown.len() < goal.len() { "…" } else { "" };
     let then = if ends { THEN } else { "" };
-    plain(Role::User, &format!("The task: {shown}{cut}{then}"))
-}
-
-pub(super) fn plain(role: Role, text: &str) -> Message {
-    Message { role, text: text.to_owned(), calls: Vec::new(), answers: None }
+    Message::new(Role::User, format!("The task: {shown}{cut}{then}"))
 }
 
 #[cfg(test)]
@@ -267,7 +262,7 @@ mod tests {
         ] {
             let led = led(&inference(Vec::new(), tools.clone(), 1));
             assert_eq!(led.len(), count, "{tools:?}");
-            for call in led.iter().flat_map(|message| &message.calls) {
+            for call in led.iter().flat_map(Message::calls) {
                 assert!(tools.iter().any(|tool| tool.name == call.tool), "{call:?}");
             }
         }
@@ -279,15 +274,15 @@ mod tests {
         let mut asked =
             inference(vec![message(Role::System, "Rules."), message(Role::User, "Do it.")], tools, 1);
         let first = led(&asked);
-        assert_eq!((first[0].text.as_str(), first.len()), ("Rules.", 7));
-        assert_eq!(first[6].text, "Do it.");
+        assert_eq!((&*first[0].text(), first.len()), ("Rules.", 7));
+        assert_eq!(first[6].text(), "Do it.");
         asked.messages.push(message(Role::Tool, "It."));
         let second = led(&asked);
         assert_eq!(second[..7], first[..], "what was read is read no second time");
-        assert_eq!(second[7].text, "It.", "what a tool brought stays as it is");
-        assert!(second[8].role == Role::User && second[8].text.starts_with("The task: Do it.\n"));
-        asked.messages[1].text = "é".repeat(5_000);
-        assert!(led(&asked)[8].text.chars().count() < 1_000);
+        assert_eq!(second[7].text(), "It.", "what a tool brought stays as it is");
+        assert!(second[8].role == Role::User && second[8].text().starts_with("The task: Do it.\n"));
+        asked.messages[1] = message(Role::User, &"é".repeat(5_000));
+        assert!(led(&asked)[8].text().chars().count() < 1_000);
     }
 
     #[test]

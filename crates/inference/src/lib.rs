@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use regent_kernel::{BoxFuture, Inference, ModelUsage, Offer, StopReason, ToolUse};
+use regent_kernel::{BoxFuture, Inference, Message, ModelUsage, Offer, StopReason, ToolUse};
 use regent_models::{Ask, Event, Events, Names, Provider, ProviderError, ToolDelta, Used};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -213,7 +213,7 @@ fn grammar_of(inference: &Inference, names: &Names, repeated: &[String]) -> Opti
 
 /// Whether a call has been made before, and nothing since that hadn't been. A small model asks for the same over and over.
 fn is_repeated(inference: &Inference, tool: &str, args: &Value) -> bool {
-    let calls: Vec<&ToolUse> = inference.messages.iter().flat_map(|message| &message.calls).collect();
+    let calls: Vec<&ToolUse> = inference.messages.iter().flat_map(Message::calls).collect();
     let is_same = |a: &ToolUse, tool: &str, args: &Value| a.tool == tool && a.args == *args;
     let Some(last) = calls.iter().rposition(|call| is_same(call, tool, args)) else { return false };
     let is_first = |(at, call): (usize, &&ToolUse)| {
@@ -226,7 +226,7 @@ fn is_repeated(inference: &Inference, tool: &str, args: &Value) -> bool {
 /// is a repetition too.
 fn allowed<'a>(inference: &'a Inference, repeated: &[String]) -> Vec<&'a Offer> {
     let tools = &inference.tools;
-    let is_new = inference.messages.iter().all(|message| message.calls.is_empty());
+    let is_new = !inference.messages.iter().any(Message::has_calls);
     let is_allowed = |offer: &&Offer| match repeated {
         [] => !(is_new && is_finish(offer)),
         [only] => offer.name != *only,

@@ -5,7 +5,7 @@
 use regent_kernel::{Inference, Message, Role, Sampling};
 
 use super::chat::spaced;
-use super::examples::{goal_of, is_finish, plain};
+use super::examples::{goal_of, is_finish};
 use regent_models::Names;
 
 const SYSTEM: &str = "You answer questions from what tools have brought.";
@@ -24,7 +24,7 @@ pub(super) fn asked_for(inference: &Inference, names: &Names) -> Option<Inferenc
     let mut brought = Vec::new();
     let mut room = OUTPUTS_CHARS_MAX;
     for message in inference.messages.iter().rev().filter(|message| message.role == Role::Tool) {
-        let text = format!("{}{}", call_of(&inference.messages, message, names), bare(&message.text));
+        let text = format!("{}{}", call_of(&inference.messages, message, names), bare(&message.text()));
         let shown: String = text.chars().take(room).collect();
         room = room.saturating_sub(shown.chars().count());
         if !shown.is_empty() {
@@ -35,10 +35,10 @@ pub(super) fn asked_for(inference: &Inference, names: &Names) -> Option<Inferenc
         return None;
     }
     brought.reverse();
-    let question = format!("{}\n\n{}\n{HOW}", brought.join("\n"), goal.text);
+    let question = format!("{}\n\n{}\n{HOW}", brought.join("\n"), goal.text());
     Some(Inference {
         model: inference.model.clone(),
-        messages: vec![plain(Role::System, SYSTEM), plain(Role::User, &question)],
+        messages: vec![Message::new(Role::System, SYSTEM), Message::new(Role::User, question)],
         tools: Vec::new(),
         tokens_max: inference.tokens_max.min(TOKENS_MAX),
         sampling: Sampling { schema: None, ..inference.sampling.clone() },
@@ -58,8 +58,8 @@ fn bare(text: &str) -> String {
 
 /// The call that an output answers, in a line before it.
 fn call_of(messages: &[Message], output: &Message, names: &Names) -> String {
-    let mut calls = messages.iter().flat_map(|message| &message.calls);
-    let call = calls.find(|call| output.answers.as_ref() == Some(&call.id));
+    let mut calls = messages.iter().flat_map(Message::calls);
+    let call = calls.find(|call| output.answers() == Some(&call.id));
     call.map(|call| format!("{} {}:\n", names.wire(&call.tool), spaced(&call.args))).unwrap_or_default()
 }
 
@@ -78,8 +78,8 @@ mod tests {
         let messages = vec![
             message(Role::System, "rules"),
             message(Role::User, "What does a.txt say?"),
-            Message { calls: vec![call], ..message(Role::Assistant, "") },
-            Message { answers: Some("1".to_owned()), ..message(Role::Tool, output) },
+            Message::asking("", [call]),
+            Message::answer("1", output),
         ];
         inference(messages, vec![offer("task.finish", "End", schema)], 1_000)
     }
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn the_result_is_asked_for_with_what_was_brought_and_the_task_and_nothing_else() {
         let asked = asked_for(&conversation("It says moss."), &Names::default()).unwrap();
-        let texts: Vec<&str> = asked.messages.iter().map(|message| message.text.as_str()).collect();
+        let texts: Vec<_> = asked.messages.iter().map(Message::text).collect();
         let question = "fs.read {\"path\": \"a.txt\"}:\nIt says moss.\n\nWhat does a.txt say?\nAnswer in one short sentence.";
         assert_eq!(texts, [SYSTEM, question]);
         assert!(asked.tools.is_empty() && asked.tokens_max == TOKENS_MAX);
@@ -120,10 +120,9 @@ mod tests {
     #[test]
     fn what_was_brought_is_cut_and_the_newest_stays() {
         let mut long = conversation(&"old ".repeat(10_000));
-        let newest = Message { answers: Some("2".to_owned()), ..message(Role::Tool, "newest") };
-        long.messages.push(newest);
+        long.messages.push(Message::answer("2", "newest"));
         let asked = asked_for(&long, &Names::default()).unwrap();
-        let text = &asked.messages.last().unwrap().text;
+        let text = asked.messages.last().unwrap().text();
         assert!(text.contains("newest") && text.chars().count() < OUTPUTS_CHARS_MAX + 200, "{}", text.len());
     }
 }

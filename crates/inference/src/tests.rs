@@ -16,7 +16,12 @@ pub(super) mod made_up;
 mod skip;
 
 pub(super) fn message(role: Role, text: &str) -> Message {
-    Message { role, text: text.to_owned(), calls: Vec::new(), answers: None }
+    Message::new(role, text)
+}
+
+fn only_call(completion: &Completion) -> Option<&ToolUse> {
+    let mut calls = completion.message.calls();
+    calls.next().filter(|_| calls.next().is_none())
 }
 
 pub(super) fn inference(messages: Vec<Message>, tools: Vec<Offer>, tokens_max: u64) -> Inference {
@@ -102,7 +107,7 @@ async fn even_a_network_of_chance_asks_for_tools_as_their_schemas_say() {
             if completion.stop == StopReason::Length {
                 continue;
             }
-            let [call] = completion.message.calls.as_slice() else { panic!("{completion:?}") };
+            let Some(call) = only_call(&completion) else { panic!("{completion:?}") };
             let schema = &tools().into_iter().find(|tool| tool.name == call.tool).unwrap().input;
             assert!(jsonschema::is_valid(schema, &call.args), "{call:?}");
             assert!(completion.usage.output > 0 && completion.usage.input > 0);
@@ -121,21 +126,21 @@ async fn a_call_that_was_just_answered_is_not_made_again() {
         let local = Local::with_threads(folder.path(), 1);
         let mut asked = inference(vec![message(Role::User, "Go.")], tools(), 40);
         let first = ask(&local, &format!("m{seed}"), &asked).await;
-        let [call] = first.message.calls.as_slice() else { panic!("{first:?}") };
+        let Some(call) = first.message.calls().next() else { panic!("{first:?}") };
         made.push(call.tool.clone());
         for tool in ["a", "b"] {
             let calls = vec![ToolUse { id: "1".to_owned(), tool: tool.to_owned(), args: json!({}) }];
             asked.messages.truncate(1);
-            asked.messages.push(Message { calls, ..message(Role::Assistant, "") });
-            asked.messages.push(Message { answers: Some("1".to_owned()), ..message(Role::Tool, "Done.") });
+            asked.messages.push(Message::asking("", calls));
+            asked.messages.push(Message::answer("1", "Done."));
             let next = ask(&local, &format!("m{seed}"), &asked).await;
-            assert!(next.message.calls.iter().all(|call| call.tool != tool), "{seed}: {next:?}");
+            assert!(next.message.calls().all(|call| call.tool != tool), "{seed}: {next:?}");
             assert!(next.usage.output > 0 && next.usage.input > 0, "{:?}", next.usage);
         }
         // Where nothing else is on offer there is no other way.
         asked.tools.truncate(1);
-        asked.messages[1].calls[0].tool = "a".to_owned();
-        assert_eq!(ask(&local, &format!("m{seed}"), &asked).await.message.calls[0].tool, "a");
+        asked.messages[1].calls_mut().next().unwrap().tool = "a".to_owned();
+        assert_eq!(only_call(&ask(&local, &format!("m{seed}"), &asked).await).unwrap().tool, "a");
     }
     assert!(made.contains(&"a".to_owned()) || made.contains(&"b".to_owned()));
 }
@@ -150,7 +155,7 @@ fn what_may_be_asked_for_depends_on_what_was() {
         let call = |(tool, id): &(&str, u32)| {
             let calls =
                 vec![ToolUse { id: String::new(), tool: (*tool).to_owned(), args: json!({"id": id}) }];
-            Message { calls, ..message(Role::Assistant, "") }
+            Message::asking("", calls)
         };
         inference(made.iter().map(call).collect(), tools.clone(), 1)
     };
@@ -200,7 +205,7 @@ async fn the_same_question_has_the_same_answer_alone_in_company_and_from_memory(
     for question in &questions {
         // A new one each time: nothing is remembered.
         let local = Local::with_threads(folder.path(), 1);
-        alone.push(ask(&local, "m", question).await.message.text);
+        alone.push(ask(&local, "m", question).await.message.text().into_owned());
     }
     let letters: std::collections::BTreeSet<char> = alone.concat().chars().collect();
     assert!(letters.len() > 3, "a network that says one thing shows nothing: {alone:?}");
@@ -209,10 +214,10 @@ async fn the_same_question_has_the_same_answer_alone_in_company_and_from_memory(
     let together =
         async |at: usize| answer(&local, "m", &scheduler, Priority::Normal, &questions[at]).await.unwrap();
     let (a, b, c, d, e) = tokio::join!(together(0), together(1), together(2), together(3), together(4));
-    assert_eq!([a, b, c, d, e].map(|one| one.message.text).to_vec(), alone);
+    assert_eq!([a, b, c, d, e].map(|one| one.message.text().into_owned()).to_vec(), alone);
     for (question, alone) in questions.iter().zip(&alone) {
         let again = ask(&local, "m", question).await;
-        assert_eq!(&again.message.text, alone);
+        assert_eq!(again.message.text(), *alone);
         assert!(again.usage.cached > again.usage.input, "{:?}", again.usage);
     }
 }
@@ -285,11 +290,11 @@ async fn a_stop_text_ends_the_answer_and_is_not_part_of_it() {
     let local = Local::with_threads(folder.path(), 1);
     let mut question = inference(vec![message(Role::User, "Speak.")], vec![], 40);
     question.sampling.temperature = Some(1.0);
-    let whole = ask(&local, "m", &question).await.message.text;
+    let whole = ask(&local, "m", &question).await.message.text().into_owned();
     let middle = whole.chars().skip(2).find(char::is_ascii).unwrap().to_string();
     question.sampling.stop = vec![middle.clone()];
     let cut = ask(&local, "m", &question).await;
-    assert_eq!(cut.message.text, whole.split(&middle).next().unwrap());
+    assert_eq!(cut.message.text(), whole.split(&middle).next().unwrap());
     assert_eq!(cut.stop, StopReason::End);
 }
 
@@ -301,20 +306,17 @@ async fn the_result_of_a_task_is_asked_for_in_a_conversation_of_its_own() {
     let schema =
         json!({"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}}, "required": ["answer"]});
     let call = ToolUse { id: "1".to_owned(), tool: "look".to_owned(), args: json!({}) };
-    let messages = vec![
-        message(Role::User, "Say it."),
-        Message { calls: vec![call], ..message(Role::Assistant, "") },
-        Message { answers: Some("1".to_owned()), ..message(Role::Tool, "moss") },
-    ];
+    let messages =
+        vec![message(Role::User, "Say it."), Message::asking("", [call]), Message::answer("1", "moss")];
     let mut task = inference(messages, vec![offer("task.finish", "End", schema)], 60);
     task.sampling.seed = Some(1);
     let question = result::asked_for(&task, &Names::default()).unwrap();
     let (done, plain) = (ask(&local, "m", &task).await, ask(&local, "m", &question).await);
-    let [call] = done.message.calls.as_slice() else { panic!("{done:?}") };
+    let Some(call) = only_call(&done) else { panic!("{done:?}") };
     assert_eq!(call.tool, "task.finish");
     // What made-up weights say has no end, and the result has the room that saying yes or no has left: it may break off earlier.
     let said = call.args["answer"].as_str().unwrap().trim_end_matches('\u{fffd}');
-    assert!(!said.is_empty() && plain.message.text.trim().starts_with(said), "{said:?}: {plain:?}");
+    assert!(!said.is_empty() && plain.message.text().trim().starts_with(said), "{said:?}: {plain:?}");
     assert!(done.usage.input + done.usage.cached > plain.usage.input + plain.usage.cached);
 }
 
@@ -324,7 +326,7 @@ async fn real_weights_answer_and_call_tools() {
         let Some(folder) = pulled(name) else { continue };
         let local = Local::new(folder);
         let question = inference(vec![message(Role::User, "What is the capital of France?")], vec![], 16);
-        let text = ask(&local, name, &question).await.message.text;
+        let text = ask(&local, name, &question).await.message.text().into_owned();
         // The words that llama.cpp says with the same file.
         let expected =
             if name == "smollm2-135m" { "L'Étoile, la" } else { "The capital of France is Paris." };
@@ -338,16 +340,12 @@ async fn real_weights_answer_and_call_tools() {
             64,
         );
         let first = ask(&local, name, &asked).await;
-        let [call] = first.message.calls.as_slice() else { panic!("{first:?}") };
+        let Some(call) = first.message.calls().next() else { panic!("{first:?}") };
         assert_eq!((call.tool.as_str(), &call.args), ("fs.read", &json!({"path": "notes.txt"})));
         // The next turn begins with everything that was said before, and only what is new is read.
         let mut next = asked.clone();
-        next.messages.push(Message {
-            calls: vec![ToolUse { id: "1".to_owned(), ..call.clone() }],
-            ..message(Role::Assistant, "")
-        });
-        next.messages
-            .push(Message { answers: Some("1".to_owned()), ..message(Role::Tool, "The sky is blue.") });
+        next.messages.push(Message::asking("", [ToolUse { id: "1".to_owned(), ..call.clone() }]));
+        next.messages.push(Message::answer("1", "The sky is blue."));
         let second = ask(&local, name, &next).await;
         assert!(second.usage.cached > 150 && second.usage.input < 100, "{:?}", second.usage);
     }

@@ -79,7 +79,8 @@ pub use regent_provenance::{
 };
 pub use regent_store::{State, StateError};
 pub use regent_wire::{
-    Completion, Inference, Message, ModelUsage, Offer, Priority, Role, Sampling, StopReason, ToolUse,
+    Completion, Inference, Message, ModelUsage, Offer, Part, Priority, Reasoning, Role, Sampling, StopReason,
+    ToolUse,
 };
 pub use regent_workspace::{
     FileKind, Found, Listed, Listing, Overlap, OwnFolders, PathError, Placement, Workspace, Written, shown,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use regent_kernel::{Completion, Message, ModelUsage, Role, StopReason, ToolUse};
+use regent_kernel::{Completion, Message, ModelUsage, Part, Reasoning, Role, StopReason, ToolUse};
 use serde_json::{Map, Value};
 
 use crate::ProviderError;
@@ -10,16 +10,20 @@ use crate::names::Names;
 
 /// Tools that one answer may ask for.
 const CALLS_MAX: usize = 128;
+/// Parts of one answer.
+const PARTS_MAX: usize = 4_096;
 /// What one answer may say, think and ask for in all.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// One piece of an answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// More of what is said.
     Text(String),
-    /// More of what is thought. It is counted, not kept.
+    /// More of what is thought.
     Reasoning(String),
+    /// What the provider wants back with the thought that just came, which ends with it. It is a thought of its own if none just came.
+    Opaque(Value),
     /// More of a request for a tool.
     Tool(ToolDelta),
     /// What has been used so far, in all: a later one replaces an earlier one, so that no repetition is charged twice.
@@ -59,12 +63,19 @@ pub struct ToolDelta {
 /// An answer so far.
 #[derive(Debug, Default)]
 pub struct Gathered {
-    text: String,
+    slots: Vec<Slot>,
+    said_bytes: usize,
     reasoning_bytes: usize,
-    calls: Vec<Asked>,
-    args_bytes: usize,
     usage: Option<Used>,
     stop: Option<StopReason>,
+}
+
+/// A part that is still coming.
+#[derive(Debug)]
+enum Slot {
+    Text(String),
+    Reasoning { text: String, opaque: Option<Value> },
+    Call(Asked),
 }
 
 #[derive(Debug, Default)]
@@ -79,17 +90,48 @@ impl Gathered {
     /// Adds a piece.
     pub fn take(&mut self, event: Event) -> Result<(), ProviderError> {
         match event {
-            Event::Text(text) => self.text.push_str(&text),
-            Event::Reasoning(text) => self.reasoning_bytes = self.reasoning_bytes.saturating_add(text.len()),
+            Event::Text(text) => self.take_text(text),
+            Event::Reasoning(text) => self.take_reasoning(text),
+            Event::Opaque(opaque) => self.take_opaque(opaque),
             Event::Tool(delta) => self.take_tool(delta)?,
             Event::Usage(usage) => self.usage = Some(usage),
             Event::Stop(stop) => self.stop = Some(stop),
         }
-        let all = self.text.len().saturating_add(self.reasoning_bytes).saturating_add(self.args_bytes);
-        if all > ANSWER_BYTES_MAX {
+        if self.said_bytes.saturating_add(self.reasoning_bytes) > ANSWER_BYTES_MAX {
             return Err(ProviderError::TooLarge("the answer"));
         }
+        if self.slots.len() > PARTS_MAX {
+            return Err(ProviderError::TooLarge("the list of its parts"));
+        }
         Ok(())
+    }
+
+    fn take_text(&mut self, more: String) {
+        self.said_bytes = self.said_bytes.saturating_add(more.len());
+        match self.slots.last_mut() {
+            Some(Slot::Text(text)) => text.push_str(&more),
+            Some(_) | None if more.is_empty() => {}
+            Some(_) | None => self.slots.push(Slot::Text(more)),
+        }
+    }
+
+    fn take_reasoning(&mut self, more: String) {
+        self.reasoning_bytes = self.reasoning_bytes.saturating_add(more.len());
+        match self.slots.last_mut() {
+            Some(Slot::Reasoning { text, opaque: None }) => text.push_str(&more),
+            Some(_) | None if more.is_empty() => {}
+            Some(_) | None => self.slots.push(Slot::Reasoning { text: more, opaque: None }),
+        }
+    }
+
+    fn take_opaque(&mut self, value: Value) {
+        let bytes = value.to_string().len();
+        match self.slots.last_mut() {
+            Some(Slot::Reasoning { opaque: opaque @ None, .. }) => *opaque = Some(value),
+            Some(_) | None => self.slots.push(Slot::Reasoning { text: String::new(), opaque: Some(value) }),
+        }
+        // Not thought again, only written otherwise.
+        self.said_bytes = self.said_bytes.saturating_add(bytes);
     }
 
     fn take_tool(&mut self, delta: ToolDelta) -> Result<(), ProviderError> {
@@ -97,34 +139,36 @@ impl Gathered {
         // Some servers give every call the index 0: another id there is another call.
         let is_same =
             |call: &Asked| call.index == delta.index && (id.is_none() || call.id.is_none() || call.id == id);
-        let at = match self.calls.iter().rposition(is_same) {
-            Some(at) => at,
-            None if self.calls.len() >= CALLS_MAX => {
+        if !self.calls().any(is_same) {
+            if self.calls().count() >= CALLS_MAX {
                 return Err(ProviderError::TooLarge("the list of tools that it asks for"));
             }
-            None => {
-                self.calls.push(Asked { index: delta.index, ..Asked::default() });
-                self.calls.len() - 1
-            }
-        };
-        let Some(call) = self.calls.get_mut(at) else { return Ok(()) };
+            self.slots.push(Slot::Call(Asked { index: delta.index, ..Asked::default() }));
+        }
+        let mut calls = self.slots.iter_mut().rev().filter_map(|slot| match slot {
+            Slot::Call(call) => Some(call),
+            Slot::Text(_) | Slot::Reasoning { .. } => None,
+        });
+        let Some(call) = calls.find(|call| is_same(call)) else { return Ok(()) };
         call.id = id.or(call.id.take());
         if let Some(name) = delta.name.filter(|name| !name.is_empty()) {
             call.name = name;
         }
         call.args.push_str(&delta.args);
-        self.args_bytes = self.args_bytes.saturating_add(delta.args.len());
+        self.said_bytes = self.said_bytes.saturating_add(delta.args.len());
         Ok(())
+    }
+
+    fn calls(&self) -> impl Iterator<Item = &Asked> {
+        self.slots.iter().filter_map(|slot| match slot {
+            Slot::Call(call) => Some(call),
+            Slot::Text(_) | Slot::Reasoning { .. } => None,
+        })
     }
 
     /// Whether the answer has begun (text, reasoning or a call): from then on the provider charges for it.
     pub fn has_begun(&self) -> bool {
-        !self.text.is_empty() || self.reasoning_bytes > 0 || !self.calls.is_empty()
-    }
-
-    /// The text.
-    pub fn text(&self) -> &str {
-        &self.text
+        !self.slots.is_empty()
     }
 
     /// The usage that the provider reported, if any.
@@ -134,33 +178,56 @@ impl Gathered {
 
     /// Everything that was written, for our own count: text, arguments, and the bytes of what was thought.
     pub(crate) fn written(&self) -> (impl Iterator<Item = &str>, usize) {
-        let args = self.calls.iter().flat_map(|call| [call.name.as_str(), call.args.as_str()]);
-        (std::iter::once(self.text.as_str()).chain(args), self.reasoning_bytes)
+        let words = self.slots.iter().flat_map(|slot| match slot {
+            Slot::Text(text) => [text.as_str(), ""],
+            Slot::Call(call) => [call.name.as_str(), call.args.as_str()],
+            Slot::Reasoning { .. } => ["", ""],
+        });
+        (words, self.reasoning_bytes)
     }
 
-    /// The complete answer. A stream without an end was truncated. Arguments that aren't a JSON object stay as received, so that the model can
+    /// The complete answer of a model, `provider/name`. A stream without an end was truncated. Arguments that aren't a JSON object stay as received, so that the model can
     /// learn of it; such a call is never made.
     pub fn finish(self, model: &str, names: &Names, usage: ModelUsage) -> Result<Completion, ProviderError> {
         let stop = self.stop.ok_or(ProviderError::Cut)?;
-        let mut calls = Vec::with_capacity(self.calls.len());
-        for (at, call) in self.calls.into_iter().enumerate() {
-            let args = match serde_json::from_str(&call.args) {
-                Ok(args @ Value::Object(_)) => args,
-                Ok(Value::Null) => Value::Object(Map::new()),
-                Err(_) if call.args.trim().is_empty() => Value::Object(Map::new()),
-                // It ran out of room in the middle of a request: what can't be read isn't asked for.
-                Err(_) if stop == StopReason::Length => continue,
-                Ok(_) | Err(_) => ToolUse::raw_args(&call.args),
-            };
-            // One without a name is refused by the kernel, which the model hears.
-            let name = if call.name.is_empty() { "unnamed" } else { call.name.as_str() };
-            let id = call.id.unwrap_or_else(|| names.id(at));
-            calls.push(ToolUse { id, tool: names.ours(name).to_owned(), args });
+        let (provider, own) = model.split_once('/').unwrap_or((model, ""));
+        let (mut parts, mut asked) = (Vec::with_capacity(self.slots.len()), 0);
+        for slot in self.slots {
+            match slot {
+                Slot::Text(text) => parts.push(Part::Text { text }),
+                Slot::Reasoning { text, opaque } => {
+                    let (provider, model) = (provider.to_owned(), own.to_owned());
+                    parts.push(Part::Reasoning(Reasoning { provider, model, text, opaque }));
+                }
+                Slot::Call(call) => {
+                    parts.extend(call.finish(asked, names, stop).map(Part::ToolUse));
+                    asked += 1;
+                }
+            }
         }
+        let message = Message { role: Role::Assistant, parts };
         // Some servers say that they have stopped as usual when they ask for tools.
-        let stop = if calls.is_empty() || stop != StopReason::End { stop } else { StopReason::ToolUse };
-        let message = Message { role: Role::Assistant, text: self.text, calls, answers: None };
+        let is_usual = stop != StopReason::End || !message.has_calls();
+        let stop = if is_usual { stop } else { StopReason::ToolUse };
         Ok(Completion { model: model.to_owned(), message, stop, usage, redacted: BTreeMap::new() })
+    }
+}
+
+impl Asked {
+    /// The request that it is, the `at`-th of its answer.
+    fn finish(self, at: usize, names: &Names, stop: StopReason) -> Option<ToolUse> {
+        let args = match serde_json::from_str(&self.args) {
+            Ok(args @ Value::Object(_)) => args,
+            Ok(Value::Null) => Value::Object(Map::new()),
+            Err(_) if self.args.trim().is_empty() => Value::Object(Map::new()),
+            // It ran out of room in the middle of a request: what can't be read isn't asked for.
+            Err(_) if stop == StopReason::Length => return None,
+            Ok(_) | Err(_) => ToolUse::raw_args(&self.args),
+        };
+        // One without a name is refused by the kernel, which the model hears.
+        let name = if self.name.is_empty() { "unnamed" } else { self.name.as_str() };
+        let id = self.id.unwrap_or_else(|| names.id(at));
+        Some(ToolUse { id, tool: names.ours(name).to_owned(), args })
     }
 }
 
@@ -193,7 +260,7 @@ mod tests {
             (1, Some("c"), Some("fs_list"), ""),
         ]);
         let calls: Vec<(String, String)> =
-            completion.message.calls.into_iter().map(|call| (call.id, call.args.to_string())).collect();
+            completion.message.calls().map(|call| (call.id.clone(), call.args.to_string())).collect();
         let expected = [("a", "{\"path\":\"x\"}"), ("b", "{\"path\":\"y\"}"), ("c", "{}")];
         assert_eq!(calls, expected.map(|(id, args)| (id.to_owned(), args.to_owned())));
     }
@@ -208,10 +275,12 @@ mod tests {
             ("  ", None),
             ("{}", None),
         ] {
-            let call = gathered(&[(0, Some("a"), Some("t"), args)]).message.calls.remove(0);
+            let completion = gathered(&[(0, Some("a"), Some("t"), args)]);
+            let call = completion.message.calls().next().unwrap();
             assert_eq!(call.unreadable(), raw, "{args}");
             assert!(call.args.is_object(), "{args}");
         }
-        assert_eq!(gathered(&[(0, None, None, "{}")]).message.calls[0].tool, "unnamed");
+        let unnamed = gathered(&[(0, None, None, "{}")]).message;
+        assert_eq!(unnamed.calls().next().unwrap().tool, "unnamed");
     }
 }

@@ -4,6 +4,7 @@ mod account;
 mod attempt;
 mod fallback;
 mod outgoing;
+mod parts;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -198,6 +199,7 @@ impl Hub {
             model: entry.full(model),
             is_remote: entry.provider.endpoint(model).is_some(),
             is_up: entry.breaker.would_pass() && entry.provider.is_ready(model),
+            refuses: parts::refused(inference, &*entry.provider),
             money_microusd_max: self.money(entry, model, tokens_in, inference.tokens_max),
         };
         let candidates: Vec<Candidate> = self.models().map(candidate).collect();
@@ -324,6 +326,11 @@ impl Models for Hub {
             let help = "use a local model, or leave out the tool with secret or unclassified output: `regent task run --tools a,b`; `regent tool show NAME` shows a tool's labels";
             return Err(refusal("model.confidential", message, help));
         }
+        if let Some(part) = parts::refused(inference, &*entry.provider) {
+            let message = format!("the model `{}` takes no {part}", entry.full(model));
+            let help = "use a model that does (docs/models.md lists what each kind takes), or leave it out";
+            return Err(refusal("model.unsupported_part", message, help));
+        }
         let tokens_in = tokens::of_conversation(inference);
         Ok(ModelPlan {
             model: entry.full(model),
@@ -401,7 +408,7 @@ fn check(inference: &Inference) -> Result<(), Reason> {
     if inference.tokens_max == 0 || inference.tokens_max > TOKENS_MAX {
         return wrong("`tokens_max` must be between 1 and 1048576");
     }
-    Ok(())
+    parts::check(&inference.messages).or_else(|why| wrong(&why))
 }
 
 fn none_fits(choice: &Choice) -> Reason {

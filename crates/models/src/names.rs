@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use regent_kernel::Inference;
+use regent_kernel::{Inference, Message};
 
 /// The longest name that all providers take.
 const NAME_CHARS_MAX: usize = 64;
@@ -19,8 +19,7 @@ impl Names {
     /// All names that a conversation uses. The same conversation gives the same names.
     pub fn of(inference: &Inference) -> Self {
         let offered = inference.tools.iter().map(|offer| offer.name.as_str());
-        let asked =
-            inference.messages.iter().flat_map(|message| &message.calls).map(|call| call.tool.as_str());
+        let asked = inference.messages.iter().flat_map(Message::calls).map(|call| call.tool.as_str());
         // Offered names first and in order, so that a longer history doesn't rename them.
         let mut names = Self { turns: inference.messages.len(), ..Self::default() };
         for name in offered.collect::<BTreeSet<_>>().into_iter().chain(asked) {

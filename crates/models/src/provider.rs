@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 
 use regent_egress::ReachError;
-use regent_kernel::{BoxFuture, Inference, Secret, SecretError};
+use regent_kernel::{BoxFuture, Inference, Part, Secret, SecretError};
 use tokio::sync::mpsc;
 
 use crate::event::Event;
@@ -39,8 +39,8 @@ const EVENTS_WAITING_MAX: usize = 64;
 ///
 ///     fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {
 ///         Box::pin(async move {
-///             let last = ask.inference.messages.last().map_or("", |message| &message.text);
-///             events.give(Event::Text(last.to_owned())).await?;
+///             let last = ask.inference.messages.last().map(|message| message.text());
+///             events.give(Event::Text(last.unwrap_or_default().into_owned())).await?;
 ///             events.give(Event::Stop(StopReason::End)).await
 ///         })
 ///     }
@@ -63,6 +63,11 @@ pub trait Provider: Send + Sync + fmt::Debug {
     /// Whether it can be asked for this model at all; one whose weights aren't there can't.
     fn is_ready(&self, _model: &str) -> bool {
         true
+    }
+
+    /// Whether it has a use for a part: an image or a file. A conversation with one that it doesn't take is refused before it is asked.
+    fn takes(&self, _part: &Part) -> bool {
+        false
     }
 
     /// Asks, and gives the answer piece by piece. Ok without an [`Event::Stop`] counts as a cut stream.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hyper::Method;
 use hyper::header::{HeaderMap, HeaderValue};
 use regent_egress::{Client, Incomplete, Network, Reach, Request};
-use regent_kernel::{BoxFuture, endpoint};
+use regent_kernel::{BoxFuture, Part, endpoint};
 use serde_json::Value;
 use url::{Host, Url};
 
@@ -142,6 +142,10 @@ impl Provider for Remote {
 
     fn secret(&self) -> Option<&str> {
         self.secret.as_deref()
+    }
+
+    fn takes(&self, part: &Part) -> bool {
+        self.wire.takes(part)
     }
 
     fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {

@@ -23,6 +23,8 @@ pub struct Candidate {
     pub is_remote: bool,
     /// Its breaker lets calls pass.
     pub is_up: bool,
+    /// A part of the conversation that it doesn't take, in words.
+    pub refuses: Option<String>,
     /// What the call costs at most; `None` if nobody knows.
     pub money_microusd_max: Option<u64>,
 }
@@ -98,6 +100,9 @@ fn refused(candidate: &Candidate, label: Label, limits: &Limits<'_>) -> Option<S
         let what = serde_json::to_value(label.confidentiality).ok();
         let what = what.as_ref().and_then(|word| word.as_str()).unwrap_or("such").to_owned();
         return Some(format!("it is remote, and {what} text must stay on this machine"));
+    }
+    if let Some(part) = &candidate.refuses {
+        return Some(format!("it takes no {part}"));
     }
     if !candidate.is_up {
         return Some("it is down".to_owned());

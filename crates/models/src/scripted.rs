@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use regent_kernel::{BoxFuture, ModelUsage, Role, StopReason};
+use regent_kernel::{BoxFuture, Message, ModelUsage, Part, Role, StopReason};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -39,6 +39,8 @@ pub struct ScriptedTurn {
     pub text: String,
     /// What is thought.
     pub reasoning: String,
+    /// What it wants back with the thought.
+    pub opaque: Option<Value>,
     /// Tools that are asked for.
     pub calls: Vec<ScriptedCall>,
     /// Why it stops; as usual if it isn't said.
@@ -130,10 +132,10 @@ impl Scripted {
         let is_about = |turn: &ScriptedTurn| {
             turn.about
                 .as_ref()
-                .is_none_or(|about| first.is_some_and(|first| first.text.contains(about.as_str())))
+                .is_none_or(|about| first.is_some_and(|first| first.text().contains(about.as_str())))
         };
         let turns = || self.script.turns.iter().enumerate().filter(|(_, turn)| is_about(turn));
-        let last = messages.last().map_or("", |message| message.text.as_str());
+        let last = messages.last().map(Message::text).unwrap_or_default();
         let said = |turn: &ScriptedTurn| turn.when.as_ref().is_some_and(|when| last.contains(when.as_str()));
         let had = messages.iter().filter(|message| message.role == Role::Assistant).count();
         turns()
@@ -166,6 +168,9 @@ impl Scripted {
         }
         if !turn.reasoning.is_empty() {
             events.give(Event::Reasoning(turn.reasoning.clone())).await?;
+        }
+        if let Some(opaque) = &turn.opaque {
+            events.give(Event::Opaque(opaque.clone())).await?;
         }
         let words: Vec<&str> = turn.text.split_inclusive(' ').collect();
         let is_cut = matches!(fault, Some(Fault::Cut | Fault::Garbled));
@@ -206,6 +211,10 @@ fn used(ask: &Ask<'_>, turn: &ScriptedTurn, is_wrong: bool) -> Used {
 impl Provider for Scripted {
     fn endpoint(&self, _model: &str) -> Option<String> {
         self.script.pretend_remote.clone()
+    }
+
+    fn takes(&self, _part: &Part) -> bool {
+        true
     }
 
     fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {

@@ -49,11 +49,9 @@ pub fn of_conversation(inference: &Inference) -> u64 {
 }
 
 fn of_turn(message: &Message) -> u64 {
-    let call = |call: &regent_kernel::ToolUse| {
-        TURN + of_text(&call.id) + of_text(&call.tool) + of_text(&call.args.to_string())
-    };
-    let calls: u64 = message.calls.iter().map(call).sum();
-    TURN.saturating_add(of_text(&message.text)).saturating_add(calls)
+    let ids = message.calls().map(|call| of_text(&call.id));
+    let parts = message.parts.iter().map(|part| part.tokens(&of_text));
+    ids.chain(parts).fold(TURN, u64::saturating_add)
 }
 
 #[cfg(test)]

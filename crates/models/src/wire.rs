@@ -10,7 +10,11 @@ pub(crate) mod parameters;
 #[cfg(test)]
 mod tests;
 
-use regent_kernel::Inference;
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use regent_kernel::{Inference, Message, Part, Reasoning};
 use serde_json::Value;
 
 use crate::event::Event;
@@ -47,6 +51,11 @@ pub trait Wire: Send + Sync + std::fmt::Debug {
     /// The question. The same conversation gives the same bytes, and a longer one begins with the same, so that the provider's cache
     /// of prompts holds.
     fn body(&self, model: &str, inference: &Inference, names: &Names) -> Value;
+
+    /// Whether the protocol has a place for an image or a file. What it has none for is refused before anything is sent.
+    fn takes(&self, _part: &Part) -> bool {
+        false
+    }
 
     /// How the answer is cut into messages.
     fn framing(&self) -> Framing {
@@ -201,6 +210,47 @@ fn count_at(value: &Value, pointer: &str) -> Option<u64> {
 /// A field's list, or an empty one.
 fn list_at<'v>(value: &'v Value, pointer: &str) -> &'v [Value] {
     value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// What a tool's turn answers, by call. A text that names no call answers one without an id.
+fn results(message: &Message) -> Vec<(&str, &[Part])> {
+    let results: Vec<_> = message.results().collect();
+    if results.is_empty() { vec![("", &message.parts)] } else { results }
+}
+
+/// The words of parts that have nothing else.
+fn only_text(parts: &[Part]) -> Option<Cow<'_, str>> {
+    match parts {
+        [] => Some(Cow::Borrowed("")),
+        [one] => one.as_text().map(Cow::Borrowed),
+        many => many.iter().map(Part::as_text).collect::<Option<String>>().map(Cow::Owned),
+    }
+}
+
+/// The words among parts.
+fn text_in(parts: &[Part]) -> String {
+    parts.iter().filter_map(Part::as_text).collect()
+}
+
+/// A turn of the model without the thoughts at its end: what they led to was cut off, and providers refuse a thought that led to nothing.
+fn without_last_thoughts(parts: &[Part]) -> &[Part] {
+    let ends = parts.iter().rposition(|part| !matches!(part, Part::Reasoning(_)));
+    ends.and_then(|last| parts.get(..=last)).unwrap_or_default()
+}
+
+/// A word that a provider wanted back with a thought.
+fn opaque_at<'r>(thought: &'r Reasoning, field: &str) -> Option<&'r str> {
+    thought.opaque.as_ref()?.get(field)?.as_str()
+}
+
+/// Bytes as a URL that holds them.
+fn data_url(media_type: &str, payload: &str) -> String {
+    format!("data:{media_type};base64,{payload}")
+}
+
+/// The text that a payload is, if it is one.
+fn text_of_payload(payload: &str) -> Option<String> {
+    String::from_utf8(STANDARD.decode(payload).ok()?).ok()
 }
 
 /// Puts a field into an object if there is something to put.

@@ -50,7 +50,7 @@ impl LiveOutput {
             }
             let target = match chunk.channel {
                 Channel::Output => &mut self.stdout,
-                Channel::Error => &mut self.stderr,
+                Channel::Error | Channel::Reasoning => &mut self.stderr,
             };
             if !target.write(chunk.output.into_bytes()).await {
                 stream.close(chunk.channel);
@@ -110,7 +110,7 @@ impl Target {
         let channel = self.channel;
         let written = tokio::task::spawn_blocking(move || match channel {
             Channel::Output => crate::output::write_all(&bytes),
-            Channel::Error => std::io::stderr().lock().write_all(&bytes),
+            Channel::Error | Channel::Reasoning => std::io::stderr().lock().write_all(&bytes),
         });
         // Torn down: the process is ending.
         self.error = written.await.ok().and_then(Result::err);

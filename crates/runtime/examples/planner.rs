@@ -41,7 +41,7 @@ impl Asker for Reviewer {
 /// What the model says, by what it is asked.
 fn head(inference: &Inference) -> Says {
     let asked = inference.messages.iter().find(|message| message.role == Role::User);
-    let goal = asked.map(|message| message.text.as_str()).unwrap_or_default();
+    let goal = asked.map(|message| message.text()).unwrap_or_default();
     let acted = inference.messages.iter().any(|message| message.role == Role::Tool);
     let finish = |answer: &str| Says::call("task.finish", json!({"answer": answer}));
     if goal.starts_with("Take the goal apart") {

@@ -19,7 +19,7 @@ struct Adder;
 
 impl Models for Adder {
     fn plan(&self, inference: &Inference, _label: Label) -> Result<ModelPlan, Reason> {
-        let tokens_in = inference.messages.iter().map(|message| message.text.len() as u64).sum();
+        let tokens_in = inference.messages.iter().map(|message| message.text().len() as u64).sum();
         // It stays on this machine and costs nothing.
         Ok(ModelPlan {
             secret: None,
@@ -41,7 +41,7 @@ impl Executor<tier::Host> for Adder {
                 return Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()));
             };
             let asked = inference.messages.iter().rfind(|message| message.role == Role::User);
-            let words = asked.map(|message| message.text.as_str()).unwrap_or_default();
+            let words = asked.map(Message::text).unwrap_or_default();
             let sum: i64 = words.split_whitespace().filter_map(|word| word.parse::<i64>().ok()).sum();
             let call = ToolUse {
                 id: "1".to_owned(),
@@ -49,8 +49,7 @@ impl Executor<tier::Host> for Adder {
                 args: json!({"answer": sum.to_string()}),
             };
             let usage = ModelUsage { input: words.len() as u64, cached: 0, output: 1, reasoning: 0 };
-            let message =
-                Message { role: Role::Assistant, text: String::new(), calls: vec![call], answers: None };
+            let message = Message::asking("", [call]);
             let completion = Completion {
                 model: "local/adder".to_owned(),
                 message,

@@ -212,28 +212,29 @@ impl<'a> Agent<'a> {
         let step = format!("{turn}/think");
         self.door.events().tell(Event::Turn { step: self.door.name_of(&step) });
         let (mut completion, replayed) = self.think(&step).await?;
-        name_calls(&mut completion.message.calls, turn);
-        let (table, asked) = (completion.redacted, completion.message.calls.clone());
+        name_calls(completion.message.calls_mut(), turn);
+        let (table, asked) = (completion.redacted, calls_of(&completion.message));
         let message = restored_message(completion.message, &table);
         let news = Event::Said {
             step: self.door.name_of(&step),
-            text: shown(&message.text),
+            text: shown(&message.text()),
             model: completion.model,
         };
         self.door.events().tell(news);
         self.craft.hooks.on_message(self.door.task(), &message).await;
-        if message.calls.is_empty() {
+        let calls = calls_of(&message);
+        if calls.is_empty() {
             return self.said(message, completion.stop);
         }
         self.idle = 0;
-        if let [only] = message.calls.as_slice()
+        if let [only] = calls.as_slice()
             && only.tool == FINISH
         {
             return Ok(Some(answer_in(&only.args)));
         }
         self.stuck = false;
-        self.look_for_circles(&message.calls, replayed).await?;
-        let (answers, changed) = self.act(turn, (&asked, &message.calls), &table).await?;
+        self.look_for_circles(&calls, replayed).await?;
+        let (answers, changed) = self.act(turn, (&asked, &calls), &table).await?;
         if changed {
             self.door.milestone(&format!("{turn}")).await;
         }
@@ -253,10 +254,11 @@ impl<'a> Agent<'a> {
 
     /// Words without a call: an answer, or nothing of use.
     fn said(&mut self, message: Message, stop: StopReason) -> Result<Option<String>, Stop> {
-        let is_said = !message.text.trim().is_empty();
+        let text = message.text();
+        let is_said = !text.trim().is_empty();
         match stop {
             StopReason::Refusal => return Err(Stop::Model("it refuses".to_owned())),
-            StopReason::End | StopReason::ToolUse if is_said => return Ok(Some(message.text)),
+            StopReason::End | StopReason::ToolUse if is_said => return Ok(Some(text.into_owned())),
             StopReason::End | StopReason::ToolUse | StopReason::Length => {}
         }
         self.idle = self.idle.saturating_add(1);
@@ -394,10 +396,14 @@ fn answer_in(args: &Value) -> String {
     }
 }
 
+fn calls_of(message: &Message) -> Vec<ToolUse> {
+    message.calls().cloned().collect()
+}
+
 /// Every call has a name of its own, so that answers can be told apart.
-fn name_calls(calls: &mut [ToolUse], turn: u32) {
+fn name_calls<'c>(calls: impl Iterator<Item = &'c mut ToolUse>, turn: u32) {
     let mut seen = BTreeSet::new();
-    for (index, call) in calls.iter_mut().enumerate() {
+    for (index, call) in calls.enumerate() {
         if call.id.is_empty() || !seen.insert(call.id.clone()) {
             call.id = format!("call-{turn}-{index}");
             seen.insert(call.id.clone());

@@ -44,6 +44,13 @@ pub enum Event {
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         anew: bool,
     },
+    /// The model thinks before it goes on, and this is how it goes on thinking.
+    Thought {
+        /// At which step.
+        step: String,
+        /// The next piece of it.
+        text: String,
+    },
     /// The model said something.
     Said {
         /// At which step.

@@ -1,11 +1,11 @@
-//! What a model says, while it says it: the stream of its call becomes events.
+//! What a model says and thinks, while it does: the stream of its call becomes events.
 //!
 //! A reader that is behind makes us wait, and us waiting makes the model's connection wait. A reader that has stopped reading doesn't: events
 //! are only news, and the outcome has the answer.
 
 use std::time::Duration;
 
-use regent_kernel::{Fault, Kernel, Op, Principal, Reply};
+use regent_kernel::{Channel, Chunk, Fault, Kernel, Op, Principal, Reply};
 
 use crate::event::{Event, Events};
 
@@ -29,26 +29,61 @@ pub(crate) async fn asked(
         return kernel.syscall(who, op).await;
     }
     let mut stream = kernel.stream(who, op);
-    let (mut text, mut pace) = (Text::default(), Pace::default());
+    let (mut news, mut pace) = (News::default(), Pace::default());
     while let Some(chunk) = stream.next().await {
         // The whole at once, after a review, is no news: the reply follows.
         if chunk.is_whole {
             continue;
         }
-        text.0.extend_from_slice(chunk.output.bytes());
+        let mut told = news.take(&chunk, step);
         // Whatever has come meanwhile goes with it.
         while let Some(more) = stream.try_next() {
-            text.0.extend_from_slice(more.output.bytes());
+            for next in news.take(&more, step) {
+                join(&mut told, next);
+            }
         }
         if !pace.is_kept(events).await {
-            text.0.clear();
+            news = News::default();
             continue;
         }
-        for (anew, text) in text.parts() {
-            events.tell(Event::Token { step: step.to_owned(), text, anew });
-        }
+        told.into_iter().for_each(|event| events.tell(event));
     }
     stream.reply().await
+}
+
+/// What has come on each channel and isn't whole yet.
+#[derive(Debug, Default)]
+struct News {
+    said: Text,
+    thought: Text,
+}
+
+impl News {
+    /// What a chunk makes whole, as events.
+    fn take(&mut self, chunk: &Chunk, step: &str) -> Vec<Event> {
+        let step = || step.to_owned();
+        match chunk.channel {
+            Channel::Output | Channel::Error => {
+                self.said.0.extend_from_slice(chunk.output.bytes());
+                let token = |(anew, text)| Event::Token { step: step(), text, anew };
+                self.said.parts().into_iter().map(token).collect()
+            }
+            Channel::Reasoning => {
+                self.thought.0.extend_from_slice(chunk.output.bytes());
+                let thought = |(_, text)| Event::Thought { step: step(), text };
+                self.thought.parts().into_iter().map(thought).collect()
+            }
+        }
+    }
+}
+
+/// Adds an event, to the last one if it goes on with that.
+fn join(told: &mut Vec<Event>, next: Event) {
+    match (told.last_mut(), next) {
+        (Some(Event::Token { text, .. }), Event::Token { text: more, anew: false, .. })
+        | (Some(Event::Thought { text, .. }), Event::Thought { text: more, .. }) => text.push_str(&more),
+        (_, next) => told.push(next),
+    }
 }
 
 /// Bytes that came, up to the beginning of a character whose end hasn't.
@@ -111,6 +146,24 @@ mod tests {
         let expected =
             [(false, "a"), (false, "é"), (false, "b"), (true, "c"), (true, ""), (false, "\u{fffd}")];
         assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn thoughts_and_words_are_told_apart_and_in_order() {
+        let step = || "1".to_owned();
+        let token = |text: &str, anew| Event::Token { step: step(), text: text.to_owned(), anew };
+        let thought = |text: &str| Event::Thought { step: step(), text: text.to_owned() };
+        let mut told = Vec::new();
+        let came = [
+            thought("it "),
+            thought("must"),
+            token("Bl", false),
+            token("ue", false),
+            token("Red", true),
+            thought("no"),
+        ];
+        came.into_iter().for_each(|event| join(&mut told, event));
+        assert_eq!(told, [thought("it must"), token("Blue", false), token("Red", true), thought("no")]);
     }
 
     #[tokio::test(start_paused = true)]

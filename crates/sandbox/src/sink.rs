@@ -76,6 +76,7 @@ fn flag(unread: &[AtomicBool; 2], channel: Channel) -> &AtomicBool {
     let [output, error] = unread;
     match channel {
         Channel::Output => output,
-        Channel::Error => error,
+        // No program writes thoughts.
+        Channel::Error | Channel::Reasoning => error,
     }
 }

@@ -121,10 +121,10 @@ impl Executor<tier::Host> for Puppet {
                 tool,
                 args,
             };
-            let calls = calls.into_iter().enumerate().map(named).collect();
+            let calls: Vec<ToolUse> = calls.into_iter().enumerate().map(named).collect();
             let completion = Completion {
                 model: inference.model.clone(),
-                message: Message { role: Role::Assistant, text, calls, answers: None },
+                message: Message::asking(text, calls),
                 stop,
                 usage: ModelUsage { input: PUPPET_TOKENS, cached: 0, output: 0, reasoning: 0 },
                 redacted: self.redacted.clone(),

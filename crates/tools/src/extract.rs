@@ -126,7 +126,7 @@ impl Extract {
         let answer = done(permit.syscall(Op::Infer(inference)).await, "the model that reads it")?;
         let label = label.join(answer.label());
         let completion: Option<Completion> = serde_json::from_slice(answer.bytes()).ok();
-        let said = completion.map(|completion| completion.message.text).unwrap_or_default();
+        let said = completion.map(|completion| completion.message.text().into_owned()).unwrap_or_default();
         // Whatever else the model says is a stranger's words, so nothing of it is passed on.
         let unfit = || failure("extract.unfit", "the model's answer is not of the type that was asked for");
         let value = read_value(&said, &args).ok_or_else(unfit)?;
@@ -135,13 +135,12 @@ impl Extract {
     }
 
     fn question(&self, args: &Args, text: &str) -> Inference {
-        let say = |role, text: String| Message { role, text, calls: Vec::new(), answers: None };
         let asked = format!("{}\n\nText:\n{text}\n\nEnd of the text. {}", args.question, args.question);
         let sampling =
             Sampling { temperature: Some(0.0), schema: Some(answer_schema(args)), ..Sampling::default() };
         Inference {
             model: self.model.clone(),
-            messages: vec![say(Role::System, RULES.to_owned()), say(Role::User, asked)],
+            messages: vec![Message::new(Role::System, RULES), Message::new(Role::User, asked)],
             tools: Vec::new(),
             tokens_max: ANSWER_TOKENS_MAX,
             sampling,

@@ -21,7 +21,9 @@ mod version;
 pub use amounts::{Amounts, Budget, Each, Spent};
 pub use approval::{Answer, AnswerCall, Scope, TicketId, Voice};
 pub use budget_scope::BudgetScope;
-pub use message::{Completion, Inference, Message, ModelUsage, Offer, Role, Sampling, StopReason, ToolUse};
+pub use message::{
+    Completion, Inference, Message, ModelUsage, Offer, Part, Reasoning, Role, Sampling, StopReason, ToolUse,
+};
 pub use priority::Priority;
 pub use signal::{Delivered, Disposition, MaskChange, Signal, SignalError};
 pub use status::{Failure, Status};

@@ -1,12 +1,21 @@
 //! Messages: what is asked of a model and what it answers, in the one form that every provider is translated to.
 
+mod form;
+mod part;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use form::Form;
+pub use part::{Part, Reasoning};
+
 /// One request to a model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Inference {
     /// Which model, as `provider/name`; or `auto`, `auto:CLASS`, and the router chooses.
@@ -24,24 +33,17 @@ pub struct Inference {
 }
 
 /// One turn of a conversation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "Form", into = "Form")]
 pub struct Message {
     /// Who speaks.
     pub role: Role,
-    /// What is said.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub text: String,
-    /// Tools that the model asks for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub calls: Vec<ToolUse>,
-    /// The [`ToolUse::id`] that a tool's turn answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answers: Option<String>,
+    /// What the turn is made of, in order.
+    pub parts: Vec<Part>,
 }
 
 /// Who speaks in a conversation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// The rules of the conversation.
@@ -55,7 +57,7 @@ pub enum Role {
 }
 
 /// A model asks for a tool.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolUse {
     /// The provider's name for this request, or ours where it has none.
@@ -86,7 +88,7 @@ impl ToolUse {
 }
 
 /// A tool that a model may ask for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Offer {
     /// Its name in the catalogue.
@@ -98,7 +100,7 @@ pub struct Offer {
 }
 
 /// Sampling parameters.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sampling {
     /// 0 takes the likeliest token each time.
@@ -125,7 +127,7 @@ impl Sampling {
 }
 
 /// A model's answer: the output of a model call, as JSON.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Completion {
     /// Which model really answered.
     pub model: String,
@@ -142,7 +144,7 @@ pub struct Completion {
 }
 
 /// Why a model stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
     /// It had said all.
@@ -156,7 +158,7 @@ pub enum StopReason {
 }
 
 /// Tokens that a model used, as the provider counts them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelUsage {
     /// Input tokens that were not cached.
     pub input: u64,

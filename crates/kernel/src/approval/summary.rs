@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Traced;
 use regent_guard::invisible::is_invisible;
-use regent_wire::Inference;
+use regent_wire::{Inference, Message};
 
 use crate::call::{Call, Op};
 use crate::facts::{Sheet, Target};
@@ -67,8 +67,8 @@ pub(super) fn origins(sheet: &Sheet) -> Vec<Traced> {
 /// A conversation is long, and most of it is what the person knows: what was said last is what is new.
 fn of_inference(inference: &Inference) -> String {
     let Inference { model, messages, .. } = inference;
-    let last = messages.last().map_or("", |message| message.text.as_str());
-    let (model, last) = (plain(model, ARGUMENT_CHARS_MAX), plain(last, LAST_CHARS_MAX));
+    let last = messages.last().map(Message::text).unwrap_or_default();
+    let (model, last) = (plain(model, ARGUMENT_CHARS_MAX), plain(&last, LAST_CHARS_MAX));
     format!("model.infer model=`{model}`, {} messages, the last: `{last}`", messages.len())
 }
 

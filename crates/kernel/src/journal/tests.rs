@@ -265,3 +265,30 @@ fn names_of_tasks() {
     }
     assert!(TaskId::new(&"a".repeat(65)).is_none());
 }
+
+/// A step that an older Regent recorded is found again only under the digest that it had then.
+#[test]
+fn a_model_call_of_an_older_journal_keeps_its_digest() {
+    let written = json!({"op": "infer", "args": {
+        "model": "claude/one",
+        "messages": [
+            {"role": "system", "text": "Be brief."},
+            {"role": "user", "text": "What is in a.txt? é"},
+            {"role": "assistant", "text": "I look.", "calls": [
+                {"id": "c1", "tool": "fs.read", "args": {"path": "a.txt"}},
+                {"id": "c2", "tool": "fs.list", "args": {}},
+            ]},
+            {"role": "tool", "text": "alpha", "answers": "c1"},
+            {"role": "tool", "answers": "c2"},
+            {"role": "assistant"},
+            {"role": "user", "text": "Go on."},
+        ],
+        "tools": [{"name": "fs.read", "description": "Read", "input": {"type": "object"}}],
+        "tokens_max": 256,
+        "sampling": {"temperature": 0.5, "stop": ["END"]},
+    }});
+    let op: Op = serde_json::from_value(written.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&op).unwrap(), written);
+    let golden = "577853b1a4eb6608154570fda2157cb836357165041a9fd0aafa4e3ca3b40b6c";
+    assert_eq!(digest_of(&op).unwrap().to_string(), golden);
+}

@@ -44,14 +44,15 @@ pub struct Stream {
 
 /// The channels that nobody reads any more.
 #[derive(Debug, Default)]
-struct Unread([AtomicBool; 2]);
+struct Unread([AtomicBool; 3]);
 
 impl Unread {
     fn flag(&self, channel: Channel) -> &AtomicBool {
-        let [output, error] = &self.0;
+        let [output, error, reasoning] = &self.0;
         match channel {
             Channel::Output => output,
             Channel::Error => error,
+            Channel::Reasoning => reasoning,
         }
     }
 }
@@ -130,6 +131,7 @@ struct Flowed {
     masked: bool,
     output: Channelled,
     error: Channelled,
+    reasoning: Channelled,
 }
 
 #[derive(Debug, Default)]
@@ -148,12 +150,14 @@ impl Flowed {
         match channel {
             Channel::Output => &mut self.output,
             Channel::Error => &mut self.error,
+            Channel::Reasoning => &mut self.reasoning,
         }
     }
 
     /// Counts, hashes and keeps what is about to be passed on, and cuts what is more than allowed. Says whether there was more.
     fn admit(&mut self, channel: Channel, part: &mut Scrubbed, bytes_max: u64) -> bool {
-        let room = bytes_max.saturating_sub(self.output.bytes.saturating_add(self.error.bytes));
+        let flowed = [&self.output, &self.error, &self.reasoning];
+        let room = flowed.iter().fold(bytes_max, |room, one| room.saturating_sub(one.bytes));
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         let full = part.bytes.len() > room;
         part.bytes.truncate(room);
@@ -169,8 +173,9 @@ impl Flowed {
 
 impl Flow {
     pub(super) fn new(listener: Option<Listener>, label: Label, whole_only: bool) -> Self {
-        let (output, error) = Default::default();
-        Self { listener, whole_only, state: Mutex::new(Flowed { label, masked: false, output, error }) }
+        let (output, error, reasoning) = Default::default();
+        let state = Flowed { label, masked: false, output, error, reasoning };
+        Self { listener, whole_only, state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, Flowed> {

@@ -41,9 +41,10 @@ impl Hub {
         let is_remote = entry.provider.endpoint(model).is_some();
         let mut account = Account::default();
         account.is_remote = is_remote;
-        let redacted = (is_remote && entry.redact).then(|| outgoing::redacted(permit, &inference));
+        let fitting = outgoing::fitting(&inference, &entry.name, model);
+        let redacted = (is_remote && entry.redact).then(|| outgoing::redacted(permit, &fitting));
         account.redacted = redacted.as_ref().map_or(0, |redacted| redacted.places);
-        let outgoing = redacted.as_ref().map_or(&inference, |redacted| &redacted.inference);
+        let outgoing = redacted.as_ref().map_or(&*fitting, |redacted| &redacted.inference);
         let names = Names::of(outgoing);
         let running = Running { permit, entry, model, inference: &inference, outgoing, names, secret: None };
         let began = self.clock.elapsed();
@@ -193,16 +194,13 @@ async fn ask(running: &Running<'_>, turn: &Turn, account: &mut Account) -> Resul
         refused: &refused,
     };
     let mut asking = running.entry.provider.ask(ask, events);
-    let mut ended = None;
+    let (mut ended, mut flowing) = (None, Channel::Output);
     loop {
         tokio::select! {
             biased;
             event = coming.recv() => match event {
                 Some(event) => {
-                    if let Event::Text(text) = &event {
-                        let flowed = running.permit.emit(Channel::Output, text.as_bytes()).await;
-                        flowed.map_err(|_| ProviderError::TooLarge("the answer"))?;
-                    }
+                    flow(running.permit, &event, &mut flowing).await?;
                     gathered.take(event)?;
                 }
                 None => break,
@@ -215,12 +213,33 @@ async fn ask(running: &Running<'_>, turn: &Turn, account: &mut Account) -> Resul
         None => (&mut asking).await?,
     }
     drop(asking);
-    let flowed = running.permit.end(Channel::Output).await;
-    flowed.map_err(|_| ProviderError::TooLarge("the answer"))?;
+    end(running.permit, flowing).await?;
     account.has_begun = account.gathered.has_begun();
     let usage = account.settle(running.inference);
     let gathered = std::mem::take(&mut account.gathered);
     gathered.finish(&running.entry.full(running.model), &running.names, usage)
+}
+
+/// What is said and what is thought flow apart. A channel ends when the other one goes on, so that nothing of it comes late.
+async fn flow(
+    permit: &Permit<'_, tier::Host>,
+    event: &Event,
+    flowing: &mut Channel,
+) -> Result<(), ProviderError> {
+    let (channel, text) = match event {
+        Event::Text(text) => (Channel::Output, text),
+        Event::Reasoning(text) => (Channel::Reasoning, text),
+        Event::Opaque(_) | Event::Tool(_) | Event::Usage(_) | Event::Stop(_) => return Ok(()),
+    };
+    if *flowing != channel {
+        end(permit, std::mem::replace(flowing, channel)).await?;
+    }
+    let flowed = permit.emit(channel, text.as_bytes()).await;
+    flowed.map(drop).map_err(|_| ProviderError::TooLarge("the answer"))
+}
+
+async fn end(permit: &Permit<'_, tier::Host>, channel: Channel) -> Result<(), ProviderError> {
+    permit.end(channel).await.map(drop).map_err(|_| ProviderError::TooLarge("the answer"))
 }
 
 /// A completion as the call's output: whole, or not at all. Half of it would be no JSON.

@@ -82,7 +82,7 @@ async fn given_anew(permit: &Permit<'_, tier::Host>, outcome: &Outcome, has_begu
     let bytes = outcome.output.bytes();
     if let Ok(completion) = serde_json::from_slice::<Completion>(bytes) {
         let before = if has_begun { ANEW } else { &[] };
-        let text = [before, completion.message.text.as_bytes()].concat();
+        let text = [before, completion.message.text().as_bytes()].concat();
         let flowed = permit.emit(Channel::Output, &text).await;
         if flowed.is_err() || permit.end(Channel::Output).await.is_err() {
             return RawOutput::failed("model.too_large", "the answer exceeds its size limit");

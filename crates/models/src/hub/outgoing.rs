@@ -1,12 +1,13 @@
 //! What leaves for a remote model: without any value that was revealed in this process, and without what looks like credentials or
 //! personal details. What was taken out can be put back into what the model asks for, by the runtime that makes the call. The same conversation is redacted to the same text, so that the provider's cache of prompts holds.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use regent_kernel::{Completion, Inference, Permit, tier};
+use regent_kernel::{Completion, Inference, Message, Part, Permit, Reasoning, tier};
 use regent_vault::redact::{Numbers, redact_with};
 use serde_json::Value;
 
@@ -31,8 +32,8 @@ pub(super) struct Outgoing {
 impl Outgoing {
     /// What the placeholders that an answer names stand for. Values of the vault are not among them: they were scrubbed before.
     pub(super) fn named_in(&self, completion: &Completion) -> BTreeMap<String, String> {
-        let mut said = completion.message.text.clone();
-        for call in &completion.message.calls {
+        let mut said = completion.message.text().into_owned();
+        for call in completion.message.calls() {
             said.push_str(&call.args.to_string());
         }
         let text = |(placeholder, value): (String, &[u8])| {
@@ -43,12 +44,23 @@ impl Outgoing {
     }
 }
 
+/// A conversation as one model takes it: without the thoughts of others, who alone can read what they are proven by.
+pub(super) fn fitting<'i>(inference: &'i Inference, provider: &str, model: &str) -> Cow<'i, Inference> {
+    let is_foreign = |part: &Part| matches!(part, Part::Reasoning(thought) if thought.provider != provider || thought.model != model);
+    if !inference.messages.iter().any(|message| message.parts.iter().any(is_foreign)) {
+        return Cow::Borrowed(inference);
+    }
+    let mut fitting = inference.clone();
+    fitting.messages.iter_mut().for_each(|message| message.parts.retain(|part| !is_foreign(part)));
+    Cow::Owned(fitting)
+}
+
 pub(super) fn redacted(permit: &Permit<'_, tier::Host>, inference: &Inference) -> Outgoing {
     let mut outgoing = inference.clone();
     let mut numbers = Numbers::default();
     for message in &outgoing.messages {
-        numbers.avoid(&message.text);
-        message.calls.iter().for_each(|call| numbers.avoid(&call.args.to_string()));
+        numbers.avoid(&message.text());
+        message.calls().for_each(|call| numbers.avoid(&call.args.to_string()));
     }
     let mut places = 0;
     let mut clean = |text: &mut String| {
@@ -63,13 +75,50 @@ pub(super) fn redacted(permit: &Permit<'_, tier::Host>, inference: &Inference) -
             usize::from(permit.scrub(decoded)) + redact_with(decoded, &mut numbers).findings.len()
         });
     };
+    let mut dropped = 0;
     for message in &mut outgoing.messages {
-        clean(&mut message.text);
-        for call in &mut message.calls {
-            each_text(&mut call.args, &mut clean);
-        }
+        dropped += without_revealed_thoughts(permit, message);
+        message.parts.iter_mut().for_each(|part| each_part(part, &mut clean));
     }
+    places += dropped;
     Outgoing { inference: outgoing, places, numbers }
+}
+
+/// A thought goes back as it came, or its provider refuses it. It was thought about a redacted prompt, so its placeholders stand for what they
+/// stand for now. One that has a value of the vault all the same doesn't go. Says how many those were.
+fn without_revealed_thoughts(permit: &Permit<'_, tier::Host>, message: &mut Message) -> usize {
+    let before = message.parts.len();
+    message.parts.retain(|part| {
+        let Part::Reasoning(Reasoning { text, opaque, .. }) = part else { return true };
+        let mut bytes = text.clone().into_bytes();
+        bytes.extend(opaque.iter().flat_map(|opaque| opaque.to_string().into_bytes()));
+        !permit.scrub(&mut bytes)
+    });
+    before - message.parts.len()
+}
+
+fn each_part(part: &mut Part, clean: &mut impl FnMut(&mut String)) {
+    match part {
+        Part::Text { text } => clean(text),
+        Part::ToolUse(call) => each_text(&mut call.args, clean),
+        Part::ToolResult { parts, .. } => parts.iter_mut().for_each(|part| each_part(part, clean)),
+        Part::Image { payload, .. } => in_payload(payload, clean),
+        Part::File { name, payload, .. } => {
+            clean(name);
+            in_payload(payload, clean);
+        }
+        Part::Reasoning(_) => {}
+    }
+}
+
+/// Redacts a payload that is text. Nothing is found by its looks in the bytes of a picture.
+fn in_payload(payload: &mut String, clean: &mut impl FnMut(&mut String)) {
+    let Ok(text) = String::from_utf8(ENCODING.decode(&*payload).unwrap_or_default()) else { return };
+    let mut cleaned = text.clone();
+    clean(&mut cleaned);
+    if cleaned != text {
+        *payload = base64::engine::general_purpose::STANDARD.encode(cleaned);
+    }
 }
 
 /// Takes out base64 whose content would be redacted: `fs.read` gives any file in that form on demand. Says how many places that were.

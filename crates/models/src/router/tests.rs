@@ -9,7 +9,7 @@ fn label(confidentiality: Confidentiality) -> Label {
 }
 
 fn candidate(model: &str, is_remote: bool, cost: Option<u64>) -> Candidate {
-    Candidate { model: model.to_owned(), is_remote, is_up: true, money_microusd_max: cost }
+    Candidate { model: model.to_owned(), is_remote, is_up: true, refuses: None, money_microusd_max: cost }
 }
 
 fn all() -> Vec<Candidate> {

@@ -1,12 +1,21 @@
 //! Anthropic's messages.
 
-use regent_kernel::{Inference, Message, Role, StopReason};
+use regent_kernel::{Inference, Message, Part, Role, StopReason};
 use serde_json::{Value, json};
 
-use super::{Decoder, Wire, count_at, put, some_list, text_at};
+use super::{
+    Decoder, Wire, count_at, only_text, opaque_at, put, results, some_list, text_at, text_of_payload,
+    without_last_thoughts,
+};
 use crate::event::{Event, ToolDelta, Used};
 use crate::names::Names;
 use crate::provider::ProviderError;
+
+const IMAGES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
+const PDF: &str = "application/pdf";
+/// In what goes back with a thought: the proof that it is unchanged, or the whole of it where it isn't shown.
+const SIGNATURE: &str = "signature";
+const REDACTED: &str = "redacted_thinking";
 
 /// The protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +39,8 @@ impl Wire for Anthropic {
         let mut system: Vec<Value> = inference
             .messages
             .iter()
-            .filter(|message| message.role == Role::System && !message.text.is_empty())
-            .map(|message| json!({"type": "text", "text": message.text}))
+            .filter(|message| message.role == Role::System)
+            .flat_map(|message| blocks(&message.parts, names))
             .collect();
         let mut tools: Vec<Value> = inference
             .tools
@@ -60,6 +69,16 @@ impl Wire for Anthropic {
         body
     }
 
+    fn takes(&self, part: &Part) -> bool {
+        match part {
+            Part::Image { media_type, .. } => IMAGES.contains(&media_type.as_str()),
+            Part::File { media_type, payload, .. } => {
+                media_type == PDF || text_of_payload(payload).is_some_and(|text| !text.is_empty())
+            }
+            Part::Text { .. } | Part::ToolUse(_) | Part::ToolResult { .. } | Part::Reasoning(_) => false,
+        }
+    }
+
     fn decoder(&self) -> Box<dyn Decoder> {
         Box::new(Messages::default())
     }
@@ -77,16 +96,11 @@ fn turns(messages: &[Message], names: &Names) -> Vec<Value> {
     for message in messages {
         let (role, blocks) = match message.role {
             Role::System => continue,
-            Role::User => ("user", said(&message.text)),
-            Role::Assistant => {
-                let calls = message.calls.iter().map(|call| {
-                    json!({"type": "tool_use", "id": call.id, "name": names.wire(&call.tool), "input": call.args})
-                });
-                ("assistant", said(&message.text).into_iter().chain(calls).collect())
-            }
+            Role::User => ("user", blocks(&message.parts, names)),
+            Role::Assistant => ("assistant", blocks(without_last_thoughts(&message.parts), names)),
             Role::Tool => {
-                let id = message.answers.as_deref().unwrap_or_default();
-                ("user", vec![json!({"type": "tool_result", "tool_use_id": id, "content": message.text})])
+                let result = |(id, parts)| result(id, parts, names);
+                ("user", results(message).into_iter().map(result).collect())
             }
         };
         match turns.last_mut() {
@@ -98,15 +112,50 @@ fn turns(messages: &[Message], names: &Names) -> Vec<Value> {
     turns.map(|(role, blocks)| json!({"role": role, "content": blocks})).collect()
 }
 
-/// Empty texts are refused there.
-fn said(text: &str) -> Vec<Value> {
-    if text.is_empty() { Vec::new() } else { vec![json!({"type": "text", "text": text})] }
+fn blocks(parts: &[Part], names: &Names) -> Vec<Value> {
+    parts.iter().filter_map(|part| block(part, names)).collect()
+}
+
+fn block(part: &Part, names: &Names) -> Option<Value> {
+    match part {
+        // Empty texts are refused there.
+        Part::Text { text } => (!text.is_empty()).then(|| json!({"type": "text", "text": text})),
+        Part::Image { media_type, payload } => {
+            let source = json!({"type": "base64", "media_type": media_type, "data": payload});
+            Some(json!({"type": "image", "source": source}))
+        }
+        Part::File { media_type, name, payload } => {
+            let source = match text_of_payload(payload).filter(|_| media_type != PDF) {
+                Some(text) => json!({"type": "text", "media_type": "text/plain", "data": text}),
+                None => json!({"type": "base64", "media_type": media_type, "data": payload}),
+            };
+            Some(json!({"type": "document", "title": name, "source": source}))
+        }
+        Part::ToolUse(call) => Some(
+            json!({"type": "tool_use", "id": call.id, "name": names.wire(&call.tool), "input": call.args}),
+        ),
+        Part::ToolResult { answers, parts } => Some(result(answers, parts, names)),
+        Part::Reasoning(thought) => match (opaque_at(thought, SIGNATURE), opaque_at(thought, REDACTED)) {
+            (Some(signature), _) => {
+                Some(json!({"type": "thinking", "thinking": thought.text, "signature": signature}))
+            }
+            (None, Some(data)) => Some(json!({"type": REDACTED, "data": data})),
+            (None, None) => None,
+        },
+    }
+}
+
+fn result(id: &str, parts: &[Part], names: &Names) -> Value {
+    let content = only_text(parts).map_or_else(|| Value::Array(blocks(parts, names)), |text| json!(text));
+    json!({"type": "tool_result", "tool_use_id": id, "content": content})
 }
 
 #[derive(Debug, Default)]
 struct Messages {
     used: Used,
     stop: Option<StopReason>,
+    /// Of the thought that comes just now.
+    signature: String,
 }
 
 impl Decoder for Messages {
@@ -122,6 +171,15 @@ impl Decoder for Messages {
                     args: String::new(),
                 }));
             }
+            "content_block_start" => {
+                if let Some(data) = text_at(&message, "/content_block/data") {
+                    events.push(Event::Opaque(json!({REDACTED: data})));
+                }
+                self.signature = owned(&message, "/content_block/signature");
+            }
+            "content_block_stop" if !self.signature.is_empty() => {
+                events.push(Event::Opaque(json!({SIGNATURE: std::mem::take(&mut self.signature)})));
+            }
             "content_block_delta" => match text_at(&message, "/delta/type").unwrap_or_default() {
                 "text_delta" => events.push(Event::Text(owned(&message, "/delta/text"))),
                 "thinking_delta" => events.push(Event::Reasoning(owned(&message, "/delta/thinking"))),
@@ -129,7 +187,10 @@ impl Decoder for Messages {
                     let args = owned(&message, "/delta/partial_json");
                     events.push(Event::Tool(ToolDelta { index, args, ..ToolDelta::default() }));
                 }
-                _signature_or_citation => {}
+                "signature_delta" => {
+                    self.signature.push_str(text_at(&message, "/delta/signature").unwrap_or_default())
+                }
+                _citation => {}
             },
             "message_delta" => {
                 self.count(&message, "/usage", events);

@@ -2,16 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use regent_kernel::{Inference, Message, ModelUsage, Role, StopReason};
+use regent_kernel::{Inference, Message, ModelUsage, Part, Role, StopReason};
 use serde_json::{Value, json};
 
-use super::{Decoder, Wire, count_at, list_at, put, some_list, text_at};
+use super::{Decoder, Wire, count_at, list_at, opaque_at, put, results, some_list, text_at, text_in};
 use crate::event::{Event, ToolDelta};
 use crate::names::Names;
 use crate::provider::ProviderError;
 
-/// What stands where a model's own signature of its thoughts would: we keep no thoughts, and say so in their word for it.
+/// What stands where a model's own signature of its thoughts would, in calls of another model: their word for it.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+/// In what goes back with a thought: its signature, and the part that it came on.
+const SIGNATURE: &str = "thought_signature";
+const ON: &str = "on";
+/// The thought itself, the part that follows, or an empty one.
+const ON_THOUGHT: &str = "thought";
+const ON_NEXT: &str = "next";
+const ON_NOTHING: &str = "nothing";
+/// Models that don't take images within the answer of a tool, but beside it.
+const OLDER: [&str; 2] = ["gemini-1", "gemini-2"];
 
 /// The protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,13 +35,15 @@ impl Wire for Gemini {
         ("x-goog-api-key", "")
     }
 
-    fn body(&self, _model: &str, inference: &Inference, names: &Names) -> Value {
+    fn body(&self, model: &str, inference: &Inference, names: &Names) -> Value {
         let sampling = &inference.sampling;
         let system: Vec<Value> = inference
             .messages
             .iter()
-            .filter(|message| message.role == Role::System && !message.text.is_empty())
-            .map(|message| json!({"text": message.text}))
+            .filter(|message| message.role == Role::System)
+            .map(Message::text)
+            .filter(|text| !text.is_empty())
+            .map(|text| json!({"text": text}))
             .collect();
         let mut drawn = json!({"maxOutputTokens": inference.tokens_max});
         put(&mut drawn, "temperature", sampling.temperature.map(Value::from));
@@ -40,7 +51,8 @@ impl Wire for Gemini {
         put(&mut drawn, "stopSequences", some_list(sampling.stop.iter().map(|text| json!(text)).collect()));
         put(&mut drawn, "responseMimeType", sampling.schema.as_ref().map(|_| json!("application/json")));
         put(&mut drawn, "responseJsonSchema", sampling.schema.clone());
-        let mut body = json!({"contents": turns(&inference.messages, names), "generationConfig": drawn});
+        let mut body =
+            json!({"contents": turns(model, &inference.messages, names), "generationConfig": drawn});
         put(&mut body, "systemInstruction", some_list(system).map(|parts| json!({"parts": parts})));
         let tool = |offer: &regent_kernel::Offer| {
             json!({
@@ -56,35 +68,32 @@ impl Wire for Gemini {
         body
     }
 
+    fn takes(&self, _part: &Part) -> bool {
+        true
+    }
+
     fn decoder(&self) -> Box<dyn Decoder> {
         Box::new(Generated { calls: 0 })
     }
 }
 
-fn turns(messages: &[Message], names: &Names) -> Vec<Value> {
+fn turns(model: &str, messages: &[Message], names: &Names) -> Vec<Value> {
     // An answer of a tool is told by the tool's name there, which only the request for it has.
     let mut asked: BTreeMap<&str, &str> = BTreeMap::new();
     let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in messages {
-        let text = (!message.text.is_empty()).then(|| json!({"text": message.text}));
         let (role, parts): (&str, Vec<Value>) = match message.role {
             Role::System => continue,
-            Role::User => ("user", text.into_iter().collect()),
+            Role::User => ("user", message.parts.iter().filter_map(content).collect()),
             Role::Assistant => {
-                asked.extend(message.calls.iter().map(|call| (call.id.as_str(), names.wire(&call.tool))));
-                let calls = message.calls.iter().map(|call| {
-                    json!({
-                        "functionCall": {"name": names.wire(&call.tool), "args": call.args},
-                        "thoughtSignature": NO_SIGNATURE,
-                    })
-                });
-                ("model", text.into_iter().chain(calls).collect())
+                asked.extend(message.calls().map(|call| (call.id.as_str(), names.wire(&call.tool))));
+                ("model", of_model(&message.parts, names))
             }
             Role::Tool => {
-                let id = message.answers.as_deref().unwrap_or_default();
-                let name = asked.get(id).copied().unwrap_or(id);
-                let response = json!({"name": name, "response": {"output": message.text}});
-                ("user", vec![json!({"functionResponse": response})])
+                let result = |(id, parts): (&str, &[Part])| {
+                    response(model, asked.get(id).copied().unwrap_or(id), parts)
+                };
+                ("user", results(message).into_iter().flat_map(result).collect())
             }
         };
         match turns.last_mut() {
@@ -94,6 +103,69 @@ fn turns(messages: &[Message], names: &Names) -> Vec<Value> {
     }
     let turns = turns.into_iter().filter(|(_, parts)| !parts.is_empty());
     turns.map(|(role, parts)| json!({"role": role, "parts": parts})).collect()
+}
+
+/// A turn of the model, each signature on the part that it came on.
+fn of_model(parts: &[Part], names: &Names) -> Vec<Value> {
+    let is_own = parts.iter().any(|part| matches!(part, Part::Reasoning(_)));
+    let mut first_call = true;
+    let mut next = None;
+    let mut turn = Vec::with_capacity(parts.len());
+    for part in parts {
+        match part {
+            Part::Reasoning(thought) => {
+                let signature = opaque_at(thought, SIGNATURE).map(|signature| json!(signature));
+                let on = opaque_at(thought, ON).unwrap_or(ON_THOUGHT);
+                if !thought.text.is_empty() || (on == ON_THOUGHT && signature.is_some()) {
+                    let mut thought = json!({"text": thought.text, "thought": true});
+                    put(&mut thought, "thoughtSignature", signature.clone().filter(|_| on == ON_THOUGHT));
+                    turn.push(thought);
+                }
+                if on == ON_NOTHING {
+                    turn.push(json!({"text": "", "thoughtSignature": signature}));
+                }
+                next = signature.filter(|_| on == ON_NEXT);
+            }
+            Part::ToolUse(call) => {
+                let mut part = json!({"functionCall": {"name": names.wire(&call.tool), "args": call.args}});
+                // Of calls side by side only the first is signed.
+                let none = (!is_own || first_call).then(|| json!(NO_SIGNATURE));
+                put(&mut part, "thoughtSignature", next.take().or(none));
+                first_call = false;
+                turn.push(part);
+            }
+            Part::Text { .. } | Part::Image { .. } | Part::File { .. } | Part::ToolResult { .. } => {
+                let mut part = content(part);
+                if let Some(part) = &mut part {
+                    put(part, "thoughtSignature", next.take());
+                }
+                turn.extend(part);
+            }
+        }
+    }
+    turn
+}
+
+fn content(part: &Part) -> Option<Value> {
+    match part {
+        Part::Text { text } => (!text.is_empty()).then(|| json!({"text": text})),
+        Part::Image { media_type, payload } | Part::File { media_type, payload, .. } => {
+            Some(json!({"inlineData": {"mimeType": media_type, "data": payload}}))
+        }
+        Part::ToolUse(_) | Part::ToolResult { .. } | Part::Reasoning(_) => None,
+    }
+}
+
+/// The answer of a tool, with what else it brought in it or after it.
+fn response(model: &str, tool: &str, parts: &[Part]) -> Vec<Value> {
+    let mut response = json!({"name": tool, "response": {"output": text_in(parts)}});
+    let beside: Vec<Value> =
+        parts.iter().filter(|part| part.as_text().is_none()).filter_map(content).collect();
+    if OLDER.iter().any(|older| model.starts_with(older)) {
+        return std::iter::once(json!({"functionResponse": response})).chain(beside).collect();
+    }
+    put(&mut response, "parts", some_list(beside));
+    vec![json!({"functionResponse": response})]
 }
 
 #[derive(Debug)]
@@ -110,12 +182,23 @@ impl Decoder for Generated {
         let candidate = list_at(&message, "/candidates").first().unwrap_or(&Value::Null);
         for part in list_at(candidate, "/content/parts") {
             let text = text_at(part, "/text").unwrap_or_default().to_owned();
-            if part.get("thought").and_then(Value::as_bool).unwrap_or(false) {
+            let call = text_at(part, "/functionCall/name");
+            let is_thought = part.get("thought").and_then(Value::as_bool).unwrap_or(false);
+            let on = match (is_thought, call.is_some() || !text.is_empty()) {
+                (true, _) => ON_THOUGHT,
+                (false, true) => ON_NEXT,
+                (false, false) => ON_NOTHING,
+            };
+            let signature = text_at(part, "/thoughtSignature").filter(|signature| !signature.is_empty());
+            let signature = signature.map(|signature| Event::Opaque(json!({SIGNATURE: signature, ON: on})));
+            if is_thought {
                 events.push(Event::Reasoning(text));
-            } else if !text.is_empty() {
-                events.push(Event::Text(text));
+                events.extend(signature);
+            } else {
+                events.extend(signature);
+                events.extend((!text.is_empty()).then_some(Event::Text(text)));
             }
-            if let Some(name) = text_at(part, "/functionCall/name") {
+            if let Some(name) = call {
                 let args = part.pointer("/functionCall/args").filter(|args| args.is_object());
                 events.push(Event::Tool(ToolDelta {
                     index: self.calls,

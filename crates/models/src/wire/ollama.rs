@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use regent_kernel::{Inference, Message, ModelUsage, Role, StopReason};
+use regent_kernel::{Inference, Message, ModelUsage, Part, Role, StopReason};
 use serde_json::{Value, json};
 
 use super::openai_chat::function;
-use super::{Decoder, Wire, count_at, list_at, put, some_list, text_at};
+use super::{Decoder, Wire, count_at, list_at, put, results, some_list, text_at, text_in};
 use crate::event::{Event, ToolDelta};
 use crate::lines::Framing;
 use crate::names::Names;
@@ -34,8 +34,12 @@ impl Wire for Ollama {
         let mut asked: BTreeMap<&str, &str> = BTreeMap::new();
         let mut messages = Vec::with_capacity(inference.messages.len());
         for message in &inference.messages {
-            asked.extend(message.calls.iter().map(|call| (call.id.as_str(), names.wire(&call.tool))));
-            messages.push(turn(message, names, &asked));
+            asked.extend(message.calls().map(|call| (call.id.as_str(), names.wire(&call.tool))));
+            if message.role == Role::Tool {
+                messages.extend(results(message).into_iter().map(|result| answer(result, &asked)));
+            } else {
+                messages.push(turn(message, names));
+            }
         }
         let mut options = json!({"num_predict": inference.tokens_max});
         put(&mut options, "temperature", sampling.temperature.map(Value::from));
@@ -51,24 +55,44 @@ impl Wire for Ollama {
         body
     }
 
+    fn takes(&self, part: &Part) -> bool {
+        !matches!(part, Part::File { .. })
+    }
+
     fn decoder(&self) -> Box<dyn Decoder> {
         Box::new(Chat { calls: 0 })
     }
 }
 
-fn turn(message: &Message, names: &Names, asked: &BTreeMap<&str, &str>) -> Value {
+fn turn(message: &Message, names: &Names) -> Value {
     let role = match message.role {
         Role::System => "system",
         Role::User => "user",
         Role::Assistant => "assistant",
         Role::Tool => "tool",
     };
-    let mut turn = json!({"role": role, "content": message.text});
+    let mut turn = json!({"role": role, "content": text_in(&message.parts)});
     let call = |call: &regent_kernel::ToolUse| json!({"function": {"name": names.wire(&call.tool), "arguments": call.args}});
-    put(&mut turn, "tool_calls", some_list(message.calls.iter().map(call).collect()));
-    let answered = message.answers.as_deref().and_then(|id| asked.get(id));
-    put(&mut turn, "tool_name", answered.map(|name| json!(name)));
+    put(&mut turn, "tool_calls", some_list(message.calls().map(call).collect()));
+    put(&mut turn, "images", images(&message.parts));
+    let thought =
+        |part: &Part| if let Part::Reasoning(thought) = part { Some(thought.text.clone()) } else { None };
+    let thoughts: String = message.parts.iter().filter_map(thought).collect();
+    put(&mut turn, "thinking", (!thoughts.is_empty()).then(|| json!(thoughts)));
     turn
+}
+
+fn answer((id, parts): (&str, &[Part]), asked: &BTreeMap<&str, &str>) -> Value {
+    let mut turn = json!({"role": "tool", "content": text_in(parts)});
+    put(&mut turn, "tool_name", asked.get(id).map(|name| json!(name)));
+    put(&mut turn, "images", images(parts));
+    turn
+}
+
+fn images(parts: &[Part]) -> Option<Value> {
+    let image =
+        |part: &Part| if let Part::Image { payload, .. } = part { Some(json!(payload)) } else { None };
+    some_list(parts.iter().filter_map(image).collect())
 }
 
 #[derive(Debug)]

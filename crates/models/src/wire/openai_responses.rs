@@ -1,12 +1,19 @@
-//! OpenAI's responses. Nothing is kept on their side (`store: false`): the conversation is ours.
+//! OpenAI's responses. Nothing is kept on their side (`store: false`): the conversation is ours, and so are the model's thoughts, which
+//! come and go back encrypted.
 
-use regent_kernel::{Inference, Message, ModelUsage, Role, StopReason};
+use regent_kernel::{Inference, Message, ModelUsage, Part, Role, StopReason};
 use serde_json::{Value, json};
 
-use super::{Decoder, Wire, clipped, count_at, put, some_list, text_at};
+use super::{
+    Decoder, Wire, clipped, count_at, data_url, list_at, only_text, opaque_at, put, results, some_list,
+    text_at, without_last_thoughts,
+};
 use crate::event::{Event, ToolDelta};
 use crate::names::Names;
 use crate::provider::ProviderError;
+
+/// What the thoughts are in, encrypted.
+const ENCRYPTED: &str = "encrypted_content";
 
 /// The protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +36,7 @@ impl Wire for OpenAiResponses {
             "input": input,
             "stream": true,
             "store": false,
+            "include": ["reasoning.encrypted_content"],
             "max_output_tokens": inference.tokens_max,
         });
         let tool = |offer: &regent_kernel::Offer| {
@@ -49,34 +57,70 @@ impl Wire for OpenAiResponses {
         body
     }
 
+    fn takes(&self, _part: &Part) -> bool {
+        true
+    }
+
     fn decoder(&self) -> Box<dyn Decoder> {
         Box::new(Responses { last: None })
     }
 }
 
 fn items(message: &Message, names: &Names) -> Vec<Value> {
-    let said = |role: &str, kind: &str| json!({"type": "message", "role": role, "content": [{"type": kind, "text": message.text}]});
+    let said = |role: &str, content: Value| json!({"type": "message", "role": role, "content": content});
     match message.role {
-        Role::System => vec![said("developer", "input_text")],
-        Role::User => vec![said("user", "input_text")],
-        Role::Tool => vec![json!({
-            "type": "function_call_output",
-            "call_id": message.answers.as_deref().unwrap_or_default(),
-            "output": message.text,
-        })],
+        Role::System => vec![said("developer", json!([text(&message.text())]))],
+        Role::User if message.parts.is_empty() => vec![said("user", json!([text("")]))],
+        Role::User => vec![said("user", contents(&message.parts))],
+        Role::Tool => {
+            let output = |(id, parts)| {
+                let output = only_text(parts).map_or_else(|| contents(parts), |text| json!(text));
+                json!({"type": "function_call_output", "call_id": id, "output": output})
+            };
+            results(message).into_iter().map(output).collect()
+        }
         Role::Assistant => {
-            let text = (!message.text.is_empty()).then(|| said("assistant", "output_text"));
-            let calls = message.calls.iter().map(|call| {
-                json!({
+            let item = |part: &Part| match part {
+                Part::Text { text } if text.is_empty() => None,
+                Part::Text { text } => {
+                    Some(said("assistant", json!([{"type": "output_text", "text": text}])))
+                }
+                Part::ToolUse(call) => Some(json!({
                     "type": "function_call",
                     "call_id": call.id,
                     "name": names.wire(&call.tool),
                     "arguments": call.args.to_string(),
-                })
-            });
-            text.into_iter().chain(calls).collect()
+                })),
+                Part::Reasoning(thought) => {
+                    opaque_at(thought, ENCRYPTED)?;
+                    let mut item = thought.opaque.clone()?;
+                    put(&mut item, "type", Some(json!("reasoning")));
+                    Some(item)
+                }
+                Part::Image { .. } | Part::File { .. } | Part::ToolResult { .. } => None,
+            };
+            without_last_thoughts(&message.parts).iter().filter_map(item).collect()
         }
     }
+}
+
+fn text(text: &str) -> Value {
+    json!({"type": "input_text", "text": text})
+}
+
+fn contents(parts: &[Part]) -> Value {
+    let content = |part: &Part| match part {
+        Part::Text { text: words } => Some(text(words)),
+        Part::Image { media_type, payload } => {
+            Some(json!({"type": "input_image", "image_url": data_url(media_type, payload)}))
+        }
+        Part::File { media_type, name, payload } => {
+            let file_data = data_url(media_type, payload);
+            Some(json!({"type": "input_file", "filename": name, "file_data": file_data}))
+        }
+        Part::ToolUse(_) | Part::ToolResult { .. } | Part::Reasoning(_) => None,
+    };
+    parts.iter().filter_map(content).collect()
 }
 
 #[derive(Debug)]
@@ -97,6 +141,12 @@ impl Decoder for Responses {
             "response.output_text.delta" | "response.refusal.delta" => events.push(Event::Text(delta())),
             "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => {
                 events.push(Event::Reasoning(delta()));
+            }
+            "response.reasoning_summary_part.added" if count_at(&message, "/summary_index") > Some(0) => {
+                events.push(Event::Reasoning("\n\n".to_owned()));
+            }
+            "response.output_item.done" if text_at(&message, "/item/type") == Some("reasoning") => {
+                events.extend(thought(&message).map(Event::Opaque));
             }
             "response.output_item.added" if text_at(&message, "/item/type") == Some("function_call") => {
                 events.push(Event::Tool(ToolDelta {
@@ -119,6 +169,18 @@ impl Decoder for Responses {
         }
         Ok(())
     }
+}
+
+/// A thought as it goes back; none if only its server could read it, which keeps nothing.
+fn thought(message: &Value) -> Option<Value> {
+    let encrypted = text_at(message, &format!("/item/{ENCRYPTED}"))?;
+    let summary: Vec<Value> = list_at(message, "/item/summary")
+        .iter()
+        .filter_map(|part| text_at(part, "/text"))
+        .map(|text| json!({"type": "summary_text", "text": text}))
+        .collect();
+    let id = text_at(message, "/item/id").unwrap_or_default();
+    Some(json!({"id": id, ENCRYPTED: encrypted, "summary": summary}))
 }
 
 fn index(message: &Value) -> u64 {

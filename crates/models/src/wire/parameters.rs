@@ -13,7 +13,7 @@ struct Optional {
     is_common: bool,
 }
 
-const OPTIONAL: [Optional; 9] = [
+const OPTIONAL: [Optional; 10] = [
     Optional { name: "temperature", words: &["temperature"], is_common: false },
     Optional { name: "tool_choice", words: &["tool_choice", "forced tool use"], is_common: false },
     Optional {
@@ -25,6 +25,8 @@ const OPTIONAL: [Optional; 9] = [
     Optional { name: "seed", words: &["seed"], is_common: true },
     Optional { name: "stop", words: &["stop"], is_common: true },
     Optional { name: "stop_sequences", words: &["stop_sequences"], is_common: false },
+    // A model that doesn't reason has no thoughts to encrypt.
+    Optional { name: "include", words: &["encrypted content", "encrypted_content"], is_common: false },
     Optional { name: MAX_TOKENS, words: &[MAX_TOKENS], is_common: false },
     Optional { name: EFFORT, words: &[EFFORT], is_common: false },
 ];
@@ -106,7 +108,7 @@ mod tests {
 
     #[test]
     fn d1_refusals_of_real_servers_name_their_parameter() {
-        let chat = json!({"model": "m", "messages": [], "tools": [{}], "temperature": 0.0, "tool_choice": "required", "max_tokens": 9, "stop": ["x"]});
+        let chat = json!({"model": "m", "messages": [], "tools": [{}], "temperature": 0.0, "tool_choice": "required", "max_tokens": 9, "stop": ["x"], "include": []});
         let cases = [
             (
                 r#"{"error":{"message":"litellm.UnsupportedParamsError: gpt-5 models don't support temperature=0.0. Only temperature=1 is supported.","type":null,"param":null,"code":"400"}}"#,
@@ -127,6 +129,10 @@ mod tests {
             (
                 r#"{"error":{"message":"Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions. Please use /v1/responses or set reasoning_effort to 'none'.","param":"reasoning_effort"}}"#,
                 Some("reasoning_effort"),
+            ),
+            (
+                r#"{"error":{"message":"Encrypted content is not supported with this model.","type":"invalid_request_error","param":"include","code":null}}"#,
+                Some("include"),
             ),
             (r#"{"error":{"message":"please stop asking","param":null}}"#, None),
             (r#"{"error":{"message":"This model's maximum context length is 8192 tokens"}}"#, None),

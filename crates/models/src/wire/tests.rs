@@ -1,5 +1,7 @@
 //! Exchanges that we wrote, in `tests/exchanges`, replayed against each protocol: whole, and cut at every byte.
 
+mod parts;
+
 use regent_kernel::Completion;
 use serde::Deserialize;
 use serde_json::json;
@@ -18,7 +20,7 @@ struct Exchanges {
     cases: Vec<Case>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
     name: String,
@@ -104,12 +106,9 @@ fn check(case: &Case, result: &Result<(Completion, bool), ProviderError>, how: &
         }
         (Some(expected), None, Ok((completion, reported))) => {
             let message = &completion.message;
-            assert_eq!(message.text, expected.text, "{name}, {how}");
-            let calls: Vec<_> = message
-                .calls
-                .iter()
-                .map(|call| (call.id.clone(), call.tool.clone(), call.args.clone()))
-                .collect();
+            assert_eq!(message.text(), expected.text, "{name}, {how}");
+            let calls: Vec<_> =
+                message.calls().map(|call| (call.id.clone(), call.tool.clone(), call.args.clone())).collect();
             assert_eq!(calls, expected.calls, "{name}, {how}");
             assert_eq!(serde_json::to_value(completion.stop).unwrap(), json!(expected.stop), "{name}, {how}");
             let usage = completion.usage;

@@ -69,7 +69,7 @@ async fn adv_107_every_fault_before_an_answer_begins_is_tried_again_and_charged_
         let world = World::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
         let outcome = world.ask(asking("one", "Hi")).await;
         assert_eq!(status_of(&outcome), "ok", "{name}: {:?}", outcome.status);
-        assert_eq!(completion(&outcome).message.text, "Hello there", "{name}");
+        assert_eq!(completion(&outcome).message.text(), "Hello there", "{name}");
         let obtained = outcome.obtained.clone().unwrap();
         assert_eq!((obtained["tries"].as_u64(), server.requests().len()), (Some(3), 3), "{name}");
         assert_eq!((outcome.spent.tokens, outcome.spent.money_microusd), (24, 20 + 8), "{name}");
@@ -100,7 +100,7 @@ async fn adv_107_a_cut_answer_is_asked_for_anew_as_a_call_of_its_own() {
             ("ok", "Hello \u{1e}Hello there"),
             "{name}"
         );
-        assert_eq!(completion(&outcome).message.text, "Hello there", "{name}");
+        assert_eq!(completion(&outcome).message.text(), "Hello there", "{name}");
         // The part that came is charged to the call that got it, by our own count; the rest to the other.
         assert!(
             outcome.obtained.clone().unwrap()["usage"]["source"].as_str().unwrap().starts_with("counted"),
@@ -212,7 +212,7 @@ async fn a_provider_that_is_down_is_not_asked_for_a_while() {
     let world =
         World::new(ALLOW_ALL, hub(vec![("one", remote, own), ("spare", spare, quick(Kind::Scripted))])).await;
     for _ in 0..6 {
-        assert_eq!(completion(&world.ask(asking("one", "Hi")).await).message.text, "Here.");
+        assert_eq!(completion(&world.ask(asking("one", "Hi")).await).message.text(), "Here.");
     }
     assert_eq!(server.requests().len(), 5, "five failures in a row, and then none");
     let listed = world.hub.list();
@@ -251,7 +251,8 @@ async fn adv_008_a_tool_that_a_model_makes_up_stays_as_it_was_made_up() {
         let server = Server::new(vec![answer("200 OK", &body)]);
         let (remote, own) = served(&server, hasty(), &[]);
         let world = World::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
-        let asked = completion(&world.ask(asking("one", "Hi")).await).message.calls;
+        let message = completion(&world.ask(asking("one", "Hi")).await).message;
+        let asked: Vec<_> = message.calls().collect();
         assert_eq!(asked[0].tool, name);
         // And calling it is refused by the kernel: there is no such tool.
         let run = regent_kernel::ToolCall { tool: asked[0].tool.clone(), args: asked[0].args.clone() };

@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod parts;
+#[cfg(test)]
 mod placeholders;
 #[cfg(test)]
 mod priorities;

@@ -22,12 +22,7 @@ async fn asked(server: &Server, texts: &[&str]) -> (regent_kernel::Completion, S
         Remote::new(Box::new(OpenAiChat { compatible: true }), &server.url(), None, hasty()).unwrap();
     let hub = hub(vec![("far", Arc::new(Elsewhere(remote)), quick(Kind::Compatible))]);
     let world = World::new(ALLOW_ALL, hub).await;
-    let message = |text: &&str| Message {
-        role: Role::User,
-        text: (*text).to_owned(),
-        calls: Vec::new(),
-        answers: None,
-    };
+    let message = |text: &&str| Message::new(Role::User, *text);
     let inference = Inference { messages: texts.iter().map(message).collect(), ..asking("far/m", "") };
     let outcome = world.ask(inference).await;
     (completion(&outcome), server.requests().pop().unwrap())
@@ -43,7 +38,7 @@ async fn d3_an_answer_brings_the_values_of_the_placeholders_that_it_names() {
     let expected = [("[email:1]", "ada@example.com"), ("[key:1]", key)];
     let expected = expected.map(|(placeholder, value)| (placeholder.to_owned(), value.to_owned()));
     assert_eq!(completion.redacted, expected.into(), "and not that of [email:2], which it doesn't name");
-    assert_eq!(completion.message.calls[0].args["content"], "mail [email:1], key [key:1]");
+    assert_eq!(completion.message.calls().next().unwrap().args["content"], "mail [email:1], key [key:1]");
 }
 
 #[tokio::test(flavor = "multi_thread")]

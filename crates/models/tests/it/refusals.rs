@@ -217,6 +217,7 @@ async fn d8_a_malformed_call_is_part_of_the_answer() {
     let world = World::new(ALLOW_ALL, hub_of("compatible", &server)).await;
     let outcome = world.ask(demanding()).await;
     assert_eq!((&outcome.status, server.requests().len()), (&Status::Ok, 1));
-    let calls = completion(&outcome).message.calls;
+    let message = completion(&outcome).message;
+    let calls: Vec<_> = message.calls().collect();
     assert_eq!((calls[0].tool.as_str(), calls[0].unreadable()), ("fs.read", Some("{\"path\": ")));
 }

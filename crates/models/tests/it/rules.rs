@@ -48,7 +48,7 @@ async fn secret_and_unknown_conversations_never_leave_and_auto_keeps_them_here()
         else {
             panic!("{what}")
         };
-        assert_eq!(completion(&outcome).message.text, "near", "{what}");
+        assert_eq!(completion(&outcome).message.text(), "near", "{what}");
     }
 }
 
@@ -76,7 +76,7 @@ async fn a_fallback_is_judged_recorded_and_never_goes_where_policy_does_not_let_
         let nested = intents.iter().filter(|entry| entry.body["parent"].is_u64()).count();
         assert_eq!(nested, usize::from(effect == "allow"), "{effect}");
         if effect == "allow" {
-            assert_eq!(completion(&outcome).message.text, "from afar");
+            assert_eq!(completion(&outcome).message.text(), "from afar");
             assert!(intents.last().unwrap().body.to_string().contains("api.example.com"));
         }
     }
@@ -143,11 +143,15 @@ async fn a_script_gives_the_same_conversation_the_same_answer() {
     for _ in 0..2 {
         let mut inference = asking("s", "please count");
         let first = completion(&world.ask(inference.clone()).await).message;
-        assert_eq!((first.calls.len(), first.calls[0].tool.as_str()), (1, "find"));
+        let tools: Vec<&str> = first.calls().map(|call| call.tool.as_str()).collect();
+        assert_eq!(tools, ["find"]);
         inference.messages.push(first);
-        assert_eq!(completion(&world.ask(inference).await).message.text, "One.");
-        assert_eq!(completion(&world.ask(asking("s", "well, hello")).await).message.text, "Hello yourself.");
-        assert_eq!(completion(&world.ask(asking("s", "what?")).await).message.text, "First.");
+        assert_eq!(completion(&world.ask(inference).await).message.text(), "One.");
+        assert_eq!(
+            completion(&world.ask(asking("s", "well, hello")).await).message.text(),
+            "Hello yourself."
+        );
+        assert_eq!(completion(&world.ask(asking("s", "what?")).await).message.text(), "First.");
     }
     let mut over = asking("s", "what?");
     over.messages.push(completion(&world.ask(over.clone()).await).message);
@@ -163,7 +167,7 @@ async fn an_answer_larger_than_the_grant_is_a_failure_and_never_half_a_completio
         let world = World::new(policy, hub(vec![("one", talker, quick(Kind::Scripted))])).await;
         let outcome = world.ask(asking("one", "Hi")).await;
         match code {
-            None => assert_eq!(completion(&outcome).message.text, "word "),
+            None => assert_eq!(completion(&outcome).message.text(), "word "),
             Some(code) => {
                 let Status::Failed(failure) = &outcome.status else { panic!("{:?}", outcome.status) };
                 assert_eq!(failure.code, code, "{words}");

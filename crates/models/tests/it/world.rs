@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use regent_kernel::{
     BoxFuture, Catalogue, Completion, Confidentiality, Driver, ExecuteError, Executor, Executors, Host,
-    Inference, Integrity, Label, Message, Models, Op, Outcome, Parts, Permit, Principal, RawOutput, Reply,
-    Role, Sampling, Secret, Secrets, SideEffect, SystemClock, Tier, ToolCall, ToolSet, ToolSpec, Workspace,
-    tier,
+    Inference, Integrity, Label, Message, Models, Op, Outcome, Part, Parts, Permit, Principal, RawOutput,
+    Reply, Role, Sampling, Secret, Secrets, SideEffect, SystemClock, Tier, ToolCall, ToolSet, ToolSpec,
+    Workspace, tier,
 };
 use regent_ledger::{Entry, Ledger, LedgerKey, Reader};
 use regent_models::{
@@ -133,6 +133,10 @@ impl Provider for Elsewhere {
         self.0.secret()
     }
 
+    fn takes(&self, part: &Part) -> bool {
+        self.0.takes(part)
+    }
+
     fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {
         self.0.ask(ask, events)
     }
@@ -141,7 +145,7 @@ impl Provider for Elsewhere {
 pub(crate) fn asking(model: &str, text: &str) -> Inference {
     Inference {
         model: model.to_owned(),
-        messages: vec![Message { role: Role::User, text: text.to_owned(), calls: Vec::new(), answers: None }],
+        messages: vec![Message::new(Role::User, text)],
         tools: Vec::new(),
         tokens_max: 100,
         sampling: Sampling::default(),

@@ -47,8 +47,7 @@ pub(super) fn before(
             let turns: Vec<&Value> = of_role(args, "user").collect();
             let too_many = turns.len() > TURNS_MAX;
             for turn in turns.into_iter().take(TURNS_MAX) {
-                let text = turn.get("text").cloned().unwrap_or_else(|| json!(""));
-                add(Point::Input, json!({"input": {"text": text, "source": "user"}}));
+                add(Point::Input, json!({"input": {"text": text_of(turn), "source": "user"}}));
             }
             add(Point::PreModelCall, json!({"model_request": model_request(args)}));
             if too_many && wanted(Point::Input) {
@@ -86,8 +85,7 @@ pub(super) fn after(
             ("model_response", json!({"model_response": model_response(output)}))
         }
         Point::Output if facts.op == "model.infer" && asks_for_nothing(output) => {
-            let text = output.pointer("/message/text").cloned().unwrap_or_else(|| json!(""));
-            ("output", json!({"output": {"text": text}}))
+            ("output", json!({"output": {"text": text_of(output.get("message").unwrap_or(&Value::Null))}}))
         }
         Point::PostToolCall
         | Point::PostModelCall
@@ -104,13 +102,17 @@ pub(super) fn after(
     Some((field, with_envelope(facts, at, about)))
 }
 
-/// Puts a changed view of an output in the output's place; false if it can't be.
+/// Puts a changed view of an output in the output's place; false if it can't be. Of a model's message the text and the calls stay: its
+/// thoughts may have what was taken out.
 pub(super) fn put_back(at: Point, changed: Value, output: &mut Value) -> bool {
     let text = |output: &mut Value, text: Option<&Value>| match text {
         Some(text @ Value::String(_)) => output
             .get_mut("message")
             .and_then(Value::as_object_mut)
-            .map(|message| drop(message.insert("text".to_owned(), text.clone())))
+            .map(|message| {
+                message.remove("parts");
+                message.insert("text".to_owned(), text.clone());
+            })
             .is_some(),
         Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) | None => {
             false
@@ -190,12 +192,13 @@ fn model_request(args: &Value) -> Value {
     let messages: Vec<Value> = list("messages")
         .iter()
         .map(|turn| {
-            json!({
+            let view = json!({
                 "role": turn.get("role"),
-                "content": turn.get("text").cloned().unwrap_or_else(|| json!("")),
-                "tool_call_id": turn.get("answers"),
+                "content": text_of(turn),
+                "tool_call_id": answered_by(turn),
                 "tool_calls": tool_calls(turn),
-            })
+            });
+            with_some(view, "attachments", attachments(turn))
         })
         .collect();
     let offer = |offer: &Value| json!({"name": offer.get("name"), "description": offer.get("description"), "schema": offer.get("input")});
@@ -205,19 +208,64 @@ fn model_request(args: &Value) -> Value {
 
 fn model_response(output: &Value) -> Value {
     let message = output.get("message").unwrap_or(&Value::Null);
-    json!({
-        "content": message.get("text").cloned().unwrap_or_else(|| json!("")),
+    let view = json!({
+        "content": text_of(message),
         "finish_reason": output.get("stop"),
         "model": output.get("model"),
         "tool_calls": tool_calls(message),
-    })
+    });
+    let thoughts = parts_of(message, "reasoning").filter_map(|part| part.get("text").cloned());
+    with_some(view, "reasoning", thoughts.collect())
+}
+
+fn with_some(mut view: Value, field: &str, values: Vec<Value>) -> Value {
+    if let (Some(fields), false) = (view.as_object_mut(), values.is_empty()) {
+        fields.insert(field.to_owned(), Value::Array(values));
+    }
+    view
+}
+
+/// The parts of a message and of the tool results in it. One that is written as text and calls has none.
+fn parts(message: &Value) -> impl Iterator<Item = &Value> {
+    let list = |of| Value::as_array(Value::get(of, "parts")?);
+    let own = list(message).into_iter().flatten();
+    own.flat_map(move |part| std::iter::once(part).chain(list(part).into_iter().flatten()))
+}
+
+fn parts_of<'v>(message: &'v Value, kind: &'v str) -> impl Iterator<Item = &'v Value> {
+    parts(message).filter(move |part| part.get("type").and_then(Value::as_str) == Some(kind))
+}
+
+/// What is said in a message, however it is written.
+fn text_of(message: &Value) -> Value {
+    let flat = message.get("text").cloned();
+    let parts =
+        || parts_of(message, "text").filter_map(|part| part.get("text")?.as_str()).collect::<String>();
+    flat.unwrap_or_else(|| json!(parts()))
+}
+
+/// The call that a message answers, however it is written.
+fn answered_by(message: &Value) -> Option<&Value> {
+    message.get("answers").or_else(|| parts_of(message, "tool_result").next()?.get("answers"))
+}
+
+/// Images and files, without their bytes.
+fn attachments(message: &Value) -> Vec<Value> {
+    let all = parts_of(message, "image").chain(parts_of(message, "file"));
+    all.map(|part| json!({"type": part.get("type"), "media_type": part.get("media_type"), "name": part.get("name")}))
+        .collect()
+}
+
+/// The calls of a message, however it is written.
+fn calls_of(message: &Value) -> impl Iterator<Item = &Value> {
+    let flat = message.get("calls").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    flat.iter().chain(parts_of(message, "tool_use"))
 }
 
 fn tool_calls(message: &Value) -> Vec<Value> {
-    let calls = message.get("calls").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let call =
         |call: &Value| json!({"id": call.get("id"), "name": call.get("tool"), "args": call.get("args")});
-    calls.iter().map(call).collect()
+    calls_of(message).map(call).collect()
 }
 
 /// A call of [`tool_calls`], back in our own form.
@@ -228,5 +276,5 @@ fn asked_for(call: &Value) -> Option<Value> {
 
 /// Whether a model's answer is the last word: it asks for no tool.
 fn asks_for_nothing(output: &Value) -> bool {
-    output.pointer("/message/calls").and_then(Value::as_array).is_none_or(Vec::is_empty)
+    output.get("message").is_none_or(|message| calls_of(message).next().is_none())
 }

@@ -111,9 +111,14 @@ fn each_point_before_a_call_is_asked_about_its_own() {
         json!({"op": "model.infer", "args": {"model": "m", "tokens_max": 1,
             "messages": [turn("user", text), turn("assistant", other)], "text": other}})
     };
+    let in_parts = |parts: Value| json!({"op": "model.infer", "args": {"model": "m", "tokens_max": 1, "messages": [{"role": "user", "parts": parts}]}});
     let cases = [
         (json!({"op": "request.begin", "args": {"begin": {"request": "forbidden"}}}), "input: forbidden"),
         (infer("forbidden", "x"), "input: forbidden"),
+        (
+            in_parts(json!([{"type": "text", "text": "for"}, {"type": "text", "text": "bidden"}])),
+            "input: forbidden",
+        ),
         (json!({"op": "agent.spawn", "args": {"text": "forbidden"}}), "agent_startup: forbidden"),
         (json!({"tool": "pay", "args": {"text": "forbidden"}}), "pre_tool_call: forbidden"),
         (json!({"tool": "other", "args": {}}), "pre_tool_call: runtime_error:tool_unknown"),
@@ -186,6 +191,23 @@ fn what_came_back_is_changed_or_withheld() {
     let (said, bytes) = review(infer(), &answer("maskme", call), None);
     assert!(said.is_ok() && bytes.contains("maskme"), "not the last word, and the response has no `text`");
     assert_eq!(review(infer(), &answer("forbidden", json!([])), None).0, Err("policy.withheld".into()));
+
+    let in_parts = |text: &str, call: Option<Value>| {
+        let thought =
+            json!({"type": "reasoning", "provider": "p", "model": "m", "text": "maskme", "opaque": {}});
+        let said = json!({"type": "text", "text": text});
+        let parts: Vec<Value> = [thought, said].into_iter().chain(call).collect();
+        json!({"model": "m", "message": {"role": "assistant", "parts": parts}, "stop": "end", "usage": {}})
+            .to_string()
+    };
+    let call = json!({"type": "tool_use", "id": "1", "tool": "read", "args": {}});
+    let (said, bytes) = review(infer(), &in_parts("maskme", None), None);
+    let masked = json!({"role": "assistant", "text": "masked"});
+    assert!(said.is_ok());
+    assert_eq!(serde_json::from_str::<Value>(&bytes).unwrap()["message"], masked, "and no thought of it");
+    let (said, bytes) = review(infer(), &in_parts("maskme", Some(call)), None);
+    assert!(said.is_ok() && bytes.contains("maskme"), "not the last word");
+    assert_eq!(review(infer(), &in_parts("forbidden", None), None).0, Err("policy.withheld".into()));
 }
 
 #[test]

@@ -108,4 +108,9 @@ pub(super) const MODELS: &[Code] = &[
         exit::TEMPORARY,
         "The provider can't be reached: no such host, no connection, no trusted certificate, or no answer in time.",
     ),
+    code(
+        "model.unsupported_part",
+        exit::DENIED,
+        "The conversation has an image or a file that this provider's protocol has no place for. Use a model of another kind, or `auto`.",
+    ),
 ];

@@ -141,12 +141,7 @@ fn why(context: &Context, class: Option<&str>) -> CommandResult {
 fn question(model: &str) -> Inference {
     Inference {
         model: model.to_owned(),
-        messages: vec![Message {
-            role: Role::User,
-            text: QUESTION.to_owned(),
-            calls: Vec::new(),
-            answers: None,
-        }],
+        messages: vec![Message::new(Role::User, QUESTION)],
         tools: Vec::new(),
         tokens_max: TOKENS_MAX,
         sampling: Sampling::default(),
@@ -203,11 +198,11 @@ async fn test(context: &Context, running: &Running, names: &[String]) -> Command
 /// What a model said, in words or as the answer of a task.
 fn said(completion: &Completion) -> String {
     let message = &completion.message;
-    let answer = message.calls.first().map(|call| match call.args.get("answer").and_then(Value::as_str) {
+    let answer = message.calls().next().map(|call| match call.args.get("answer").and_then(Value::as_str) {
         Some(answer) => answer.to_owned(),
         None => format!("{} {}", call.tool, call.args),
     });
-    match message.text.trim() {
+    match message.text().trim() {
         "" => answer.unwrap_or_default(),
         text => text.to_owned(),
     }

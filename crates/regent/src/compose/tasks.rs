@@ -54,7 +54,7 @@ pub(crate) fn usual_tools(running: &Running, model: &str) -> Option<Vec<String>>
 /// Whether a task on this model begins in this process: the model is named, or it is what `auto` means now.
 fn is_local(running: &Running, model: &str) -> bool {
     let hub = &running.hub;
-    let message = Message { role: Role::User, text: String::new(), calls: Vec::new(), answers: None };
+    let message = Message::new(Role::User, "");
     let asked = Inference {
         model: model.to_owned(),
         messages: vec![message],

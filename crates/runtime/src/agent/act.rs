@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use regent_kernel::{Message, Op, Outcome, Role, SideEffect, Status, ToolCall, ToolUse};
+use regent_kernel::{Message, Op, Outcome, SideEffect, Status, ToolCall, ToolUse};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -93,12 +93,7 @@ impl Agent<'_> {
         }
         self.stuck |= repeated == uses.len();
         told_once(&mut acting.texts, &acting.denied);
-        let answer = |(used, text): (&ToolUse, String)| Message {
-            role: Role::Tool,
-            text,
-            calls: Vec::new(),
-            answers: Some(used.id.clone()),
-        };
+        let answer = |(used, text): (&ToolUse, String)| Message::answer(&used.id, text);
         Ok((uses.iter().zip(acting.texts.into_values()).map(answer).collect(), acting.changed))
     }
 

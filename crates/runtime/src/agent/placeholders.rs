@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use regent_kernel::{Message, SideEffect, ToolCall, ToolSpec, ToolUse};
+use regent_kernel::{Message, SideEffect, ToolCall, ToolSpec};
 use serde_json::Value;
 
 use super::FINISH;
@@ -52,13 +52,15 @@ pub(crate) fn restored(value: &Value, table: &Table) -> Value {
 }
 
 /// A model's turn as it would have been without redaction.
-pub(super) fn restored_message(message: Message, table: &Table) -> Message {
+///
+/// What it thought stays as it came: the model gets it back, and a signature covers it.
+pub(super) fn restored_message(mut message: Message, table: &Table) -> Message {
     if table.is_empty() {
         return message;
     }
-    let call = |call: ToolUse| ToolUse { args: restored(&call.args, table), ..call };
-    let calls = message.calls.into_iter().map(call).collect();
-    Message { text: restored_text(&message.text, table), calls, ..message }
+    message.texts_mut().for_each(|text| *text = restored_text(text, table));
+    message.calls_mut().for_each(|call| call.args = restored(&call.args, table));
+    message
 }
 
 /// The call to make, or why none is made. `asked` is what the model wrote.
@@ -173,6 +175,18 @@ mod tests {
         );
         let args = json!({"path": "[email:1]", "list": [1, "[key:1]", null]});
         assert_eq!(restored(&args, &table()), json!({"path": "a@b.example", "list": [1, "AKIA", null]}));
+    }
+
+    #[test]
+    fn values_are_put_back_into_words_and_calls_and_not_into_thoughts() {
+        let thought = json!({"type": "reasoning", "provider": "p", "model": "m", "text": "for [email:1]"});
+        let call = json!({"type": "tool_use", "id": "c", "tool": "t", "args": {"to": "[email:1]"}});
+        let said = json!({"type": "text", "text": "To [email:1]."});
+        let message = json!({"role": "assistant", "parts": [thought, said, call]});
+        let restored = restored_message(serde_json::from_value(message).unwrap(), &table());
+        assert_eq!(restored.text(), "To a@b.example.");
+        assert_eq!(restored.calls().next().unwrap().args, json!({"to": "a@b.example"}));
+        assert_eq!(serde_json::to_value(&restored.parts[0]).unwrap(), thought);
     }
 
     #[test]

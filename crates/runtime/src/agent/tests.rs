@@ -49,7 +49,7 @@ fn on_disk() -> regent_ledger::Ledger {
 }
 
 fn last_of(inference: &Inference) -> String {
-    inference.messages.last().map(|message| message.text.clone()).unwrap_or_default()
+    inference.messages.last().map(|message| message.text().into_owned()).unwrap_or_default()
 }
 
 fn finish(answer: &str) -> Says {
@@ -65,7 +65,7 @@ async fn it_reasons_acts_observes_and_finishes() {
     let heard = stage.puppet.heard();
     let told = last_of(&heard[1]);
     assert!(told.starts_with("<<output ") && told.contains("hello"), "{told}");
-    assert!(heard[0].messages[0].text.contains("judged by policy"));
+    assert!(heard[0].messages[0].text().contains("judged by policy"));
     assert!(heard[0].tools.iter().any(|offer| offer.name == "task.finish"));
     assert_eq!(end.spent.tokens, 20);
 }
@@ -83,7 +83,7 @@ async fn several_calls_of_one_turn_are_answered_in_their_order() {
         .messages
         .iter()
         .filter(|message| message.role == Role::Tool)
-        .map(|message| message.text.lines().nth(1).unwrap_or_default().to_owned())
+        .map(|message| message.text().lines().nth(1).unwrap_or_default().to_owned())
         .collect();
     assert_eq!(answers, (0..5).map(|id| format!("{{\"marked\":{id}}}")).collect::<Vec<_>>());
 }
@@ -196,7 +196,7 @@ async fn output_that_forges_markers_stays_between_the_real_ones() {
     let heard = stage.puppet.heard();
     let told = last_of(&heard[1]);
     let nonce = told.strip_prefix("<<output ").unwrap().split(' ').next().unwrap().to_owned();
-    assert!(heard[0].messages[0].text.contains("<<output TAG"), "the model knows its markers");
+    assert!(heard[0].messages[0].text().contains("<<output TAG"), "the model knows its markers");
     assert!(told.find("666").unwrap() < told.find(&format!("<<end {nonce}>>")).unwrap());
 }
 
@@ -206,7 +206,7 @@ async fn the_projects_notes_are_read_by_a_call_and_quoted() {
     let builder = TestKernel::builder().tool("fs.read", Behaviour::Echo).models(Arc::new(puppet.clone()));
     let test = builder.boot().await.unwrap();
     assert_eq!(run(&test.kernel, quick("read")).await.answer.unwrap().text, "read");
-    let notes = puppet.heard()[0].messages[2].text.clone();
+    let notes = puppet.heard()[0].messages[2].text().into_owned();
     assert!(
         notes.starts_with("The project's AGENTS.md:\n<<output ") && notes.contains("from=tool"),
         "{notes}"
@@ -223,7 +223,7 @@ impl Hooks for Talker {
     }
 
     fn on_message<'a>(&'a self, _: &'a TaskId, message: &'a Message) -> BoxFuture<'a, ()> {
-        self.0.lock().unwrap().push(format!("asks for {}", message.calls[0].tool));
+        self.0.lock().unwrap().push(format!("asks for {}", message.calls().next().unwrap().tool));
         Box::pin(std::future::ready(()))
     }
 
@@ -315,13 +315,15 @@ async fn k3_each_turn_has_markers_of_its_own() {
     run(&stage.test.kernel, quick("talk")).await;
     let last = stage.puppet.heard().pop().unwrap();
     let told = last.messages.iter().filter(|message| message.role == Role::Tool);
-    let words: Vec<&str> = told
-        .map(|message| message.text.strip_prefix("<<output ").unwrap().split(' ').next().unwrap())
+    let words: Vec<String> = told
+        .map(|message| {
+            message.text().strip_prefix("<<output ").unwrap().split(' ').next().unwrap().to_owned()
+        })
         .collect();
     assert_eq!(words.len(), 2);
     assert_ne!(words[0], words[1]);
     let first = stage.puppet.heard().remove(0);
-    let is_known = |word: &&str| first.messages.iter().any(|message| message.text.contains(*word));
+    let is_known = |word: &String| first.messages.iter().any(|message| message.text().contains(word));
     assert!(!words.iter().any(is_known), "the first prompt gives no later word away");
 }
 
@@ -350,12 +352,8 @@ async fn d3_values_that_redaction_took_out_reach_files_and_nothing_that_leaves()
     let end = handle.ended().await.unwrap();
     assert_eq!(end.answer.unwrap().text, "wrote to ada@example.com");
     let heard = puppet.heard();
-    let told: Vec<&str> = heard[1]
-        .messages
-        .iter()
-        .filter(|message| message.role == Role::Tool)
-        .map(|message| message.text.as_str())
-        .collect();
+    let told: Vec<_> =
+        heard[1].messages.iter().filter(|message| message.role == Role::Tool).map(Message::text).collect();
     assert!(told[0].contains("mail ada@example.com, key AKIAIOSFODNN7EXAMPLE, [email:2]"), "{}", told[0]);
     assert!(told[1].starts_with("[refused:") && !told[1].contains("email:"), "{}", told[1]);
     // The intent has the restored arguments, and a replay comes to the same calls from the ledger alone.

@@ -1,6 +1,6 @@
 //! The last look before a conversation is sent. What is found here is a fault of ours or an attack, so it stops the call.
 
-use regent_kernel::{Message, Role};
+use regent_kernel::{Message, Part, Reasoning, Role};
 
 use super::markers::Markers;
 
@@ -52,37 +52,63 @@ impl Guardrails {
         if messages.len() > self.messages_max {
             return Err(GuardError::TooMany(self.messages_max));
         }
-        let bytes = messages.iter().fold(0_usize, |sum, message| sum.saturating_add(message.text.len()));
+        let bytes =
+            messages.iter().flat_map(|message| &message.parts).map(bytes_of).fold(0, usize::saturating_add);
         if bytes > self.bytes_max {
             return Err(GuardError::TooLarge { bytes, bytes_max: self.bytes_max });
         }
         let mut open: Vec<&str> = Vec::new();
         for (index, message) in messages.iter().enumerate() {
-            let said = message.calls.iter().map(|call| call.args.to_string());
-            if said.chain([message.text.clone()]).any(|text| self.has_forbidden(&text)) {
+            if message.parts.iter().any(|part| self.is_forbidden(part)) {
                 return Err(GuardError::Forbidden(index));
             }
             if message.role == Role::Tool {
-                let id = message.answers.as_deref().unwrap_or_default();
-                let Some(at) = open.iter().position(|asked| *asked == id) else {
-                    return Err(GuardError::Torn(id.to_owned()));
-                };
-                open.remove(at);
-                if !is_marked(&message.text, markers) {
-                    return Err(GuardError::Unmarked(id.to_owned()));
+                if message.results().next().is_none() {
+                    return Err(GuardError::Torn(String::new()));
+                }
+                for (id, parts) in message.results() {
+                    let Some(at) = open.iter().position(|asked| *asked == id) else {
+                        return Err(GuardError::Torn(id.to_owned()));
+                    };
+                    open.remove(at);
+                    let text: String = parts.iter().filter_map(Part::as_text).collect();
+                    if !is_marked(&text, markers) {
+                        return Err(GuardError::Unmarked(id.to_owned()));
+                    }
                 }
             } else {
                 if let Some(unanswered) = open.first() {
                     return Err(GuardError::Torn((*unanswered).to_owned()));
                 }
-                open = message.calls.iter().map(|call| call.id.as_str()).collect();
+                open = message.calls().map(|call| call.id.as_str()).collect();
             }
         }
         open.first().map_or(Ok(()), |unanswered| Err(GuardError::Torn((*unanswered).to_owned())))
     }
 
+    fn is_forbidden(&self, part: &Part) -> bool {
+        match part {
+            Part::Text { text } | Part::File { name: text, .. } | Part::Reasoning(Reasoning { text, .. }) => {
+                self.has_forbidden(text)
+            }
+            Part::ToolUse(call) => self.has_forbidden(&call.args.to_string()),
+            Part::ToolResult { parts, .. } => parts.iter().any(|part| self.is_forbidden(part)),
+            Part::Image { .. } => false,
+        }
+    }
+
     fn has_forbidden(&self, text: &str) -> bool {
         self.forbidden.iter().any(|word| !word.is_empty() && text.contains(word.as_str()))
+    }
+}
+
+/// How much of it counts: what others may have made as large as they like.
+fn bytes_of(part: &Part) -> usize {
+    match part {
+        Part::Text { text } | Part::Reasoning(Reasoning { text, .. }) => text.len(),
+        Part::Image { payload, .. } | Part::File { payload, .. } => payload.len(),
+        Part::ToolResult { parts, .. } => parts.iter().map(bytes_of).fold(0, usize::saturating_add),
+        Part::ToolUse(_) => 0,
     }
 }
 
@@ -103,11 +129,11 @@ mod tests {
 
     fn said(id: &str) -> Message {
         let call = ToolUse { id: id.to_owned(), tool: "echo".to_owned(), args: json!({}) };
-        Message { role: Role::Assistant, text: String::new(), calls: vec![call], answers: None }
+        Message::asking("", [call])
     }
 
     fn answer(id: &str, text: &str) -> Message {
-        Message { role: Role::Tool, text: text.to_owned(), calls: Vec::new(), answers: Some(id.to_owned()) }
+        Message::answer(id, text)
     }
 
     #[test]

@@ -25,7 +25,7 @@ impl Turn {
 
     /// A message to the model.
     pub fn told(text: impl Into<String>) -> Self {
-        Self(vec![Message { role: Role::User, text: text.into(), calls: Vec::new(), answers: None }])
+        Self(vec![Message::new(Role::User, text)])
     }
 
     /// Its messages.
@@ -62,14 +62,14 @@ impl Window {
 
     /// Adds a message that always stays, at the beginning.
     pub fn pin(&mut self, role: Role, text: String) {
-        let message = Message { role, text, calls: Vec::new(), answers: None };
+        let message = Message::new(role, text);
         self.pinned_tokens = self.pinned_tokens.saturating_add(self.cost(&message));
         self.pinned.push(message);
     }
 
     /// Adds a pinned message if it and a reserve for the turns fit; returns whether it did.
     pub fn pin_if_it_fits(&mut self, role: Role, text: String) -> bool {
-        let message = Message { role, text, calls: Vec::new(), answers: None };
+        let message = Message::new(role, text);
         let tokens = self.pinned_tokens.saturating_add(self.cost(&message));
         // Half of the window is the turns'.
         let fits = tokens <= self.tokens_max / 2;
@@ -119,11 +119,8 @@ impl Window {
     }
 
     fn cost(&self, message: &Message) -> u64 {
-        let calls = message.calls.iter().fold(0_u64, |sum, call| {
-            let words = (self.estimator)(&call.tool).saturating_add((self.estimator)(&call.args.to_string()));
-            sum.saturating_add(words).saturating_add(MESSAGE_TOKENS)
-        });
-        (self.estimator)(&message.text).saturating_add(calls).saturating_add(MESSAGE_TOKENS)
+        let tokens = message.parts.iter().map(|part| part.tokens(&self.estimator));
+        tokens.fold(MESSAGE_TOKENS, u64::saturating_add)
     }
 }
 
@@ -141,14 +138,7 @@ mod tests {
 
     fn acted(id: &str, words: usize) -> Turn {
         let call = ToolUse { id: id.to_owned(), tool: "echo".to_owned(), args: json!({"id": id}) };
-        let said = Message { role: Role::Assistant, text: String::new(), calls: vec![call], answers: None };
-        let answer = Message {
-            role: Role::Tool,
-            text: "word ".repeat(words),
-            calls: Vec::new(),
-            answers: Some(id.to_owned()),
-        };
-        Turn::new(vec![said, answer])
+        Turn::new(vec![Message::asking("", [call]), Message::answer(id, "word ".repeat(words))])
     }
 
     #[test]
@@ -159,9 +149,9 @@ mod tests {
             window.push(acted(id, 60));
         }
         let messages = window.messages().unwrap();
-        assert_eq!(messages[0].text, "rules");
-        assert!(messages[1].text.starts_with("[2 earlier turns"), "{}", messages[1].text);
-        assert_eq!(messages.last().unwrap().answers.as_deref(), Some("d"));
+        assert_eq!(messages[0].text(), "rules");
+        assert!(messages[1].text().starts_with("[2 earlier turns"), "{}", messages[1].text());
+        assert_eq!(messages.last().unwrap().answers(), Some("d"));
     }
 
     #[test]
@@ -184,8 +174,8 @@ mod tests {
             }
             if let Ok(messages) = window.messages() {
                 prop_assert!(window.tokens_of(&messages) <= most);
-                let asked: Vec<String> = messages.iter().flat_map(|m| m.calls.iter().map(|c| c.id.clone())).collect();
-                let answered: Vec<String> = messages.iter().filter_map(|m| m.answers.clone()).collect();
+                let asked: Vec<String> = messages.iter().flat_map(|m| m.calls().map(|c| c.id.clone())).collect();
+                let answered: Vec<String> = messages.iter().filter_map(|m| m.answers().map(str::to_owned)).collect();
                 prop_assert_eq!(asked, answered);
                 prop_assert_eq!(&messages, &window.messages().unwrap());
             }

@@ -19,16 +19,17 @@ const REVIEW: &str = "Look at this plan as someone who has to answer for it. Is 
 pub async fn draft(door: &Door, work: &Work) -> Result<Graph, Stop> {
     let tools: Vec<&str> = work.offers.iter().map(|offer| offer.name.as_str()).collect();
     let goal = format!("{ASK}\n\nTools: {}\n\nGoal:\n{}", tools.join(", "), work.goal);
-    let mut messages = vec![said(Role::System, work.role.clone()), said(Role::User, goal)];
-    messages.retain(|message| !message.text.is_empty());
+    let mut messages = vec![Message::new(Role::System, &work.role), Message::new(Role::User, goal)];
+    messages.retain(|message| !message.parts.is_empty());
     let mut graph = match ask(door, work, "0/plan", &mut messages).await? {
         Ok(graph) => graph,
         Err(why) => {
-            messages.push(said(Role::User, format!("That is no plan: {why}. Answer with JSON only.")));
+            messages
+                .push(Message::new(Role::User, format!("That is no plan: {why}. Answer with JSON only.")));
             ask(door, work, "0/plan-again", &mut messages).await?.map_err(Stop::Plan)?
         }
     };
-    messages.push(said(Role::User, REVIEW.to_owned()));
+    messages.push(Message::new(Role::User, REVIEW));
     // A review that is no plan leaves the plan as it is.
     if let Ok(better) = ask(door, work, "0/review", &mut messages).await? {
         graph = better;
@@ -52,8 +53,8 @@ async fn ask(
         sampling: Sampling { schema: Some(Plan::schema()), must_call: false, ..work.sampling.clone() },
     };
     let (completion, _) = infer(door, step, inference, work.limits.tries_max).await?;
-    let (text, table) = (completion.message.text, completion.redacted);
-    messages.push(said(Role::Assistant, restored_text(&text, &table)));
+    let (text, table) = (completion.message.text().into_owned(), completion.redacted);
+    messages.push(Message::new(Role::Assistant, restored_text(&text, &table)));
     // Values are put back into what was read: a quotation mark in one must not change what the JSON says.
     let plan = serde_json::from_str(json_in(&text)).map(|plan| with_values(door, plan, &table));
     Ok(plan
@@ -81,8 +82,4 @@ fn json_in(text: &str) -> &str {
         (Some(from), Some(to)) => text.get(from..=to).unwrap_or(text),
         (Some(_) | None, _) => text,
     }
-}
-
-fn said(role: Role, text: String) -> Message {
-    Message { role, text, calls: Vec::new(), answers: None }
 }

@@ -91,7 +91,7 @@ fn goal_of(inference: &Inference) -> String {
         .messages
         .iter()
         .find(|message| message.role == Role::User)
-        .map(|message| message.text.clone())
+        .map(|message| message.text().into_owned())
         .unwrap_or_default()
 }
 
@@ -103,7 +103,7 @@ fn finish(answer: &str) -> Says {
 async fn a_plan_is_drafted_reviewed_and_carried_out_by_children() {
     let stage = planned(|inference| {
         let goal = goal_of(inference);
-        let last = inference.messages.last().map(|message| message.text.clone()).unwrap_or_default();
+        let last = inference.messages.last().map(|message| message.text().into_owned()).unwrap_or_default();
         if last.starts_with("Look at this plan") {
             let steps = json!({"steps": [{"id": "left", "goal": "do left"}, {"id": "right", "goal": "do right"},
                 {"id": "both", "goal": "do both", "needs": ["left", "right"]}]});

@@ -289,7 +289,7 @@ async fn a_replay_of_a_task_that_is_not_finished_stops_where_the_ledger_does() {
 #[tokio::test]
 async fn a_fork_shares_what_came_before_and_goes_its_own_way_with_another_model() {
     let head = |inference: &Inference| {
-        let spoken = inference.messages.iter().filter(|message| !message.calls.is_empty()).count();
+        let spoken = inference.messages.iter().filter(|message| message.has_calls()).count();
         match (spoken, inference.model.as_str()) {
             (0, _) => Says::call("mark", json!({"id": 1})),
             (1, "test/bold") => Says::call("mark", json!({"id": 3})),

@@ -79,11 +79,13 @@ pub enum Channel {
     Output,
     /// A program's standard error.
     Error,
+    /// What a model thinks before it goes on.
+    Reasoning,
 }
 
 impl Channel {
-    /// Both of them.
-    pub const ALL: [Self; 2] = [Self::Output, Self::Error];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Output, Self::Error, Self::Reasoning];
 }
 
 /// What a call is charged.

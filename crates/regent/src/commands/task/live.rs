@@ -45,14 +45,17 @@ struct Watched {
     is_over: bool,
     /// The end of what its model says, while it says it.
     saying: String,
+    /// It is what the model thinks, not what it says.
+    is_thought: bool,
 }
 
 impl Watched {
     /// Keeps the end of what is said, on one line.
-    fn hear(&mut self, text: &str, anew: bool) {
-        if anew {
+    fn hear(&mut self, text: &str, is_thought: bool, anew: bool) {
+        if anew || self.is_thought != is_thought {
             self.saying.clear();
         }
+        self.is_thought = is_thought;
         self.saying.extend(text.chars().map(|c| if c.is_whitespace() { ' ' } else { c }));
         let length = self.saying.chars().count();
         if length > SAYING_CHARS_MAX {
@@ -101,6 +104,7 @@ impl Live {
             left: Budget::default(),
             is_over: false,
             saying: String::new(),
+            is_thought: false,
         };
         let tasks: Vec<Watched> = tasks.into_iter().map(watched).collect();
         Self {
@@ -180,7 +184,11 @@ impl Live {
                 Vec::new()
             }
             Event::Token { text, anew, .. } => {
-                one.hear(&text, anew);
+                one.hear(&text, false, anew);
+                Vec::new()
+            }
+            Event::Thought { text, .. } => {
+                one.hear(&text, true, false);
                 Vec::new()
             }
             Event::Said { text, .. } => {
@@ -225,7 +233,8 @@ impl Live {
         let seconds = self.clock.elapsed().saturating_sub(self.began).as_secs();
         let what = match self.tasks.as_slice() {
             [one] if one.calls.is_empty() && !one.saying.is_empty() => {
-                format!("{} {}", one.step, term::inline(&one.saying))
+                let thinking = if one.is_thought { "thinking: " } else { "" };
+                format!("{} {thinking}{}", one.step, term::inline(&one.saying))
             }
             [one] if one.calls.is_empty() => format!("{} thinking", one.step),
             [one] => {

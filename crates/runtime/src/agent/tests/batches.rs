@@ -105,12 +105,8 @@ async fn a_denial_of_several_calls_is_told_once() {
     assert_eq!((end.answer.unwrap().text.as_str(), asked), ("done", 1));
     assert!(stage.marks.all().is_empty());
     let heard = stage.puppet.heard();
-    let told: Vec<&str> = heard[1]
-        .messages
-        .iter()
-        .filter(|message| message.role == Role::Tool)
-        .map(|message| message.text.as_str())
-        .collect();
+    let told: Vec<_> =
+        heard[1].messages.iter().filter(|message| message.role == Role::Tool).map(Message::text).collect();
     assert!(told[0].contains("use echo"), "{told:?}");
     assert_eq!(told[1..], ["[denied (approval.denied): this call was denied too, as above]"; 2]);
 }
