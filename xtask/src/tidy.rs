@@ -4,13 +4,14 @@ mod architecture;
 pub(crate) mod graph;
 mod lock;
 pub(crate) mod packages;
+mod pure;
 mod tables;
 mod voice;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tables::{AMBIENT, AMBIENT_ALLOWED, FACTS, PURE, REACHING, STATICS};
+use tables::{REACHING, STATICS};
 
 /// The arrows between our crates. They never turn back; a new one is a decision and gets an ADR.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
@@ -214,12 +215,6 @@ impl Tidy<'_> {
             if let Some(word) = declared(code).and_then(banned_word) {
                 self.find(file, number, format!("`{word}` says nothing in the name of a type"));
             }
-            if let Some(word) = ambient(file, code) {
-                self.find(file, number, format!("`{word}` in a pure crate: hand it in as data"));
-            }
-            if file == FACTS && code.contains("dyn ") {
-                self.find(file, number, "a call-back in `Facts`: hand in what it would answer as data");
-            }
             let lifts_the_lint =
                 code.contains(concat!("unsafe", "_code")) && code != concat!("#![forbid(unsafe", "_code)]");
             let says_unsafe = code.trim_start().starts_with(concat!("un", "safe "))
@@ -235,6 +230,9 @@ impl Tidy<'_> {
                 1,
                 concat!("a crate says `#![forbid(unsafe", "_code)]`, unless it may be unsafe"),
             );
+        }
+        for (number, message) in pure::findings(file, text) {
+            self.find(file, number, message);
         }
         self.check_reach(file, text);
         let lines = if is_test(file) { 0 } else { code_lines(text) };
@@ -255,9 +253,7 @@ impl Tidy<'_> {
         }
         for (number, line) in product_lines(text) {
             if let Some(name) = process_wide(line)
-                && !STATICS
-                    .iter()
-                    .any(|(place, one, _)| file.starts_with(place) && (one.is_empty() || *one == name))
+                && !STATICS.iter().any(|(place, one, _)| file == *place && *one == name)
             {
                 self.find(file, number, format!("`{name}` is shared by all kernels of a process (STATICS)"));
             }
@@ -379,21 +375,6 @@ fn process_wide(line: &str) -> Option<&str> {
     let line = line.strip_prefix("pub ").or_else(|| line.strip_prefix("pub(crate) ")).unwrap_or(line);
     let line = line.strip_prefix("pub(super) ").unwrap_or(line);
     line.strip_prefix("static ")?.split(':').next()
-}
-
-/// What the code of a pure crate reaches for.
-fn ambient(file: &str, code: &str) -> Option<&'static &'static str> {
-    let is_allowed =
-        |word: &str| AMBIENT_ALLOWED.iter().any(|(one, place, _)| *one == word && *place == file);
-    AMBIENT.iter().find(|word| is_pure(file) && code.contains(**word) && !is_allowed(word))
-}
-
-/// The code of a pure crate, without its tests.
-fn is_pure(file: &str) -> bool {
-    let is_of = |krate: &&str| {
-        file.strip_prefix("crates/").is_some_and(|rest| rest.starts_with(&format!("{krate}/src/")))
-    };
-    PURE.iter().any(is_of) && !is_test(file)
 }
 
 fn is_root_of_safe_crate(file: &str) -> bool {

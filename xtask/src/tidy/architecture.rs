@@ -7,20 +7,51 @@ use std::path::Path;
 pub(super) const PAGE: &str = "ARCHITECTURE.md";
 const HEADING: &str = "## Invariants";
 
+/// What declares a name that can enforce something.
+const KEYWORDS: &[&str] = &["fn", "struct", "enum", "trait", "type", "const", "static", "mod"];
+const COMMANDS: &str = "xtask/src/main.rs";
+const LINTS: &str = "Cargo.toml";
+
 /// Everything that an enforcer can be, by name.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    /// Words of the sources: functions, types, tests, files.
-    words: BTreeSet<String>,
+    /// What the sources declare: functions, types, variants, constants, modules. And the lints of the workspace.
+    declared: BTreeSet<String>,
+    /// Words of `cargo xtask`.
+    commands: BTreeSet<String>,
     files: Vec<String>,
 }
 
 impl Names {
     pub(super) fn add(&mut self, file: &str, text: &str) {
         self.files.push(file.to_owned());
-        if file.ends_with(".rs") || file.ends_with(".toml") {
-            let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
-            self.words.extend(words.filter(|word| !word.is_empty()).map(str::to_owned));
+        if file == LINTS {
+            let lints = text.lines().filter_map(|line| line.split_once(" = \"deny\""));
+            self.declared.extend(lints.map(|(lint, _)| lint.to_owned()));
+        }
+        if !file.ends_with(".rs") {
+            return;
+        }
+        let mut in_enum = None;
+        for line in text.lines() {
+            let code = line.split("//").next().unwrap_or_default();
+            let words: Vec<&str> = code.split_whitespace().collect();
+            let pairs = words.windows(2).filter(|pair| KEYWORDS.contains(&pair[0]));
+            self.declared.extend(pairs.map(|pair| identifier(pair[1]).to_owned()));
+            let indent = line.len() - line.trim_start().len();
+            match in_enum {
+                Some(outer) if code.trim() == "}" && indent == outer => in_enum = None,
+                // A variant is one step further in than its enum, and begins with a capital.
+                Some(outer) if indent == outer + 4 && code.trim_start().starts_with(char::is_uppercase) => {
+                    self.declared.insert(identifier(code.trim_start()).to_owned());
+                }
+                Some(_) => {}
+                None if words.contains(&"enum") && code.ends_with('{') => in_enum = Some(indent),
+                None => {}
+            }
+            if file == COMMANDS {
+                self.commands.extend(code.split('"').skip(1).step_by(2).map(str::to_owned));
+            }
         }
     }
 
@@ -39,13 +70,15 @@ impl Names {
         })
     }
 
-    fn has_word(&self, word: &str) -> bool {
+    /// A declared name, the beginning of some (`c2_*`), the number of a test (`adv_046`), or a crate.
+    fn has_name(&self, word: &str) -> bool {
+        let begins = |beginning: &str| self.declared.iter().any(|known| known.starts_with(beginning));
         match word.strip_suffix(['*', '\u{2026}']) {
-            Some(beginning) => self.words.iter().any(|known| known.starts_with(beginning)),
-            None => {
-                self.words.contains(word)
-                    || self.words.iter().any(|known| known.starts_with(&format!("{word}_")))
+            Some(beginning) => begins(beginning),
+            None if word.strip_prefix("adv_").is_some_and(|number| number.parse::<u16>().is_ok()) => {
+                begins(&format!("{word}_"))
             }
+            None => self.declared.contains(word) || self.has_path(&format!("crates/{word}/src")),
         }
     }
 
@@ -53,14 +86,19 @@ impl Names {
     fn has(&self, root: &Path, name: &str) -> bool {
         let name = name.trim();
         if let Some(command) = name.strip_prefix("cargo xtask ").or_else(|| name.strip_prefix("xtask ")) {
-            return command.split_whitespace().next().is_some_and(|word| self.has_word(word));
+            let mut words = command.split_whitespace().take_while(|word| !word.starts_with('-')).peekable();
+            return words.peek().is_some() && words.all(|word| self.commands.contains(word));
         }
         if name.contains('/') || name.ends_with(".rs") || name.ends_with(".toml") {
             return self.has_path(name) || root.join(name).exists();
         }
-        let parts = name.split([':', '.', '(', ')', '-', ' ', '@', ',']).filter(|part| !part.is_empty());
-        parts.into_iter().all(|part| self.has_word(part))
+        let mut parts = name.split("::").peekable();
+        parts.peek().is_some() && parts.all(|part| self.has_name(part))
     }
+}
+
+fn identifier(word: &str) -> &str {
+    word.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default()
 }
 
 /// Enforcers in the table that don't exist, each with its line.

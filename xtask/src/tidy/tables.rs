@@ -46,6 +46,17 @@ pub(super) const AMBIENT_ALLOWED: &[(&str, &str, &str)] = &[
     ("LazyLock", "crates/provenance/src/date.rs", "a pattern that is compiled once"),
     ("LazyLock", "crates/provenance/src/intent.rs", "a pattern that is compiled once"),
 ];
+/// Call-backs of pure crates, and what they answer from: only what the caller of the crate has handed in.
+pub(super) const CALL_BACKS_ALLOWED: &[(&str, &str, &str)] = &[
+    ("crates/policy/src/acs/evaluate.rs", "Host", "an ACS manifest asks the host that it is evaluated for"),
+    ("crates/policy/src/acs/snapshot.rs", "Fn(Point)", "picks points"),
+    ("crates/policy/src/body/cedar.rs", "std::fmt::Display", "an error that is shown"),
+    ("crates/policy/src/body/rego.rs", "std::fmt::Display", "an error that is shown"),
+    ("crates/policy/src/condition/args.rs", "Fn(&str) -> bool", "compares texts"),
+    ("crates/policy/src/json_path.rs", "FnMut(&'v Value)", "visits parts of a value"),
+    ("crates/policy/src/lint.rs", "FnMut(&Clause)", "visits clauses of a rule"),
+    ("crates/policy/src/transform.rs", "FnMut(&str)", "changes texts of a value"),
+];
 /// Variables of the whole process, and why many kernels in one process don't meet in them. Everything else belongs to a kernel.
 pub(super) const STATICS: &[(&str, &str, &str)] = &[
     ("crates/kernel/src/command/ordinary.rs", "TABLE", "a constant, parsed once"),
@@ -65,11 +76,36 @@ pub(super) const STATICS: &[(&str, &str, &str)] = &[
         "OPENED",
         "the panic hook is the process's: it masks what any kernel revealed",
     ),
+    ("crates/sandbox/src/cgroup.rs", "FOUND", "the cgroup of this process, looked up once"),
+    ("crates/sandbox/src/cgroup.rs", "IDLE", "cgroups without an owner: whoever runs next takes one"),
+    ("crates/sandbox/src/cgroup.rs", "NEXT", "makes names differ"),
+    ("crates/sandbox/src/cgroup.rs", "RUNS", "counts runs"),
+    ("crates/sandbox/src/memory.rs", "BY_LIST", "what this machine's kernel offers, probed once"),
+    ("crates/sandbox/src/memory.rs", "CAN", "what this machine's kernel offers, probed once"),
     (
-        "crates/sandbox/src/",
-        "",
-        "what this machine gives to this process, probed once; names that differ; idle cgroups without an owner",
+        "crates/sandbox/src/microvm/machine.rs",
+        "SUPPORTED",
+        "what this machine's processor offers, probed once",
     ),
+    ("crates/sandbox/src/microvm/self_test.rs", "FOUND", "whether this machine runs guests, probed once"),
+    ("crates/sandbox/src/plan.rs", "SWEEP", "how this process finds what a program left behind, probed once"),
+    ("crates/sandbox/src/planted.rs", "NEXT", "makes names differ"),
+    ("crates/sandbox/src/probe.rs", "ABI", "what this machine's kernel offers, probed once"),
+    (
+        "crates/sandbox/src/probe.rs",
+        "CLOSED",
+        "that the full confinement does not work here, once that is known",
+    ),
+    ("crates/sandbox/src/probe.rs", "FOUND", "what this machine's kernel offers, probed once"),
+    ("crates/sandbox/src/probes.rs", "NEXT", "makes names differ"),
+    ("crates/sandbox/src/seccomp.rs", "FULL", "a constant, compiled once"),
+    ("crates/sandbox/src/seccomp.rs", "WATCHED", "a constant, compiled once"),
+    (
+        "crates/sandbox/src/supervise/order.rs",
+        "ORDER",
+        "workspaces may lie in each other, so supervised calls of all of them take turns",
+    ),
+    ("crates/sandbox/src/view.rs", "FOUND", "the folders of this machine that programs see, looked up once"),
     ("crates/skills/src/scan/rules.rs", "RULES", "a constant, compiled once"),
     ("crates/tools/src/generated.rs", "INTERPRETER", "bytes of a component"),
     ("crates/vault/src/redact/keys.rs", "AUTOMATON", "a constant, compiled once"),

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{banned_word, code_lines, declared, findings};
+use super::{architecture, banned_word, code_lines, declared, findings};
 
 #[test]
 fn the_house_is_in_order() {
@@ -125,6 +125,44 @@ fn a_call_back_in_facts_and_ambient_authority_in_policy_are_found() {
             "a.rs:2: `TALLY` is shared by all kernels",
         ),
         ("crates/policy/src/a.rs", "//! A.\nseen: RefCell<u8>,\n", "a.rs:2: `RefCell` in a pure crate"),
+        ("crates/policy/src/a.rs", "//! A.\nuse std::{fs, fmt};\n", "a.rs:2: `std::fs` in a pure crate"),
+        (
+            "crates/policy/src/a.rs",
+            "//! A.\nuse std::{\n    fmt,\n    io::{self, Read},\n};\n",
+            "a.rs:2: `std::io::self` in a pure crate",
+        ),
+        (
+            "crates/provenance/src/a.rs",
+            "//! A.\npub(crate) use std::time::{Duration, Instant};\n",
+            "a.rs:2: `std::time::Instant` in a pure crate",
+        ),
+        (
+            "crates/policy/src/a.rs",
+            "//! A.\nuse std as library;\n",
+            "a.rs:2: `std as library` in a pure crate",
+        ),
+        ("crates/policy/src/a.rs", "//! A.\nuse std::{fmt, *};\n", "a.rs:2: `std::*` in a pure crate"),
+        (
+            "crates/policy/src/a.rs",
+            "//! A.\nextern crate std as library;\n",
+            "a.rs:2: `std as library` in a pure",
+        ),
+        (
+            "crates/policy/src/a.rs",
+            "//! A.\nfn f(now: &dyn Clock) {}\n",
+            "a.rs:2: `dyn Clock` in a pure crate",
+        ),
+        ("crates/policy/src/a.rs", "//! A.\nask: Box<dyn Fn(u8)>,\n", "a.rs:2: `dyn Fn` in a pure crate"),
+        (
+            "crates/policy/src/lint.rs",
+            "//! A.\nvisit: &mut dyn FnMut(&Path),\n",
+            "lint.rs:2: `dyn FnMut` in a pure crate",
+        ),
+        (
+            "crates/sandbox/src/cgroup.rs",
+            "//! A.\nstatic OTHER: Mutex<u64> = Mutex::new(0);\n",
+            "cgroup.rs:2: `OTHER` is shared by all kernels",
+        ),
         ("crates/policy/src/a.rs", "//! A.\nTcpStream::from(x);\n", "a.rs:2: `TcpStream` in a pure crate"),
     ]);
 }
@@ -134,6 +172,41 @@ fn check(cases: &[(&str, &str, &str)]) {
         let found = findings_in(file, text);
         assert_eq!(found.len(), 1, "{file}: {found:?}");
         assert!(found[0].contains(wanted), "{file}: {found:?}");
+    }
+}
+
+#[test]
+fn an_enforcer_is_something_that_is_declared() {
+    let mut names = architecture::Names::default();
+    names.add("Cargo.toml", "[workspace.lints.rust]\nunused_must_use = \"deny\"\n");
+    let source = "//! Mentioned in a comment.\nenum Fault {\n    /// Why.\n    Unrecorded { why: String },\n}\n\
+        fn adv_046_holds() { let local = Called::now(); }\nstruct Permit;\n// fn commented() {}\n";
+    names.add("crates/kernel/src/a.rs", source);
+    names.add("xtask/src/main.rs", "//! A.\nmatch command {\n    \"sim\" => sim(),\n}\n");
+    let missing = |enforcer: &str| {
+        let page = format!("## Invariants\n| It holds | `{enforcer}` |\n");
+        !architecture::missing(std::path::Path::new("none"), &page, &names).is_empty()
+    };
+    let known =
+        ["Permit", "kernel::Permit", "Fault::Unrecorded", "adv_046", "adv_0*", "unused_must_use", "a.rs"];
+    for enforcer in known.into_iter().chain(["kernel/src/a.rs", "cargo xtask sim --crowd", "xtask sim"]) {
+        assert!(!missing(enforcer), "{enforcer}");
+    }
+    for enforcer in [
+        "Mentioned",
+        "comment",
+        "commented",
+        "local",
+        "Called",
+        "Per",
+        "adv_04",
+        "b.rs",
+        "cargo xtask simulate",
+        "cargo xtask",
+        "Permit::mint",
+        "",
+    ] {
+        assert!(missing(enforcer), "{enforcer}");
     }
 }
 
@@ -165,6 +238,12 @@ fn what_is_in_order_is_not_found() {
         ("crates/policy/src/body/rego.rs", "//! A.\nengine: Mutex<u8>,\n"),
         ("crates/egress/src/reach.rs", "//! A.\nTcpStream::connect(address);\n"),
         ("crates/vault/src/a.rs", "//! A.\nstd::fs::write(path, text);\n"),
+        ("crates/policy/src/a.rs", "//! A.\nuse std::{collections::{BTreeMap, BTreeSet}, time::Duration};\n"),
+        ("crates/policy/src/lint.rs", "//! A.\nvisit: &mut dyn FnMut(&Clause),\n"),
+        (
+            "crates/sandbox/src/cgroup.rs",
+            "//! A.\nstatic IDLE: Mutex<Vec<Group>> = Mutex::new(Vec::new());\n",
+        ),
     ];
     for (file, text) in cases {
         assert_eq!(findings_in(file, text), Vec::<String>::new(), "{file}");
