@@ -26,7 +26,7 @@ impl Provider for Held {
 
     fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {
         Box::pin(async move {
-            self.begun.send(ask.inference.messages[0].text.clone()).unwrap();
+            self.begun.send(ask.inference.messages[0].text().into_owned()).unwrap();
             let mut has_yielded = false;
             loop {
                 if ask.turn.should_yield() && !has_yielded {
