@@ -372,7 +372,30 @@ impl std::fmt::Display for CallDigest {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::Op;
+    use crate::approval::OpenQuestion;
+
+    /// One of every operation, and of its forms, as it travels.
+    const OPS: &str = include_str!("../../wire/src/op/written.jsonl");
+    /// A question with the least and one with the most.
+    const QUESTIONS: &str = include_str!("../../wire/src/question/written.jsonl");
+
+    #[test]
+    fn an_operation_and_a_question_travel_byte_for_byte() {
+        let mut names = BTreeSet::new();
+        for line in OPS.lines() {
+            let op: Op = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            assert_eq!(serde_json::to_string(&op).unwrap(), line);
+            names.insert(op.name());
+        }
+        assert_eq!(names, Op::NAMES.iter().copied().collect(), "every operation is there");
+        for line in QUESTIONS.lines() {
+            let question: OpenQuestion = serde_json::from_str(line).unwrap();
+            assert_eq!(serde_json::to_string(&question).unwrap(), line);
+        }
+    }
 
     #[test]
     fn k7_policy_knows_exactly_the_operations_of_the_kernel() {
