@@ -20,7 +20,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("identity", &[]),
     ("ledger", &[]),
     ("store", &[]),
-    ("wire", &["policy", "identity", "ledger"]),
+    ("wire", &["policy", "provenance", "identity", "ledger"]),
     ("workspace", &["guard", "ledger"]),
     ("lookup", &["ledger", "wire"]),
     ("kernel", &["guard", "policy", "provenance", "identity", "ledger", "store", "wire", "workspace"]),

@@ -16,10 +16,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use regent_policy::{Class, Confidentiality, Integrity, Label};
 use regent_wire::body::AgentEvent;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::budget::Budget;
 use crate::call::{Call, Op};
 use crate::host::Host;
 use crate::identity::Identity;
@@ -31,7 +29,7 @@ pub(crate) use calls::{Calls, Running};
 pub(crate) use life::{End, Life, Slot};
 pub use lifecycle::Lifecycle;
 pub use regent_identity::AgentId;
-pub use regent_wire::Delivered;
+pub use regent_wire::{Delivered, SpawnSpec};
 pub(crate) use spawn::check_spec;
 
 /// Agents that live at the same time.
@@ -52,25 +50,6 @@ pub(crate) const TRUST_MAX: u16 = 1000;
 const TRUST_LOST: u16 = 300;
 /// The tree and the place in lists of the person, who is no agent. No agent can have this id.
 pub(crate) const OPERATOR: &str = "operator";
-
-/// The specification of a new agent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SpawnSpec {
-    /// The name that policy matches. An agent's child is called `<parent>/<name>`, so no agent can take another one's name.
-    pub name: String,
-    /// Its roles; a child can't have roles that its parent lacks.
-    #[serde(default)]
-    pub roles: Vec<String>,
-    /// It leads a process group of its own, rather than joining its parent's.
-    #[serde(default)]
-    pub new_group: bool,
-    /// How far it is trusted at most; never further than its parent.
-    #[serde(default)]
-    pub trust: Option<u16>,
-    /// How much of its parent's budget it may use at most, together with whatever it starts itself.
-    #[serde(default)]
-    pub budget: Option<Budget>,
-}
 
 /// One agent, as the kernel knows it.
 #[derive(Debug)]

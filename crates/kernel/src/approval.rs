@@ -32,8 +32,8 @@ use crate::rate::Rates;
 use crate::recovery::InDoubt;
 use crate::syscall::{Fault, Kernel};
 pub use attention::Attention;
-pub use question::{Answered, Approved, BoundFile, OpenQuestion, Place as LedgerPlace, Traced, UNIDENTIFIED};
-use question::{Asker, Draft, Place};
+pub use question::{Answered, Approved, BoundFile, LedgerPlace, OpenQuestion, Traced, UNIDENTIFIED};
+use question::{Asker, Draft};
 use questions::{Consulted, Given, Questions};
 pub use questions::{SkipReason, Skipped};
 pub use regent_wire::{Answer, Scope, TicketId, Voice};
@@ -377,7 +377,7 @@ impl Core {
 
     /// Notes where the attempt is recorded, so that a reviewer can see it in full.
     pub(crate) async fn pending(&self, asked: Asked, intent: Receipt) -> Result<Ticket, Fault> {
-        let place = Place { lane: intent.lane, seq: intent.seq };
+        let place = LedgerPlace { lane: intent.lane, seq: intent.seq };
         self.gate.approvals.questions.recorded(&asked.id, place, self.clock.now_ms()).await?;
         Ok(Ticket::of(asked, intent))
     }

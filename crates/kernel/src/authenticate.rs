@@ -11,7 +11,7 @@ use crate::kernel::Core;
 use crate::principal::Principal;
 use crate::role::PersonRole;
 use crate::syscall::Kernel;
-use crate::token::{Changed, Presented, Subject, TokenId, TokenSpec, Unusable};
+use crate::token::{Changed, Presented, Subject, TokenId, TokenSpec, Unusable, has_plain_name};
 
 /// What a caller shows. Tokens of an identity provider and identities of a mesh will be further variants.
 #[derive(Clone, Copy)]
@@ -131,7 +131,7 @@ impl Core {
 
     /// Why no token can be made for this subject.
     pub(crate) fn may_create_token(&self, subject: &Subject) -> Option<Reason> {
-        if !subject.has_plain_name() {
+        if !has_plain_name(subject) {
             let help =
                 "ASCII letters, digits, `.`, `_`, `@` and `-`, 64 at most, and not `operator` or `kernel`";
             return Some(refusal("token.name", "nobody can be called so".to_owned(), help));

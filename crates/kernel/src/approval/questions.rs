@@ -13,7 +13,7 @@ use crate::approval::posed::{
     OPEN_MS_MAX, Posed, Said, asker_index, cause_index, fresh_id, index_of, indexed, key_of, load, open_of,
     posed,
 };
-use crate::approval::question::{Answered, Approved, Asker, Draft, OpenQuestion, Place};
+use crate::approval::question::{Answered, Approved, Asker, Draft, LedgerPlace, OpenQuestion};
 use regent_wire::{Answer, Scope, TicketId};
 
 /// How many questions of one agent that a person started, its children included, may wait at once. More is not asking, it is wearing down.
@@ -348,7 +348,7 @@ impl Questions {
     pub(crate) async fn recorded(
         &self,
         ticket: &TicketId,
-        intent: Place,
+        intent: LedgerPlace,
         now_ms: i64,
     ) -> Result<(), StateError> {
         self.change(|records| {
