@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use regent_policy::{Class, Confidentiality, Integrity, Label};
 use regent_wire::body::AgentEvent;
-use serde_json::json;
+use regent_wire::result::AgentView;
 
 use crate::call::{Call, Op};
 use crate::host::Host;
@@ -84,25 +84,25 @@ impl Agent {
         }
     }
 
-    fn describe(&self, running: usize) -> serde_json::Value {
+    fn describe(&self, running: usize) -> AgentView {
         let session = self.life.session();
-        json!({
-            "agent": self.id,
-            "denials": self.life.denials(),
-            "did": self.identity.did().as_str(),
-            "end": self.life.end(),
-            "group": self.group,
-            "name": self.principal.name(),
-            "parent": self.parent.as_ref().map_or(OPERATOR, AgentId::as_str),
-            "roles": self.principal.roles(),
-            "running": running,
-            "sponsor": self.principal.sponsor(),
-            "started_at_ms": self.started_at_ms,
-            "state": self.life.stage(),
-            "tokens": session.tokens,
-            "tool_calls": session.tool_calls,
-            "trust": self.life.trust(),
-        })
+        AgentView {
+            agent: self.id.clone(),
+            denials: self.life.denials() as u64,
+            did: self.identity.did().to_string(),
+            end: self.life.end(),
+            group: self.group.clone(),
+            name: self.principal.name().to_owned(),
+            parent: self.parent.as_ref().map_or(OPERATOR, AgentId::as_str).to_owned(),
+            roles: self.principal.roles().to_vec(),
+            running: running as u64,
+            sponsor: self.principal.sponsor().to_owned(),
+            started_at_ms: self.started_at_ms,
+            state: self.life.stage(),
+            tokens: session.tokens,
+            tool_calls: session.tool_calls.into(),
+            trust: self.life.trust(),
+        }
     }
 }
 

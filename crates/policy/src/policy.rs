@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::acs::Point;
 use crate::acs::control::{Control, Said, Stance};
 use crate::condition::{Clause, Names, Quantifier, all_hold, could_hold, secrets};
 use crate::conflicts::Conflicts;
 use crate::declassify::Declassified;
+use crate::explain::Outline;
 use crate::facts::{Facts, Resource};
 use crate::governance::Governance;
 use crate::graph::Graph;
@@ -27,6 +27,7 @@ use crate::words::{Word, words};
 
 /// What happens to a call that no rule matches, and to one that a rule denies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// What is not allowed is denied.
@@ -258,24 +259,6 @@ impl Policy {
     pub(crate) fn sets(&self) -> &[Arc<RuleSet>] {
         &self.sets
     }
-}
-
-/// One file of a policy, in figures.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Outline {
-    /// Where it was read from.
-    pub name: String,
-    /// Whose it is.
-    pub layer: Layer,
-    /// Its mode.
-    pub mode: Mode,
-    /// How many rules it has.
-    pub rules: usize,
-    /// How many examples were checked when it was loaded.
-    pub examples: usize,
-    /// The points at which it is asked, if it is a manifest.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub points: Vec<Point>,
 }
 
 /// The rules of one file that match a call.

@@ -1,6 +1,8 @@
 //! What travels? The versioned types that leave the process.
 //!
-//! [`Op`] is the system call table, with the arguments of every operation; [`OpenQuestion`] is what a person is asked.
+//! [`Op`] is the system call table, with the arguments of every operation; [`Reply`] is what an operation comes to, and [`result`] has the
+//! results. [`OpenQuestion`] is what a person is asked, and [`judge`] has the messages of hosts that
+//! run agents of their own.
 //!
 //! The bodies of ledger entries are in [`body`]. The kernel writes them through these types and everybody reads them through these
 //! types, so a field that is renamed or removed breaks the build and not a reader at run time.
@@ -14,10 +16,13 @@ mod amounts;
 mod approval;
 pub mod body;
 mod budget_scope;
+pub mod judge;
 mod message;
 mod op;
 mod pipe;
 mod question;
+mod reply;
+pub mod result;
 mod role;
 mod signal;
 mod status;
@@ -34,6 +39,7 @@ pub use message::{Completion, Inference, Message, ModelUsage, Offer, Role, Sampl
 pub use op::{HostCall, Memory, Op, Query, Region, ToolCall};
 pub use pipe::{PipeId, PipeSpec};
 pub use question::{Answered, Attention, BoundFile, LedgerPlace, OpenQuestion, Traced};
+pub use reply::{Denial, Fault, Outcome, Output, Reason, Reply, Ticket};
 pub use role::PersonRole;
 pub use signal::{Delivered, Disposition, MaskChange, Signal, SignalError};
 pub use status::{Failure, Status};

@@ -2,8 +2,12 @@
 
 use clap::Subcommand;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use regent_control::{self as control, ControlError, Peer, RemoteOutput, RemoteReply};
+use regent_control::{self as control, ControlError, Peer};
 use regent_kernel::{AgentId, Op, Signal};
+use regent_wire::Reply;
+use regent_wire::body::DoubtEffect;
+use regent_wire::result::{AgentView, ResultError, Signalled};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::caller::PresentedToken;
@@ -52,14 +56,18 @@ pub(crate) async fn run(context: &Context, command: AgentCommand) -> CommandResu
 #[derive(Debug)]
 struct Seen {
     peer: usize,
-    agent: Value,
+    agent: AgentView,
 }
 
 /// Makes a call in the kernel that knows an agent, as the operator there.
-pub(crate) async fn call_beside(context: &Context, id: &str, op: Op) -> Result<Value, Failure> {
+pub(crate) async fn call_beside<T: DeserializeOwned>(
+    context: &Context,
+    id: &str,
+    op: Op,
+) -> Result<T, Failure> {
     let peers = own_peers(context).await?;
     let seen = agents(&peers).await?;
-    let found = seen.iter().find(|one| one.agent.get("agent").and_then(Value::as_str) == Some(id));
+    let found = seen.iter().find(|one| one.agent.agent.as_str() == id);
     match found.and_then(|one| peers.get(one.peer)) {
         Some(peer) => answer(peer, op).await,
         None => Err(unknown(id)),
@@ -86,16 +94,14 @@ async fn own_peers(context: &Context) -> Result<Vec<Peer>, Failure> {
 async fn agents(peers: &[Peer]) -> Result<Vec<Seen>, Failure> {
     let mut seen = Vec::new();
     for (at, peer) in peers.iter().enumerate() {
-        let listed = answer(peer, Op::Agents).await?;
-        seen.extend(
-            listed.as_array().into_iter().flatten().map(|agent| Seen { peer: at, agent: agent.clone() }),
-        );
+        let listed: Vec<AgentView> = answer(peer, Op::Agents).await?;
+        seen.extend(listed.into_iter().map(|agent| Seen { peer: at, agent }));
     }
     Ok(seen)
 }
 
-/// What a kernel answers, as JSON.
-async fn answer(peer: &Peer, op: Op) -> Result<Value, Failure> {
+/// What a kernel answers.
+async fn answer<T: DeserializeOwned>(peer: &Peer, op: Op) -> Result<T, Failure> {
     let pid = peer.hello().pid;
     let reply = peer.call(op).await.map_err(|error| match error {
         ControlError::Refused { code, message } if code.starts_with("auth.") => {
@@ -110,42 +116,29 @@ async fn answer(peer: &Peer, op: Op) -> Result<Value, Failure> {
         }
     })?;
     match reply {
-        RemoteReply::Done(outcome) => {
-            if let Some(failure) = outcome.status.get("failed") {
-                let part =
-                    |name: &str| failure.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-                let code = part("code");
-                return Err(Failure::named(
-                    code.clone(),
-                    codes::find(&code).map_or(1, |code| code.exit),
-                    part("message"),
-                ));
+        Reply::Done(outcome) => outcome.read().map_err(|error| match error {
+            ResultError::Failed(failure) => {
+                let exit = codes::find(&failure.code).map_or(1, |code| code.exit);
+                Failure::named(failure.code, exit, failure.message)
             }
-            let RemoteOutput::Text(text) = &outcome.output else {
-                return Err(Failure::new(
-                    codes::CONTROL_UNREACHABLE,
-                    format!("the answer of kernel {pid} is not text"),
-                ));
-            };
-            serde_json::from_str(text).map_err(|error| {
-                Failure::new(
-                    codes::CONTROL_UNREACHABLE,
-                    format!("the answer of kernel {pid} can't be parsed: {error}"),
-                )
-            })
+            other @ (ResultError::Stopped(_) | ResultError::Unreadable(_)) => {
+                Failure::new(codes::CONTROL_UNREACHABLE, format!("kernel {pid}: {other}"))
+            }
+        }),
+        Reply::Denied(denial) => {
+            let reason = denial.reason;
+            let exit = codes::exit_of(&reason.code);
+            let failure = Failure::named(reason.code, exit, format!("denied: {}", reason.message));
+            Err(Failure { help: reason.help, ..failure })
         }
-        RemoteReply::Denied(denial) => {
-            let exit = codes::exit_of(&denial.code);
-            let failure = Failure::named(denial.code, exit, format!("denied: {}", denial.message));
-            Err(Failure { help: denial.help, ..failure })
-        }
-        RemoteReply::Pending(ticket) => Err(Failure::new(
+        Reply::Pending(ticket) => Err(Failure::new(
             codes::APPROVAL_NEEDED,
             format!("needs your approval (question {})", ticket.id.0),
         )),
-        RemoteReply::Fault { message, happened } => {
+        Reply::Fault(fault) => {
+            let happened = fault.happened || fault.effect == DoubtEffect::Done;
             let code = if happened { codes::OUTCOME_UNRECORDED } else { codes::KERNEL_FAULT };
-            Err(Failure::new(code, format!("kernel {pid}: {message}")))
+            Err(Failure::new(code, format!("kernel {pid}: {}", fault.message)))
         }
     }
 }
@@ -153,11 +146,6 @@ async fn answer(peer: &Peer, op: Op) -> Result<Value, Failure> {
 async fn ps(context: &Context) -> CommandResult {
     let peers = own_peers(context).await?;
     let seen = agents(&peers).await?;
-    let field = |agent: &Value, name: &str| match agent.get(name) {
-        Some(Value::String(text)) => term::short(text, 40),
-        Some(Value::Null) | None => "-".to_owned(),
-        Some(other) => term::short(&other.to_string(), 40),
-    };
     let mut text = String::new();
     if seen.is_empty() {
         text = match peers.len() {
@@ -176,12 +164,12 @@ async fn ps(context: &Context) -> CommandResult {
         let agent = &one.agent;
         text.push_str(&format!(
             "{:<14} {:<16} {:<12} {:>5} {:>6} {:>6} {:>7}  {}\n",
-            field(agent, "agent"),
-            field(agent, "name"),
-            field(agent, "state"),
-            field(agent, "trust"),
-            field(agent, "tool_calls"),
-            field(agent, "denials"),
+            term::short(agent.agent.as_str(), 40),
+            term::short(&agent.name, 40),
+            agent.state.as_str(),
+            agent.trust,
+            agent.tool_calls,
+            agent.denials,
             hello.pid,
             term::inline(&hello.workspace.display().to_string())
         ));
@@ -207,13 +195,13 @@ pub(crate) async fn deliver(
 ) -> Result<Value, Failure> {
     let peers = own_peers(context).await?;
     let seen = agents(&peers).await?;
-    let found = seen.iter().find(|one| one.agent.get("agent").and_then(Value::as_str) == Some(id));
+    let found = seen.iter().find(|one| one.agent.agent.as_str() == id);
     let Some(peer) = found.and_then(|one| peers.get(one.peer)) else {
         return Err(unknown(id));
     };
     let pid = peer.hello().pid;
     match answer(peer, Op::Signal { agent: AgentId::from(id), signal, group }).await {
-        Ok(told) => Ok(told),
+        Ok::<Signalled, _>(told) => Ok(json!(told)),
         Err(failure) => {
             // A kernel that ran for this agent alone ends with it, perhaps before it has answered.
             let is_up = peers_up(context).await.contains(&pid);
@@ -282,8 +270,7 @@ fn agent_ids() -> Vec<CompletionCandidate> {
         })
     };
     let seen = running().unwrap_or_default().into_iter();
-    seen.filter_map(|one| Some(CompletionCandidate::new(one.agent.get("agent")?.as_str()?.to_owned())))
-        .collect()
+    seen.map(|one| CompletionCandidate::new(one.agent.agent.to_string())).collect()
 }
 
 #[cfg(test)]
