@@ -1,7 +1,7 @@
 //! What travels? The versioned types that leave the process.
 //!
 //! [`Op`] is the system call table, with the arguments of every operation; [`Reply`] is what an operation comes to, and [`result`] has the
-//! results. [`OpenQuestion`] is what a person is asked, and [`judge`] has the messages of hosts that
+//! results. [`OpenQuestion`] is what a person is asked, [`event::Event`] what is told while a task runs, and [`judge`] has the messages of hosts that
 //! run agents of their own.
 //!
 //! The bodies of ledger entries are in [`body`]. The kernel writes them through these types and everybody reads them through these
@@ -16,6 +16,7 @@ mod amounts;
 mod approval;
 pub mod body;
 mod budget_scope;
+pub mod event;
 pub mod judge;
 mod message;
 mod op;
