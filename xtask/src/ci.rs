@@ -5,7 +5,9 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use crate::machine::{capture, cargo, cargo_with, command, finish, install, target};
-use crate::{backends, bench, difference, eval, fuzz, guest, injection, ordinary, say, skips, tidy_up};
+use crate::{
+    backends, bench, difference, eval, fuzz, guest, injection, ordinary, say, schemas, skips, tidy_up,
+};
 
 type Step = fn() -> Result<()>;
 
@@ -30,6 +32,7 @@ const STEPS: &[(&str, Step)] = &[
         cargo(&[&["test"], &manifest[..]].concat())?;
         guest::check()
     }),
+    ("schemas", schemas::check),
     ("doc", || {
         cargo_with(&["doc", "--workspace", "--no-deps", "--locked"], &[("RUSTDOCFLAGS", "-D warnings")])
     }),

@@ -10,6 +10,7 @@ mod guest;
 mod injection;
 mod machine;
 mod ordinary;
+mod schemas;
 mod skips;
 mod tidy;
 
@@ -29,6 +30,7 @@ cargo xtask backends [contract] [outage] [figures]   the state's backends agains
 cargo xtask sim [--crowd] [--seed N] [--seeds K]   the seeded simulator, with one caller or several
 cargo xtask difference [--pairs N] [--seed N]   the policy's index against a plain evaluator
 cargo xtask guest [--check]      builds the interpreter of generated tools, which is checked in; or compares it
+cargo xtask schemas [--check]    writes the JSON Schemas of what travels, docs/schemas; or compares them
 cargo xtask fuzz [--seconds N] [TARGET…]   every parser against hostile bytes
 cargo xtask eval injection [--dojo FOLDER]   prompt injection: what leaks, what is lost, what is asked; needs the harness and Python
 cargo xtask eval adaptive [--why]   attackers who know the defence: what leaks, by class and track
@@ -74,6 +76,7 @@ fn run(arguments: &[String]) -> Result<()> {
         )),
         "fuzz" => fuzz::run(rest),
         "guest" => guest::run(rest),
+        "schemas" => schemas::run(rest),
         "difference" => difference::run(rest),
         "help" | "--help" | "-h" => {
             say(USAGE);

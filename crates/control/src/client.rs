@@ -3,15 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use regent_kernel::Op;
+use regent_wire::{Op, Reply};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 use zeroize::Zeroizing;
 
 use super::server::{guard_folder, is_ours, own_uid};
-use super::{
-    Bearer, Body, ControlError, Hello, Nothing, REPLY_BYTES_MAX, RemoteReply, Request, Response, VERSION,
-};
+use super::{Bearer, Body, ControlError, Hello, Nothing, REPLY_BYTES_MAX, Request, Response, VERSION};
 
 /// How long a kernel may take to say who it is.
 const HELLO_MS_MAX: u64 = 2_000;
@@ -64,7 +62,7 @@ impl Peer {
     }
 
     /// Makes a call there. It is judged and recorded there; it may take as long as the call takes.
-    pub async fn call(&self, op: Op) -> Result<RemoteReply, ControlError> {
+    pub async fn call(&self, op: Op) -> Result<Reply, ControlError> {
         let request = Request { v: VERSION, id: 1, op: Some(op), hello: None, token: self.token.clone() };
         match exchange(&self.path, &request).await? {
             Body::Reply(reply) => Ok(reply),

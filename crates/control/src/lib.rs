@@ -13,8 +13,8 @@
 //!
 //! ```text
 //! → {"v":1,"id":1,"hello":{}}              ← {"v":1,"id":1,"hello":{"pid":…,"session":…,"phase":…,"workspace":…,"started_at_ms":…}}
-//! → {"v":1,"id":2,"token":"rgt_…","op":{"op":"agents"}}   the token is optional
-//!                                          ← {"v":1,"id":2,"reply":{"done":{…}}} | {"denied":…} | {"pending":…}
+//! → {"v":1,"id":2,"token":"rgt_…","op":{"op":"agents"}}   the token is optional; `op` is a [`regent_wire::Op`]
+//!                                          ← {"v":1,"id":2,"reply":{"done":{…}}}    a [`regent_wire::Reply`]
 //!                                          ← {"v":1,"id":null,"error":{"code":"control.malformed","message":…}}
 //! ```
 //!
@@ -28,10 +28,9 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use base64::Engine as _;
-use regent_kernel::{Denial, Fault, Label, Op, Outcome, Phase, Reason, Reply, Ticket, TicketId};
+use regent_kernel::Phase;
+use regent_wire::{Op, Reply};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 pub use client::{Peer, processes};
 pub use server::{Listening, Served, listen};
@@ -92,7 +91,7 @@ struct Response {
 #[serde(rename_all = "snake_case")]
 enum Body {
     Hello(Hello),
-    Reply(RemoteReply),
+    Reply(Reply),
     Error { code: String, message: String },
 }
 
@@ -109,81 +108,6 @@ pub struct Hello {
     pub workspace: PathBuf,
     /// Since when it listens.
     pub started_at_ms: i64,
-}
-
-/// A [`Reply`] that came over the socket.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RemoteReply {
-    /// It was done.
-    Done(RemoteOutcome),
-    /// Policy, or the kernel's own rules, say no.
-    Denied(RemoteDenial),
-    /// An approval is needed first.
-    Pending(RemoteTicket),
-    /// A failure of the kernel itself.
-    Fault {
-        /// What broke.
-        message: String,
-        /// The call took effect all the same, and must not be repeated.
-        #[serde(default)]
-        happened: bool,
-    },
-}
-
-/// The result of a call in another process.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RemoteOutcome {
-    /// What came back: as text where it is text.
-    pub output: RemoteOutput,
-    /// Where it came from and how secret it is.
-    pub label: Label,
-    /// How it ended, as the ledger has it.
-    pub status: Value,
-    /// Where the intent is in the ledger.
-    pub intent: Value,
-    /// Where the outcome is in the ledger.
-    pub receipt: Value,
-}
-
-/// Bytes in JSON.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RemoteOutput {
-    /// They were UTF-8.
-    Text(String),
-    /// They were not.
-    Base64(String),
-}
-
-/// A denial from another process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RemoteDenial {
-    /// Stable code.
-    pub code: String,
-    /// One sentence.
-    pub message: String,
-    /// The rule, if one decided.
-    pub rule: Option<String>,
-    /// What to do about it.
-    pub help: Option<String>,
-    /// Where the denied attempt is in the ledger.
-    pub intent: Value,
-}
-
-/// A "not yet" from another process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RemoteTicket {
-    /// The question's id.
-    pub id: TicketId,
-    /// The call in a line.
-    pub summary: String,
-    /// The rule that asks.
-    pub rule: String,
-    /// Why it asks.
-    pub reason: String,
-    /// Where it is in the ledger.
-    pub intent: Value,
 }
 
 /// The control socket can't be offered or reached.
@@ -221,57 +145,5 @@ pub enum ControlError {
 impl ControlError {
     fn socket(path: &Path, error: std::io::Error) -> Self {
         Self::Socket { path: path.to_owned(), error }
-    }
-}
-
-impl From<Result<Reply, Fault>> for RemoteReply {
-    fn from(reply: Result<Reply, Fault>) -> Self {
-        match reply {
-            Ok(Reply::Done(outcome)) => Self::Done(outcome.into()),
-            Ok(Reply::Denied(Denial { reason, intent })) => {
-                let Reason { code, message, rule, help } = reason;
-                let rule = rule.map(|rule| rule.to_string());
-                Self::Denied(RemoteDenial {
-                    code: code.into_owned(),
-                    message,
-                    rule,
-                    help,
-                    intent: json!(intent),
-                })
-            }
-            Ok(Reply::Pending(Ticket { id, summary, rule, reason, intent, .. })) => {
-                Self::Pending(RemoteTicket { id, summary, rule, reason, intent: json!(intent) })
-            }
-            Err(fault) => Self::Fault {
-                happened: matches!(fault, Fault::Unrecorded { .. }),
-                message: fault.to_string(),
-            },
-        }
-    }
-}
-
-impl From<Outcome> for RemoteOutcome {
-    fn from(outcome: Outcome) -> Self {
-        let Outcome { output, status, intent, receipt, .. } = outcome;
-        let label = output.label();
-        let output = match String::from_utf8(output.into_bytes()) {
-            Ok(text) => RemoteOutput::Text(text),
-            Err(binary) => {
-                RemoteOutput::Base64(base64::engine::general_purpose::STANDARD.encode(binary.as_bytes()))
-            }
-        };
-        Self { output, label, status: json!(status), intent: json!(intent), receipt: json!(receipt) }
-    }
-}
-
-impl RemoteOutput {
-    /// The bytes themselves.
-    pub fn into_bytes(self) -> Result<Vec<u8>, ControlError> {
-        match self {
-            Self::Text(text) => Ok(text.into_bytes()),
-            Self::Base64(text) => base64::engine::general_purpose::STANDARD
-                .decode(text)
-                .map_err(|error| ControlError::Malformed(error.to_string())),
-        }
     }
 }

@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use regent_kernel::{Authenticator, Credential, Kernel, Principal};
+use regent_wire::Reply;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::OwnedReadHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use super::{Body, ControlError, Hello, REQUEST_BYTES_MAX, RemoteReply, Request, Response, VERSION};
+use super::{Body, ControlError, Hello, REQUEST_BYTES_MAX, Request, Response, VERSION};
 
 /// How many may be connected at once.
 const CONNECTIONS_MAX: usize = 32;
@@ -234,8 +235,11 @@ impl Greeter {
                     Ok(caller) => caller,
                     Err(refused) => return error(id, refused.code(), &refused.to_string()),
                 };
-                let reply = self.served.kernel.syscall(&caller, op).await;
-                Response { v: VERSION, id, body: Body::Reply(RemoteReply::from(reply)) }
+                let reply = match self.served.kernel.syscall(&caller, op).await {
+                    Ok(reply) => reply.into(),
+                    Err(fault) => Reply::Fault((&fault).into()),
+                };
+                Response { v: VERSION, id, body: Body::Reply(reply) }
             }
             (None, Some(_)) => Response { v: VERSION, id, body: Body::Hello(self.hello(user)) },
             (Some(_), Some(_)) | (None, None) => {

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use proptest::strategy::Strategy as _;
 use regent_kernel::{Answer, Scope};
 use regent_testkit::{Behaviour, Marks, TestKernel, run};
+use regent_wire::{OpenQuestion, Status};
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -93,18 +95,19 @@ async fn another_terminal_lists_asks_and_approves() {
     assert_eq!((hello.pid, hello.session.as_str()), (std::process::id(), "test"));
     assert_eq!(hello.workspace, served.world.kernel.workspace().root());
 
-    let RemoteReply::Pending(ticket) = peers[0].call(run("work", json!({"id": 1}))).await.unwrap() else {
+    let Reply::Pending(ticket) = peers[0].call(run("work", json!({"id": 1}))).await.unwrap() else {
         panic!()
     };
-    let RemoteReply::Done(list) = peers[0].call(Op::Questions).await.unwrap() else { panic!() };
-    let list: Value = serde_json::from_slice(&list.output.into_bytes().unwrap()).unwrap();
-    assert_eq!(list[0]["id"], json!(ticket.id));
+    let Reply::Done(list) = peers[0].call(Op::Questions).await.unwrap() else { panic!() };
+    let list: Vec<OpenQuestion> = list.read().unwrap();
+    assert_eq!(list[0].id, ticket.id);
+    assert_eq!(ticket.question.as_deref().map(|question| &question.id), Some(&ticket.id));
     let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     let answered = peers[0].call(Op::Answer { ticket: ticket.id, with: Vec::new(), answer }).await.unwrap();
-    assert!(matches!(answered, RemoteReply::Done(_)));
+    assert!(matches!(answered, Reply::Done(_)));
     let done = peers[0].call(run("work", json!({"id": 1}))).await.unwrap();
-    assert!(matches!(done, RemoteReply::Done(outcome) if outcome.status == "ok"));
+    assert!(matches!(done, Reply::Done(outcome) if outcome.status == Status::Ok));
     assert_eq!(served.world.runs(), 1);
 }
 
@@ -113,8 +116,8 @@ async fn what_comes_in_is_judged_and_recorded_like_anything_else() {
     let served = served(CLOSED).await;
     let before = served.world.kernel.ledger().head().size;
     let peers = processes(&served.folder).await.unwrap();
-    let RemoteReply::Denied(denial) = peers[0].call(Op::Questions).await.unwrap() else { panic!() };
-    assert_eq!(denial.code, "policy.no_rule");
+    let Reply::Denied(denial) = peers[0].call(Op::Questions).await.unwrap() else { panic!() };
+    assert_eq!(denial.reason.code, "policy.no_rule");
     assert!(served.world.kernel.ledger().head().size > before);
 }
 

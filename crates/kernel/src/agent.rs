@@ -16,11 +16,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use regent_policy::{Class, Confidentiality, Integrity, Label};
-use regent_wire::Priority;
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use regent_wire::result::AgentView;
 
-use crate::budget::Budget;
 use crate::call::{Call, Op};
 use crate::identity::Identity;
 use crate::principal::Principal;
@@ -31,7 +28,7 @@ pub(crate) use calls::{Calls, Running};
 pub(crate) use life::{End, Life, Slot};
 pub use lifecycle::Lifecycle;
 pub use regent_identity::AgentId;
-pub use regent_wire::Delivered;
+pub use regent_wire::{Delivered, SpawnSpec};
 pub(crate) use spawn::check_spec;
 
 /// Agents that live at the same time.
@@ -52,28 +49,6 @@ pub(crate) const TRUST_MAX: u16 = 1000;
 const TRUST_LOST: u16 = 300;
 /// The tree and the place in lists of the person, who is no agent. No agent can have this id.
 pub(crate) const OPERATOR: &str = "operator";
-
-/// The specification of a new agent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SpawnSpec {
-    /// The name that policy matches. An agent's child is called `<parent>/<name>`, so no agent can take another one's name.
-    pub name: String,
-    /// Its roles; a child can't have roles that its parent lacks.
-    #[serde(default)]
-    pub roles: Vec<String>,
-    /// It leads a process group of its own, rather than joining its parent's.
-    #[serde(default)]
-    pub new_group: bool,
-    /// How far it is trusted at most; never further than its parent.
-    #[serde(default)]
-    pub trust: Option<u16>,
-    /// How much of its parent's budget it may use at most, together with whatever it starts itself.
-    #[serde(default)]
-    pub budget: Option<Budget>,
-    /// How urgent its calls to models are; its parent's if absent, and never more.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub priority: Option<Priority>,
-}
 
 /// One agent, as the kernel knows it.
 #[derive(Debug)]
@@ -108,26 +83,26 @@ impl Agent {
         }
     }
 
-    fn describe(&self, running: usize) -> serde_json::Value {
+    fn describe(&self, running: usize) -> AgentView {
         let session = self.life.session();
-        json!({
-            "agent": self.id,
-            "denials": self.life.denials(),
-            "did": self.identity.did().as_str(),
-            "end": self.life.end(),
-            "group": self.group,
-            "name": self.principal.name(),
-            "parent": self.parent.as_ref().map_or(OPERATOR, AgentId::as_str),
-            "priority": self.life.priority(),
-            "roles": self.principal.roles(),
-            "running": running,
-            "sponsor": self.principal.sponsor(),
-            "started_at_ms": self.started_at_ms,
-            "state": self.life.stage(),
-            "tokens": session.tokens,
-            "tool_calls": session.tool_calls,
-            "trust": self.life.trust(),
-        })
+        AgentView {
+            agent: self.id.clone(),
+            denials: self.life.denials() as u64,
+            did: self.identity.did().to_string(),
+            end: self.life.end(),
+            group: self.group.clone(),
+            name: self.principal.name().to_owned(),
+            parent: self.parent.as_ref().map_or(OPERATOR, AgentId::as_str).to_owned(),
+            priority: self.life.priority(),
+            roles: self.principal.roles().to_vec(),
+            running: running as u64,
+            sponsor: self.principal.sponsor().to_owned(),
+            started_at_ms: self.started_at_ms,
+            state: self.life.stage(),
+            tokens: session.tokens,
+            tool_calls: session.tool_calls.into(),
+            trust: self.life.trust(),
+        }
     }
 }
 

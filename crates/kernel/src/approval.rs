@@ -32,10 +32,11 @@ use crate::rate::Rates;
 use crate::recovery::InDoubt;
 use crate::syscall::{Fault, Kernel};
 pub use attention::Attention;
-pub use question::{Answered, Approved, BoundFile, OpenQuestion, Place as LedgerPlace, Traced, UNIDENTIFIED};
-use question::{Asker, Draft, Place};
+pub use question::{Answered, Approved, BoundFile, LedgerPlace, OpenQuestion, Traced, UNIDENTIFIED};
+use question::{Asker, Draft};
 use questions::{Consulted, Given, Questions};
-pub use questions::{SkipReason, Skipped};
+use regent_wire::result::AnswerTaken;
+pub use regent_wire::result::{SkipReason, Skipped};
 pub use regent_wire::{Answer, Scope, TicketId, Voice};
 use waiting::Waiting;
 
@@ -169,18 +170,19 @@ impl Core {
         self.gate.approvals.waiting.wake(&tickets);
         Ok(match given {
             Given::Taken { standing, questions, skipped, asked_at_ms, attention } => {
-                let mut told = json!(standing);
-                if let Value::Object(fields) = &mut told {
-                    // An answer to one question that counts is for that question.
-                    if tickets.len() > 1 {
-                        fields.insert("questions".to_owned(), json!(questions));
-                        fields.insert("skipped".to_owned(), json!(skipped));
-                    }
-                    fields.insert("asked_at_ms".to_owned(), json!(asked_at_ms));
-                    fields.insert("decided_at_ms".to_owned(), json!(now_ms));
-                    fields.insert("attention".to_owned(), json!(attention));
-                }
-                RawOutput::json(&told)
+                // An answer to one question that counts is for that question.
+                let is_for_several = tickets.len() > 1;
+                let (questions, skipped) =
+                    (is_for_several.then_some(questions), is_for_several.then_some(skipped));
+                let decided_at_ms = now_ms;
+                RawOutput::result(&AnswerTaken {
+                    standing,
+                    asked_at_ms,
+                    attention,
+                    decided_at_ms,
+                    questions,
+                    skipped,
+                })
             }
             Given::TooSoon { least_ms, had_ms } => RawOutput::failed(
                 "approval.too_soon",
@@ -230,7 +232,7 @@ impl Core {
     /// The effect of [`Op::Questions`].
     pub(crate) async fn questions(&self, who: &Principal) -> Result<RawOutput, ExecuteError> {
         let open = self.gate.approvals.questions.list(who.sponsor(), self.clock.now_ms()).await?;
-        Ok(RawOutput::json(&json!(open)))
+        Ok(RawOutput::result(&open))
     }
 
     /// Where the verdict on the final call is to ask: finds an approval, or puts the question, or refuses to.
@@ -377,7 +379,7 @@ impl Core {
 
     /// Notes where the attempt is recorded, so that a reviewer can see it in full.
     pub(crate) async fn pending(&self, asked: Asked, intent: Receipt) -> Result<Ticket, Fault> {
-        let place = Place { lane: intent.lane, seq: intent.seq };
+        let place = LedgerPlace { lane: intent.lane, seq: intent.seq };
         self.gate.approvals.questions.recorded(&asked.id, place, self.clock.now_ms()).await?;
         Ok(Ticket::of(asked, intent))
     }

@@ -2,7 +2,7 @@
 
 use regent_policy::{Class, Reason};
 use regent_store::StateError;
-use serde_json::{Value, json};
+use regent_wire::result::Identity;
 
 use crate::executor::{ExecuteError, RawOutput};
 use crate::facts::refusal;
@@ -11,7 +11,7 @@ use crate::kernel::Core;
 use crate::principal::Principal;
 use crate::role::PersonRole;
 use crate::syscall::Kernel;
-use crate::token::{Changed, Presented, Subject, TokenId, TokenSpec, Unusable};
+use crate::token::{Changed, Presented, Subject, TokenId, TokenSpec, Unusable, has_plain_name};
 
 /// What a caller shows. Tokens of an identity provider and identities of a mesh will be further variants.
 #[derive(Clone, Copy)]
@@ -131,7 +131,7 @@ impl Core {
 
     /// Why no token can be made for this subject.
     pub(crate) fn may_create_token(&self, subject: &Subject) -> Option<Reason> {
-        if !subject.has_plain_name() {
+        if !has_plain_name(subject) {
             let help =
                 "ASCII letters, digits, `.`, `_`, `@` and `-`, 64 at most, and not `operator` or `kernel`";
             return Some(refusal("token.name", "nobody can be called so".to_owned(), help));
@@ -151,7 +151,7 @@ impl Core {
     }
 
     pub(crate) async fn list_tokens(&self) -> Result<RawOutput, ExecuteError> {
-        Ok(RawOutput::json(&json!(self.tokens.list(self.clock.now_ms()).await?)))
+        Ok(RawOutput::result(&self.tokens.list(self.clock.now_ms()).await?))
     }
 
     pub(crate) async fn revoke_token(&self, id: &TokenId) -> Result<RawOutput, ExecuteError> {
@@ -169,7 +169,7 @@ impl Core {
 
 fn changed(changed: &Changed) -> RawOutput {
     match changed {
-        Changed::Done(summary) => RawOutput::json(&json!(summary)),
+        Changed::Done(summary) => RawOutput::result(summary),
         Changed::Unknown => RawOutput::failed("token.unknown", "there is no such token, or it was revoked"),
         Changed::BadId => RawOutput::failed("token.id", "the id of the token is taken, or isn't one"),
         Changed::TooMany => {
@@ -186,15 +186,15 @@ pub(crate) fn may_rotate(who: &Principal, id: &TokenId) -> Option<Reason> {
 }
 
 /// What a caller is told about itself: the identity that was validated, not the one that it claims.
-pub(crate) fn whoami(who: &Principal) -> Value {
-    json!({
-        "agent": who.agent_id(),
-        "authenticated": who.authenticated_by(),
-        "chain": who.chain(),
-        "class": who.class(),
-        "name": who.display_name(),
-        "role": who.role(),
-        "session": who.session(),
-        "token": who.presented().map(|Presented { id, .. }| id),
-    })
+pub(crate) fn whoami(who: &Principal) -> Identity {
+    Identity {
+        agent: who.agent_id().cloned(),
+        authenticated: who.authenticated_by(),
+        chain: who.chain().to_vec(),
+        class: who.class(),
+        name: who.display_name().to_owned(),
+        role: who.role(),
+        session: who.session().to_owned(),
+        token: who.presented().map(|Presented { id, .. }| id.clone()),
+    }
 }

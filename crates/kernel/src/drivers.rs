@@ -7,7 +7,7 @@ mod policies;
 
 use std::sync::Arc;
 
-use serde_json::json;
+use regent_wire::result::BudgetSet;
 
 use crate::authenticate::whoami;
 use crate::call::Op;
@@ -51,13 +51,13 @@ pub(crate) fn perform<'s>(core: &'s Arc<Core>, permit: HostPermit<'s>) -> BoxFut
             Op::Questions => core.questions(permit.call().principal()).await,
             Op::SetBudget { scope, limits } => {
                 core.gate.budgets.set(scope, *limits, core.clock.now_ms()).await?;
-                Ok(RawOutput::json(&json!({"limits": limits, "scope": scope})))
+                Ok(RawOutput::result(&BudgetSet { limits: *limits, scope: scope.clone() }))
             }
             Op::CreateToken(spec) => core.create_token(spec, permit.call().principal()).await,
             Op::Tokens => core.list_tokens().await,
             Op::RevokeToken { id } => core.revoke_token(id).await,
             Op::RotateToken { id, sha256 } => core.rotate_token(id, *sha256).await,
-            Op::Whoami => Ok(RawOutput::json(&whoami(permit.call().principal()))),
+            Op::Whoami => Ok(RawOutput::result(&whoami(permit.call().principal()))),
             Op::Begin { agent, begin } => Ok(core.begin_request(agent, begin)),
             Op::Declassify { agent, value } => Ok(core.declassify(agent, value)),
             Op::RunTool(_) | Op::Elsewhere(_) | Op::Infer(_) => {

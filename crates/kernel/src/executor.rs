@@ -8,7 +8,8 @@ use regent_ledger::PAYLOAD_BYTES_MAX;
 use regent_policy::Label;
 use regent_store::StateError;
 pub use regent_wire::Failure;
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::budget::Spent;
 use crate::model::Models;
@@ -96,6 +97,11 @@ impl RawOutput {
     /// A JSON result.
     pub fn json(value: &Value) -> Self {
         Self::new(value.to_string().into_bytes())
+    }
+
+    /// The result of an operation: one of [`regent_wire::result`].
+    pub(crate) fn result(result: &impl Serialize) -> Self {
+        Self::json(&json!(result))
     }
 
     /// The tool's own report of failure.

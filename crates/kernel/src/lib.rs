@@ -78,6 +78,7 @@ pub use regent_provenance::{
     strangers_fields,
 };
 pub use regent_store::{State, StateError};
+pub use regent_wire::result;
 pub use regent_wire::{
     Completion, Inference, Message, ModelUsage, Offer, Part, Priority, Reasoning, Role, Sampling, StopReason,
     ToolUse,

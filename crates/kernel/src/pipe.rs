@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jsonschema::PatternOptions;
 use regent_policy::{Confidentiality, Integrity, Label};
-use serde::{Deserialize, Serialize};
+pub use regent_wire::{PipeId, PipeSpec};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -30,31 +30,11 @@ const PATTERN_BYTES_MAX: usize = 256 << 10;
 /// How long a read waits at most.
 const WAIT_MS_MAX: u64 = 60_000;
 
-/// A pipe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct PipeId(pub u64);
-
-impl PipeId {
-    /// Random, and small enough that every JSON reader gets it exactly.
-    fn random() -> Result<Self, PipeError> {
-        let mut bytes = [0_u8; 8];
-        getrandom::fill(&mut bytes).map_err(PipeError::NoRandomness)?;
-        Ok(Self(u64::from_le_bytes(bytes) >> 11))
-    }
-}
-
-/// The specification of a pipe.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PipeSpec {
-    /// Who may take messages out: an agent, or `operator`.
-    pub reader: AgentId,
-    /// JSON Schema of a message.
-    pub schema: Value,
-    /// How many messages wait at most.
-    pub messages_max: u32,
-    /// How large a message may be.
-    pub message_bytes_max: u32,
+/// Random, and small enough that every JSON reader gets it exactly.
+fn random_id() -> Result<PipeId, PipeError> {
+    let mut bytes = [0_u8; 8];
+    getrandom::fill(&mut bytes).map_err(PipeError::NoRandomness)?;
+    Ok(PipeId(u64::from_le_bytes(bytes) >> 11))
 }
 
 /// Why a pipe doesn't do it.
@@ -159,7 +139,7 @@ impl Pipes {
     /// Makes a pipe.
     pub(crate) fn make(&self, writer: AgentId, spec: PipeSpec) -> Result<PipeId, PipeError> {
         let schema = check(&spec)?;
-        let id = PipeId::random()?;
+        let id = random_id()?;
         let pipe = Pipe { id, writer, spec, schema, waiting: Mutex::default(), changed: Notify::new() };
         let mut all = self.all();
         let own = all.values().filter(|other| other.writer == pipe.writer).count();

@@ -13,6 +13,7 @@ use regent_provenance::{
     Begin, Cleared, History, Observed, Origin, Reading, Resumable, Ruling, SessionError, Stance, StoredLabel,
     Trusted,
 };
+use regent_wire::result::{Begun, LabelLowered};
 use serde_json::{Value, json};
 
 use crate::agent::AgentId;
@@ -46,10 +47,10 @@ struct Working {
 
 impl Working {
     /// The same request again narrows what it may do; another one is the person's next turn, which may bring tools of its own.
-    fn go_on(&mut self, request: &str, offer: Arc<Offer>, trusted: Trusted) -> Result<Value, SessionError> {
+    fn go_on(&mut self, request: &str, offer: Arc<Offer>, trusted: Trusted) -> Result<Begun, SessionError> {
         if self.request == request {
             self.session.narrow(trusted)?;
-            return Ok(json!({"narrowed": true}));
+            return Ok(Begun::Narrowed { narrowed: true });
         }
         if self.session.is_tainted() && trusted.plan.is_some() {
             return Err(SessionError::TooLate);
@@ -60,7 +61,7 @@ impl Working {
         self.session.next_turn(request, trusted)?;
         self.later.push(offer);
         request.clone_into(&mut self.request);
-        Ok(json!({"plan": self.session.session().plan(), "turn": true}))
+        Ok(Begun::Turn { plan: json!(self.session.session().plan()), turn: true })
     }
 
     /// A tool that the host performs. One that it has brought again is the one that it brought first.
@@ -153,7 +154,7 @@ impl Core {
                     if is_turn {
                         agent.life.begin_request();
                     }
-                    RawOutput::json(&told)
+                    RawOutput::result(&told)
                 }
                 Err(error) => RawOutput::failed("request.wider", error.to_string()),
             };
@@ -164,8 +165,9 @@ impl Core {
             Ok(session) => {
                 // The plan in force, also one that was proposed here: for the person to see, and for the ledger.
                 let plan = session.session().plan();
-                let told = json!({"inferred": offer.inferred, "plan": plan, "tools": begin.tools.len()});
+                let (inferred, plan) = (offer.inferred.clone(), json!(plan));
                 agent.life.begin_request();
+                let told = Begun::New { inferred, plan, tools: begin.tools.len() as u64 };
                 *work = Some(Working {
                     request: begin.request.clone(),
                     session: Kept::new(session, offer),
@@ -173,7 +175,7 @@ impl Core {
                     misled_by: None,
                     results: Results::default(),
                 });
-                RawOutput::json(&told)
+                RawOutput::result(&told)
             }
             Err(error) => RawOutput::failed("request.invalid", error.to_string()),
         }
@@ -185,7 +187,7 @@ impl Core {
         match agent.as_ref().map(|agent| agent.life.work().get()).as_deref_mut() {
             Some(Some(working)) => {
                 working.session.declassify(value);
-                RawOutput::json(&json!({}))
+                RawOutput::result(&LabelLowered {})
             }
             Some(None) | None => RawOutput::failed("request.none", "the agent has no request"),
         }

@@ -12,6 +12,7 @@ mod effect;
 mod file_judge;
 mod flow;
 mod label;
+mod outward;
 mod permit;
 
 use std::sync::Arc;

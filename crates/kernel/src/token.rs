@@ -6,14 +6,12 @@
 
 use std::sync::Arc;
 
-use regent_identity::AgentId;
 use regent_ledger::{Digest, hex_string};
 use regent_store::{self as store, Draft, FOR_GOOD, Partition, State, StateError};
+pub use regent_wire::{Subject, TokenId, TokenSpec, TokenState, TokenSummary};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
-
-use crate::role::PersonRole;
 
 const PREFIX: &str = "rgt_";
 const KEY: &str = "token/";
@@ -88,21 +86,8 @@ fn digits(bytes: &[u8]) -> impl Iterator<Item = char> {
     halves.filter_map(|half| char::from_digit(u32::from(half), 16))
 }
 
-/// The public part of a token.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct TokenId(pub String);
-
-impl TokenId {
-    fn is_plain(&self) -> bool {
-        self.0.len() == ID_DIGITS && self.0.bytes().all(is_digit)
-    }
-}
-
-impl std::fmt::Display for TokenId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
+fn is_plain_id(id: &TokenId) -> bool {
+    id.0.len() == ID_DIGITS && id.0.bytes().all(is_digit)
 }
 
 fn is_digit(byte: u8) -> bool {
@@ -113,45 +98,17 @@ fn is_digit(byte: u8) -> bool {
 fn id_in(text: &str) -> Option<TokenId> {
     let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
     let id = TokenId(id.to_owned());
-    let looks_right = id.is_plain() && secret.len() == SECRET_DIGITS && secret.bytes().all(is_digit);
+    let looks_right = is_plain_id(&id) && secret.len() == SECRET_DIGITS && secret.bytes().all(is_digit);
     looks_right.then_some(id)
 }
 
-/// Whom a token stands for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "class", rename_all = "lowercase", deny_unknown_fields)]
-pub enum Subject {
-    /// A person with a role.
-    Person {
-        /// By this name they approve, and are in the ledger.
-        name: String,
-        /// What they are here for.
-        role: PersonRole,
-    },
-    /// A program of our own organisation.
-    Service {
-        /// What policy matches, after `service:`.
-        name: String,
-    },
-    /// An agent system of somebody else.
-    Peer {
-        /// What policy matches, after `peer:`.
-        name: String,
-    },
-    /// An agent of this kernel whose program runs elsewhere.
-    Agent {
-        /// Which.
-        agent: AgentId,
-    },
-}
-
-impl Subject {
-    /// Whether its name can be anybody's.
-    pub(crate) fn has_plain_name(&self) -> bool {
-        match self {
-            Self::Person { name, .. } | Self::Service { name } | Self::Peer { name } => is_plain_name(name),
-            Self::Agent { .. } => true,
+/// Whether the subject's name can be anybody's.
+pub(crate) fn has_plain_name(subject: &Subject) -> bool {
+    match subject {
+        Subject::Person { name, .. } | Subject::Service { name } | Subject::Peer { name } => {
+            is_plain_name(name)
         }
+        Subject::Agent { .. } => true,
     }
 }
 
@@ -159,54 +116,6 @@ impl Subject {
 pub(crate) fn is_plain_name(name: &str) -> bool {
     let fine = |c: char| c.is_ascii_alphanumeric() || "._@-".contains(c);
     (1..=NAME_CHARS_MAX).contains(&name.len()) && name.chars().all(fine) && !RESERVED.contains(&name)
-}
-
-/// What a new token is to be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TokenSpec {
-    /// Its public part.
-    pub id: TokenId,
-    /// The SHA-256 of the whole token.
-    pub sha256: Digest,
-    /// Whom it stands for.
-    pub subject: Subject,
-    /// How long it is valid; `None` is until it is revoked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub valid_ms: Option<u64>,
-}
-
-/// Whether a token can be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TokenState {
-    /// It can.
-    Active,
-    /// Its time is over.
-    Expired,
-    /// An admin has revoked it.
-    Revoked,
-}
-
-/// A token as people see it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TokenSummary {
-    /// Its public part.
-    pub id: TokenId,
-    /// Whom it stands for.
-    pub subject: Subject,
-    /// Whether it can be used.
-    pub state: TokenState,
-    /// Who created it.
-    pub created_by: String,
-    /// When.
-    pub created_at_ms: i64,
-    /// Until when it is valid, if it ends by itself.
-    pub expires_at_ms: Option<i64>,
-    /// The hour in which it was last used.
-    pub last_used_at_ms: Option<i64>,
-    /// How often its secret was replaced.
-    pub rotations: u32,
 }
 
 /// A token as the state has it.
@@ -362,7 +271,7 @@ impl Tokens {
         by: &str,
         now_ms: i64,
     ) -> Result<Changed, StateError> {
-        if !spec.id.is_plain() {
+        if !is_plain_id(&spec.id) {
             return Ok(Changed::BadId);
         }
         let valid_ms = spec.valid_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
@@ -430,7 +339,7 @@ impl Tokens {
         now_ms: i64,
         change: impl Fn(&mut Kept) + Send + Sync,
     ) -> Result<Changed, StateError> {
-        if !id.is_plain() {
+        if !is_plain_id(id) {
             return Ok(Changed::Unknown);
         }
         store::change(&*self.state, &partition(), &[key(id)], |records| {

@@ -15,7 +15,7 @@ mod review;
 mod snapshot;
 mod verdict;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use evaluate::{Approval, Evaluation, Host, Limits, Mode, Request, resolve};
@@ -27,7 +27,8 @@ pub use verdict::{Decision, Verdict};
 pub const VERSION: &str = "0.3.1-beta";
 
 /// Where in an agent's loop a policy is asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Point {
     /// An agent or a session starts.

@@ -1,6 +1,6 @@
 //! Why: the verdict, the rule and the line behind it, and what every other rule missed.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::acs::Point;
 use crate::acs::control::Stance;
@@ -12,27 +12,6 @@ use crate::verdict::{Grant, Layer, Limits, RuleRef, Verdict};
 
 /// Why an allow that would hold otherwise doesn't.
 const SECRETS_UNNAMED: &str = "it has no `secret:` that names every secret of the call";
-
-/// One file of a policy, in figures.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Outline {
-    /// Where it was read from.
-    pub name: String,
-    /// Whose it is.
-    pub layer: Layer,
-    /// Its mode.
-    pub mode: Mode,
-    /// How many rules it has.
-    pub rules: usize,
-    /// How many examples were checked when it was loaded.
-    pub examples: usize,
-    /// The points at which it is asked, if it is a manifest.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub points: Vec<Point>,
-    /// What it grants where no rule narrows it.
-    #[serde(skip)]
-    pub limits: Limits,
-}
 
 /// A verdict with its grounds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -48,7 +27,8 @@ pub struct Explanation {
 }
 
 /// One rule and how it fared.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Consideration {
     /// Which rule.
     pub rule: RuleRef,
@@ -59,7 +39,8 @@ pub struct Consideration {
 }
 
 /// How a rule fared.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "fared")]
 pub enum Fared {
     /// It matched.
@@ -78,6 +59,28 @@ pub enum Fared {
         /// The line of the exception.
         line: u32,
     },
+}
+
+/// One file of a policy, in figures.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Outline {
+    /// Where it was read from.
+    pub name: String,
+    /// Whose it is.
+    pub layer: Layer,
+    /// Its mode.
+    pub mode: Mode,
+    /// How many rules it has.
+    pub rules: usize,
+    /// How many examples were checked when it was loaded.
+    pub examples: usize,
+    /// The points at which it is asked, if it is a manifest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<Point>,
+    /// What it grants where no rule narrows it.
+    #[serde(skip)]
+    pub limits: Limits,
 }
 
 impl Policy {

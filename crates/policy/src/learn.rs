@@ -186,6 +186,7 @@ fn escaped(text: &str) -> String {
 
 /// The smallest change that would allow a call: its conditions, and the rule that needs an exception.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cover {
     /// Conditions that fit this call and nothing wider.
     pub conditions: Value,

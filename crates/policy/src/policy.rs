@@ -27,6 +27,7 @@ use crate::words::{Word, words};
 
 /// What happens to a call that no rule matches, and to one that a rule denies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// What is not allowed is denied.

@@ -11,6 +11,7 @@ use crate::words::{Tier, Word, words};
 
 /// What a rule does to a call that it matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
     /// Yes, unless another rule says no or asks.

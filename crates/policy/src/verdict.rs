@@ -171,6 +171,7 @@ impl fmt::Display for Reason {
 
 /// Where a rule is written.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RuleRef {
     /// Its id in the file.
     pub id: Arc<str>,
@@ -188,6 +189,7 @@ impl fmt::Display for RuleRef {
 
 /// Whose policy it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Layer {
     /// Came with Regent.
@@ -218,6 +220,7 @@ pub struct Charge {
 
 /// How much a call may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Limits {
     /// Wall clock time.
     pub wall_ms_max: u64,

@@ -20,8 +20,11 @@ use regent_kernel::{
     Principal, Reply, SpawnSpec, Status, TicketId, ToolCall,
 };
 use regent_policy::acs::Point;
+use regent_wire::judge::{Answer as JudgeAnswer, Begun, Call, Decision, Message};
+use regent_wire::result::{AnswerTaken, ResultError, Spawned};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -29,11 +32,10 @@ pub use host::Performer;
 use host::{Allowed, Expected, Observation};
 pub use lines::serve;
 pub use memory::Memory;
-use message::{HostCall, HostFlow, HostOutput, Message, flagged, unmeasured};
+use message::{HostFlow, flagged, unmeasured};
 pub use observing::Labels;
 use observing::with_noted;
 pub use planner::Planner;
-use reading::HostRead;
 use socket::Connection;
 pub use socket::{Listening, listen};
 
@@ -125,7 +127,7 @@ struct Session {
 
 #[derive(Debug)]
 struct Waiting {
-    call: HostCall,
+    call: Call,
     flow: HostFlow,
     state: Judged,
 }
@@ -177,40 +179,42 @@ impl Judge {
     }
 
     /// Answers one message. Every message gets an answer, which is allow only if policy, plan and provenance say so.
-    async fn answer(&self, message: Result<Message, String>) -> Value {
+    async fn answer(&self, message: Result<Message, String>) -> JudgeAnswer {
         let known = match &self.credential {
             Some(connection) => connection.check().await,
             None => Ok(()),
         };
         let message = known.and_then(|()| message.map_err(JudgeError::Unreadable));
         let (decides, answer) = match message {
-            Ok(Message::Begin { session, prompt, tools, trusted, mediates, applies_changes, _suite }) => {
+            Ok(Message::Begin { session, prompt, tools, trusted, mediates, applies_changes, .. }) => {
                 let begun = match self.unseen(&mediates) {
                     None => self.begin(session, prompt, &tools, trusted, applies_changes).await,
                     Some(why) => Err(JudgeError::Refused(why)),
                 };
-                (false, begun)
+                (false, begun.map(|begun| JudgeAnswer::Begun(Box::new(begun))))
             }
-            Ok(Message::Decide { session, call, derived_from, quarantined, measured }) => {
+            Ok(Message::Decide { session, call, derived_from, quarantined, measured, .. }) => {
                 let decided = match unmeasured(measured.as_ref()) {
                     None => self.decide(&session, call, (&derived_from, quarantined, measured)).await,
                     Some(why) => Err(JudgeError::Refused(why)),
                 };
-                (true, decided)
+                (true, decided.map(JudgeAnswer::Decision))
             }
-            Ok(Message::Read { session, read }) => (false, self.read(&session, read).await),
-            Ok(Message::Observe { session, call, output, store }) => {
-                (false, self.observe(&session, call, output, &store).await)
+            Ok(Message::Read { session, read, .. }) => {
+                (false, self.read(&session, read).await.map(JudgeAnswer::Value))
             }
-            Ok(Message::End { session }) => (false, self.end(&session).await),
+            Ok(Message::Observe { session, call, output, store, .. }) => {
+                (false, self.observe(&session, call, output, &store).await.map(JudgeAnswer::Observed))
+            }
+            Ok(Message::End { session, .. }) => {
+                (false, self.end(&session).await.map(|()| JudgeAnswer::Begun(Box::default())))
+            }
             Err(error) => (true, Err(error)),
         };
         match answer {
             Ok(answer) => answer,
-            Err(error) if decides => {
-                json!({"decision": "deny", "error": error.to_string(), "reason": error.to_string()})
-            }
-            Err(error) => json!({"error": error.to_string()}),
+            Err(error) if decides => JudgeAnswer::Decision(Decision::refused(&error.to_string())),
+            Err(error) => JudgeAnswer::Refused { error: error.to_string() },
         }
     }
 
@@ -237,7 +241,7 @@ impl Judge {
         tools: &Value,
         trusted: Value,
         applies_changes: bool,
-    ) -> Result<Value, JudgeError> {
+    ) -> Result<Begun, JudgeError> {
         let unreadable = |error: serde_json::Error| JudgeError::Unreadable(error.to_string());
         let mut tools: BTreeMap<String, Declared> = if tools.is_null() {
             Default::default()
@@ -268,9 +272,8 @@ impl Judge {
         if let Some(id) = self.caller.agent_id() {
             return self.attach(name, id.clone(), (&prompt, &tools, &trusted), applies_changes);
         }
-        let spawned =
-            self.own(Op::Spawn(SpawnSpec { name: self.agent_name(), ..SpawnSpec::default() })).await?;
-        let id: AgentId = spawned.get("agent").and_then(Value::as_str).unwrap_or_default().into();
+        let spec = SpawnSpec { name: self.agent_name(), ..SpawnSpec::default() };
+        let Spawned { agent: id, .. } = self.own(Op::Spawn(spec)).await?;
         let agent = self.parts.kernel.principal_of(&self.caller, &id);
         let agent =
             agent.ok_or_else(|| JudgeError::Refused("the session's agent can't be found".to_owned()))?;
@@ -292,9 +295,7 @@ impl Judge {
             self.parts.kernel.syscall(&agent, Op::Exit { code: 1 }).await?;
             return Err(error);
         }
-        if let (false, Some(fields)) = (flagged.is_empty(), told.as_object_mut()) {
-            fields.insert("flagged".to_owned(), json!(flagged));
-        }
+        told.flagged = flagged;
         Ok(with_noted(told, &noted))
     }
 
@@ -311,13 +312,13 @@ impl Judge {
         id: AgentId,
         (prompt, tools, trusted): (&str, &BTreeMap<String, Declared>, &Value),
         applies_changes: bool,
-    ) -> Result<Value, JudgeError> {
+    ) -> Result<Begun, JudgeError> {
         if !prompt.is_empty() || !tools.is_empty() || !trusted.is_null() {
             let why =
                 "only whoever started this agent begins its request: leave out prompt, tools and trusted";
             return Err(JudgeError::Refused(why.to_owned()));
         }
-        let answer = json!({"agent": id});
+        let answer = Begun { agent: Some(id.clone()), ..Begun::default() };
         let (agent, (waiting, performed, watched)) = (self.caller.clone(), Default::default());
         let session = Session { agent, id, attached: true, applies_changes, waiting, performed, watched };
         self.keep(name, session).map(|()| answer)
@@ -330,15 +331,12 @@ impl Judge {
         id: &AgentId,
         (request, tools): (String, BTreeMap<String, Declared>),
         trusted: Value,
-    ) -> Result<Value, JudgeError> {
+    ) -> Result<Begun, JudgeError> {
         let proposal =
             self.parts.planner.propose(&self.parts.kernel, agent, (&request, &tools), trusted).await;
         let begin = Box::new(Begin { request, tools, trusted: proposal.trusted });
-        let mut answer = self.own(Op::Begin { agent: id.clone(), begin }).await?;
-        if let (Some(told), Some(fields)) = (proposal.told, answer.as_object_mut()) {
-            fields.insert("planner".to_owned(), told);
-        }
-        Ok(answer)
+        let request = Some(self.own(Op::Begin { agent: id.clone(), begin }).await?);
+        Ok(Begun { request, planner: proposal.told, ..Begun::default() })
     }
 
     fn keep(&self, name: String, session: Session) -> Result<(), JudgeError> {
@@ -356,9 +354,9 @@ impl Judge {
     async fn decide(
         &self,
         name: &str,
-        call: HostCall,
+        call: Call,
         (derived_from, quarantined, measured): (&Value, bool, Option<Measured>),
-    ) -> Result<Value, JudgeError> {
+    ) -> Result<Decision, JudgeError> {
         let session = self.session(name)?;
         let mut session = session.lock().await;
         let key = call.id.to_string();
@@ -387,16 +385,15 @@ impl Judge {
             Put::Allowed { allowed, observe, reply } => {
                 let state = Judged::Allowed { intent: allowed.intent, observe, reply };
                 session.waiting.insert(key, Waiting { call, flow, state });
-                let mut answer = json!({"decision": "allow", "intent": allowed.intent, "reason": ""});
-                if let (Some(args), Some(fields)) = (allowed.args, answer.as_object_mut()) {
-                    fields.insert("args".to_owned(), args);
-                }
-                Ok(answer)
+                Ok(Decision::Allow { args: allowed.args, intent: allowed.intent, reason: String::new() })
             }
             Put::Ended(reply) => match *reply {
-                Reply::Denied(denial) => Ok(json!({
-                    "code": denial.reason.code, "decision": "deny", "intent": denial.intent.seq, "reason": denial.reason.message,
-                })),
+                Reply::Denied(denial) => Ok(Decision::Deny {
+                    code: Some(denial.reason.code.into_owned()),
+                    error: None,
+                    intent: Some(denial.intent.seq),
+                    reason: denial.reason.message,
+                }),
                 Reply::Pending(ticket) => {
                     session.waiting.remove(&key);
                     let answer = asked::answer(&session.waiting, &ticket);
@@ -418,7 +415,7 @@ impl Judge {
     async fn observed(
         &self,
         name: &str,
-        call: HostCall,
+        call: Call,
         (output, observation): (&Value, Observation),
     ) -> Result<Outcome, JudgeError> {
         let session = self.session(name)?;
@@ -445,7 +442,7 @@ impl Judge {
             Judged::Asked { ticket, .. } => {
                 // The host performed it, so it says that its user agreed. Nobody here has seen that: it is recorded as the host's word.
                 let answer = Answer::HostSays { valid_ms: APPROVED_MS };
-                self.own(Op::Answer { ticket, with: Vec::new(), answer }).await?;
+                let _taken: AnswerTaken = self.own(Op::Answer { ticket, with: Vec::new(), answer }).await?;
                 match self.put(&session, &call, waiting.flow).await? {
                     Put::Allowed { allowed, observe, reply } => {
                         (allowed.intent, performed(observe, reply, observation).await?)
@@ -482,7 +479,7 @@ impl Judge {
         }
     }
 
-    async fn end(&self, name: &str) -> Result<Value, JudgeError> {
+    async fn end(&self, name: &str) -> Result<(), JudgeError> {
         let session = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         let session = session.ok_or_else(|| JudgeError::NoSession(name.to_owned()))?;
         let mut session = session.lock().await;
@@ -497,18 +494,19 @@ impl Judge {
                 Judged::Asked { .. } if self.caller.role().is_none() => {}
                 Judged::Asked { ticket, .. } => {
                     let because = Some("the session ended without it".to_owned());
-                    self.own(Op::Answer { ticket, with: Vec::new(), answer: Answer::Deny { because } })
-                        .await?;
+                    let answer = Answer::Deny { because };
+                    let _taken: AnswerTaken =
+                        self.own(Op::Answer { ticket, with: Vec::new(), answer }).await?;
                 }
             }
         }
         if session.attached {
-            return Ok(json!({}));
+            return Ok(());
         }
         self.parts.memory.forget(&session.id);
         self.parts.kernel.syscall(&session.agent, Op::Exit { code: 0 }).await?;
         self.parts.kernel.forget_request(&self.caller, &session.id);
-        Ok(json!({}))
+        Ok(())
     }
 
     fn session(&self, name: &str) -> Result<Arc<tokio::sync::Mutex<Session>>, JudgeError> {
@@ -520,7 +518,7 @@ impl Judge {
     async fn put(
         &self,
         session: &Session,
-        call: &HostCall,
+        call: &Call,
         HostFlow { derived_from, quarantined, measured }: HostFlow,
     ) -> Result<Put, JudgeError> {
         let (allowed, mut was_allowed) = oneshot::channel();
@@ -545,15 +543,13 @@ impl Judge {
     }
 
     /// A call of our own, as the person that this process runs for. What doesn't succeed is an error.
-    async fn own(&self, op: Op) -> Result<Value, JudgeError> {
+    async fn own<T: DeserializeOwned>(&self, op: Op) -> Result<T, JudgeError> {
         match self.parts.kernel.syscall(&self.caller, op).await? {
-            Reply::Done(Outcome { status: Status::Ok, output, .. }) => {
-                Ok(serde_json::from_slice(output.bytes()).unwrap_or(Value::Null))
-            }
-            Reply::Done(Outcome { status: Status::Failed(failure), .. }) => {
-                Err(JudgeError::Refused(failure.message))
-            }
-            Reply::Done(_) => Err(JudgeError::Refused("the call was stopped".to_owned())),
+            Reply::Done(outcome) => outcome.read().map_err(|error| match error {
+                ResultError::Failed(failure) => JudgeError::Refused(failure.message),
+                ResultError::Stopped(_) => JudgeError::Refused("the call was stopped".to_owned()),
+                ResultError::Unreadable(_) => JudgeError::Refused(error.to_string()),
+            }),
             Reply::Denied(denial) => Err(JudgeError::Refused(denial.reason.message)),
             Reply::Pending(ticket) => Err(JudgeError::Refused(ticket.reason)),
         }

@@ -17,6 +17,7 @@ const NAME_BYTES_MAX: usize = 128;
 
 /// A request, as a person or the host application gives it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Begin {
     /// What is wanted, in the person's own words.
     pub request: String,
@@ -30,6 +31,7 @@ pub struct Begin {
 
 /// A tool, as its host declares it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Declared {
     /// For people and models. No power comes from it.
     #[serde(default)]

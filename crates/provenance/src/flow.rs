@@ -12,6 +12,7 @@ const NAMED_MAX: usize = 4_096;
 
 /// Something that a value can be computed from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FlowSource {
     /// The request, or a constant of the program.
@@ -37,6 +38,7 @@ impl FlowSource {
 /// What a call was computed from. Only a host that runs a program (an interpreter, a workflow) can know this. A host that passes on a
 /// model's calls can't: the model may have used anything that it has read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DerivedFrom {
     /// The choice of the tool, and every argument that isn't in `args`.
     pub call: BTreeSet<FlowSource>,

@@ -3,6 +3,8 @@
 use regent_kernel::{
     Answer, Answered, Begin, Fault, Host, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, Ticket,
 };
+use regent_wire::result::Spawned;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -277,18 +279,16 @@ pub(crate) async fn spawn(context: &Context, running: &Running, name: &str) -> R
         .map_err(|error| Failure::new(codes::USAGE, format!("`{name}` can't be an agent: {error}")))?;
     let operator = running.caller();
     let outcome = call(context, running, &operator, Op::Spawn(spec)).await?;
-    let told: Value = result_json(&outcome)?;
-    let id = told.get("agent").and_then(Value::as_str).unwrap_or_default();
-    running.kernel.principal_of(&operator, &id.into()).ok_or_else(|| {
+    let born: Spawned = result(&outcome)?;
+    running.kernel.principal_of(&operator, &born.agent).ok_or_else(|| {
         Failure::new(codes::INTERNAL, format!("the agent `{name}` started but can't be found"))
     })
 }
 
-/// The JSON that a kernel operation answers with, or its failure.
-pub(crate) fn result_json(outcome: &Outcome) -> Result<Value, Failure> {
+/// The result of an operation, or its failure.
+pub(crate) fn result<T: DeserializeOwned>(outcome: &Outcome) -> Result<T, Failure> {
     succeeded(outcome)?;
-    serde_json::from_slice(outcome.output.bytes())
-        .map_err(|error| Failure::new(codes::INTERNAL, format!("the answer can't be read: {error}")))
+    outcome.read().map_err(|error| Failure::new(codes::INTERNAL, error.to_string()))
 }
 
 /// Whether the effect came about; if not, why.

@@ -12,7 +12,7 @@ use regent_kernel::{
 };
 use tokio::sync::watch;
 
-use crate::event::{Event, Events, shown};
+use crate::event::{CallEnd, Event, Events, shown};
 use crate::stop::{Stop, Wish};
 use crate::tokens;
 
@@ -605,17 +605,17 @@ fn broke(fault: Fault) -> Result<String, Stop> {
     }
 }
 
-fn told(heard: &Heard) -> (&'static str, String) {
+fn told(heard: &Heard) -> (CallEnd, String) {
     match heard {
         Heard::Done(outcome) => match &outcome.status {
-            Status::Ok => ("done", shown(&outcome.output.text())),
-            Status::Failed(Failure { code, message }) => ("failed", format!("{code}: {message}")),
-            Status::TimedOut => ("timed_out", String::new()),
-            Status::Cancelled => ("cancelled", String::new()),
-            Status::Faulted(message) => ("broke", message.clone()),
+            Status::Ok => (CallEnd::Done, shown(&outcome.output.text())),
+            Status::Failed(Failure { code, message }) => (CallEnd::Failed, format!("{code}: {message}")),
+            Status::TimedOut => (CallEnd::TimedOut, String::new()),
+            Status::Cancelled => (CallEnd::Cancelled, String::new()),
+            Status::Faulted(message) => (CallEnd::Broke, message.clone()),
         },
-        Heard::Denied(denial) => ("denied", denial.reason.to_string()),
-        Heard::Broke(message) => ("broke", message.clone()),
+        Heard::Denied(denial) => (CallEnd::Denied, denial.reason.to_string()),
+        Heard::Broke(message) => (CallEnd::Broke, message.clone()),
     }
 }
 

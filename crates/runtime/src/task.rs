@@ -13,5 +13,6 @@ pub use diff::{Brief, Difference, diff};
 pub use regent_kernel::Priority;
 pub use spec::{Mode, TaskRecord, TaskSpec};
 pub use state::TaskState;
+pub(crate) use state::may_become;
 pub use tape::{End, Payloads, Recorded, Tape, TaskIndex, TaskView, read, read_from};
 pub(crate) use tape::{RECORD_STEP, Said, read_all, read_tasks};

@@ -3,8 +3,10 @@
 //! Starting the child, the pipe and its end belong to one run of the program and are no steps: a resumed task starts the child again, and
 //! the child's own steps, which lie below its prefix, are replayed.
 
-use regent_kernel::{AgentId, Budget, Op, Outcome, PipeId, PipeSpec, SpawnSpec, Status};
-use serde_json::{Value, json};
+use regent_kernel::{AgentId, Budget, Op, Outcome, PipeSpec, SpawnSpec, Status};
+use regent_wire::result::{Piped, Spawned};
+use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use crate::agent::{self, Craft, Work};
 use crate::door::{Door, Heard};
@@ -37,8 +39,7 @@ pub async fn delegate(door: &Door, craft: &Craft, work: &Work, child: &Child) ->
         budget: child.budget,
         priority: None,
     };
-    let born = json_of(door.aside(Op::Spawn(spec)).await?)?;
-    let id = born.get("agent").and_then(Value::as_str).map(AgentId::from).ok_or(Stop::Ended)?;
+    let Spawned { agent: id, .. } = result_of(door.aside(Op::Spawn(spec)).await?)?;
     let who = door.kernel().principal_of(door.who(), &id).ok_or(Stop::Ended)?;
     let own = door.below(who, &child.prefix);
     let worked = agent::work(&own, craft, work).await;
@@ -63,16 +64,14 @@ async fn pass_on(door: &Door, own: &Door, text: &str, work: &Work) -> Result<Str
         messages_max: 1,
         message_bytes_max: ANSWER_BYTES_MAX,
     };
-    let made = json_of(own.aside(Op::Pipe(spec)).await?)?;
-    let pipe = PipeId(made.get("pipe").and_then(Value::as_u64).ok_or(Stop::Ended)?);
-    json_of(own.aside(Op::Send { pipe, message: json!({"answer": text}) }).await?)?;
+    let Piped { pipe } = result_of(own.aside(Op::Pipe(spec)).await?)?;
+    outcome_of(own.aside(Op::Send { pipe, message: json!({"answer": text}) }).await?)?;
     let heard = door.aside(Op::Recv { pipe, wait_ms_max: WAIT_MS_MAX }).await?;
     Ok(outcome_of(heard)?.output.for_model(&work.markers.at(&own.name_of("answer"))))
 }
 
-fn json_of(heard: Heard) -> Result<Value, Stop> {
-    let outcome = outcome_of(heard)?;
-    serde_json::from_slice(outcome.output.bytes()).map_err(|error| Stop::Passing(error.to_string()))
+fn result_of<T: DeserializeOwned>(heard: Heard) -> Result<T, Stop> {
+    outcome_of(heard)?.read().map_err(|error| Stop::Passing(error.to_string()))
 }
 
 /// The result of a call that must succeed.

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use regent_kernel::{
-    AgentId, Catalogue, Clock, Driver, DriverKind, Executor, Executors, Fault, Host, Models, Op, Parts,
-    Principal, Reply, SystemClock, ToolSet, ToolSpec, Workspace, tier,
+    Catalogue, Clock, Driver, DriverKind, Executor, Executors, Fault, Host, Models, Op, Parts, Principal,
+    Reply, SystemClock, ToolSet, ToolSpec, Workspace, tier,
 };
 use regent_ledger::{Ledger, LedgerKey, Options};
 use regent_policy::{Layer, Source};
 use regent_store::{MemoryState, State};
+use regent_wire::result::Spawned;
 use serde_json::json;
 
 use crate::drivers::{Behaviour, Drivers, spec};
@@ -279,8 +280,7 @@ pub async fn spawn(kernel: &Host, name: &str) -> Result<Principal, SetupError> {
     let Reply::Done(outcome) = kernel.syscall(&operator, Op::Spawn(spec)).await? else {
         return Err("the policy doesn't let the operator start an agent".into());
     };
-    let said: serde_json::Value = serde_json::from_slice(outcome.output.bytes())?;
-    let id = said.get("agent").and_then(serde_json::Value::as_str).ok_or("no agent came of it")?;
-    let agent = kernel.principal_of(&operator, &AgentId::from(id));
+    let born: Spawned = outcome.read()?;
+    let agent = kernel.principal_of(&operator, &born.agent);
     agent.ok_or_else(|| "the agent has no principal".into())
 }

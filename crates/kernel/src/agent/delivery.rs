@@ -11,7 +11,8 @@ use regent_ledger::Kind;
 use regent_policy::{Reason, codes};
 use regent_wire::Delivered;
 use regent_wire::body::{AgentBody, AgentEvent, BySignal, Ended, Stopped};
-use serde_json::{Value, json};
+use regent_wire::result::AgentView;
+use serde_json::json;
 
 use super::life::End;
 use super::lifecycle::Step;
@@ -275,8 +276,8 @@ impl Core {
         self.society.vfs.keep_state(&agent.id, &name, body.to_string().as_bytes(), agent.life.context())
     }
 
-    /// The agents that the caller may see, as JSON.
-    pub(crate) fn list_agents(&self, who: &Principal) -> Value {
+    /// The agents that the caller may see.
+    pub(crate) fn list_agents(&self, who: &Principal) -> Vec<AgentView> {
         let seen = self.society.agents.those(|agent| agent.answers_to(who));
         seen.iter().map(|agent| agent.describe(self.society.calls.running(&agent.id))).collect()
     }

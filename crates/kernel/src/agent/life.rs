@@ -75,7 +75,7 @@ impl Life {
 
     /// Takes a step, if it can be taken from where the agent is.
     pub(super) fn step(&self, step: Step) -> bool {
-        self.stage.send_if_modified(|stage| match stage.after(step) {
+        self.stage.send_if_modified(|stage| match step.leads_from(*stage) {
             Some(next) => {
                 *stage = next;
                 true

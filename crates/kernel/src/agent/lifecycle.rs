@@ -1,24 +1,6 @@
-//! The stages of an agent's life, and the only ways from one to the next.
+//! The only ways from one stage of an agent's life to the next.
 
-use serde::Serialize;
-
-/// Where an agent is in its life. Ordered: it never goes back past `Active`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Lifecycle {
-    /// Has an id and a key; its start isn't recorded yet.
-    Init,
-    /// Recorded; has not called yet.
-    Ready,
-    /// Calls are let in.
-    Active,
-    /// Calls wait.
-    Suspended,
-    /// Calls are refused; those that run are being stopped.
-    Retiring,
-    /// Over. None of its calls runs any more.
-    Terminated,
-}
+pub use regent_wire::Lifecycle;
 
 /// A step in an agent's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,36 +19,28 @@ pub(crate) enum Step {
     Terminate,
 }
 
-impl Lifecycle {
-    /// Where a step leads, or `None` where it can't be taken.
-    pub(crate) fn after(self, step: Step) -> Option<Self> {
-        match (self, step) {
-            (Self::Init, Step::Boot) => Some(Self::Ready),
-            (Self::Ready, Step::Activate) | (Self::Suspended, Step::Resume) => Some(Self::Active),
-            (Self::Active, Step::Suspend) => Some(Self::Suspended),
-            (Self::Init | Self::Ready | Self::Active | Self::Suspended, Step::Retire) => Some(Self::Retiring),
-            (Self::Retiring, Step::Terminate) => Some(Self::Terminated),
+impl Step {
+    /// Where it leads, or `None` where it can't be taken.
+    pub(crate) fn leads_from(self, stage: Lifecycle) -> Option<Lifecycle> {
+        match (stage, self) {
+            (Lifecycle::Init, Step::Boot) => Some(Lifecycle::Ready),
+            (Lifecycle::Ready, Step::Activate) | (Lifecycle::Suspended, Step::Resume) => {
+                Some(Lifecycle::Active)
+            }
+            (Lifecycle::Active, Step::Suspend) => Some(Lifecycle::Suspended),
+            (Lifecycle::Init | Lifecycle::Ready | Lifecycle::Active | Lifecycle::Suspended, Step::Retire) => {
+                Some(Lifecycle::Retiring)
+            }
+            (Lifecycle::Retiring, Step::Terminate) => Some(Lifecycle::Terminated),
             (
-                Self::Init | Self::Ready | Self::Active | Self::Suspended | Self::Retiring | Self::Terminated,
+                Lifecycle::Init
+                | Lifecycle::Ready
+                | Lifecycle::Active
+                | Lifecycle::Suspended
+                | Lifecycle::Retiring
+                | Lifecycle::Terminated,
                 Step::Boot | Step::Activate | Step::Suspend | Step::Resume | Step::Retire | Step::Terminate,
             ) => None,
-        }
-    }
-
-    /// Whether it takes no more calls, for good.
-    pub fn is_over(self) -> bool {
-        self >= Self::Retiring
-    }
-
-    /// As entries and people write it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Init => "init",
-            Self::Ready => "ready",
-            Self::Active => "active",
-            Self::Suspended => "suspended",
-            Self::Retiring => "retiring",
-            Self::Terminated => "terminated",
         }
     }
 }
@@ -91,7 +65,7 @@ mod tests {
     #[test]
     fn the_whole_life_in_order() {
         let steps = [Step::Boot, Step::Activate, Step::Suspend, Step::Resume, Step::Retire, Step::Terminate];
-        let end = steps.iter().try_fold(Lifecycle::Init, |stage, step| stage.after(*step));
+        let end = steps.iter().try_fold(Lifecycle::Init, |stage, step| step.leads_from(stage));
         assert_eq!(end, Some(Lifecycle::Terminated));
     }
 
@@ -102,7 +76,7 @@ mod tests {
         fn no_sequence_of_steps_leaves_the_table(steps in proptest::collection::vec(step(), 0..64)) {
             let mut stage = Lifecycle::Init;
             for step in steps {
-                let Some(next) = stage.after(step) else { continue };
+                let Some(next) = step.leads_from(stage) else { continue };
                 prop_assert!(next > stage || (stage == Lifecycle::Suspended && next == Lifecycle::Active));
                 prop_assert!(!stage.is_over() || next == Lifecycle::Terminated);
                 prop_assert!(next.is_over() || next as u8 <= stage as u8 + 1);

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::tests::alone::{World, named, run};
 use crate::{Disposition, MaskChange, OpenMode, Reply, Status};
+use regent_wire::Priority;
 
 fn id(who: &Principal) -> AgentId {
     who.agent_id().unwrap().clone()

@@ -3,6 +3,7 @@
 //! read. A denial always counts, and ends the row.
 
 use regent_store::{self as store, Draft as Records, StateError};
+pub use regent_wire::Attention;
 use serde::{Deserialize, Serialize};
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
@@ -19,36 +20,6 @@ const CHARS_PER_S: u64 = 100;
 const DECIDED_MAX: usize = 500;
 const ASKED_MAX: usize = 2_000;
 const ASKED_KEY: &str = "attention/asked";
-
-/// How often a person was asked, and how they answered.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Attention {
-    /// Questions put within the last hour.
-    pub asked_hour: u32,
-    /// And within the last day.
-    pub asked_day: u32,
-    /// Answers of this person within the last hour.
-    pub answered_hour: u32,
-    /// And within the last day.
-    pub answered_day: u32,
-    /// The day's approval rate, in per cent.
-    pub yes_percent_day: Option<u8>,
-    /// How long this person took to decide, in the middle.
-    pub decide_ms_median: Option<u64>,
-    /// Yes within the last hour that came faster than the question can be read.
-    pub hasty_hour: u32,
-    /// Yes in a row, the last hour's, with no no in between.
-    pub yes_in_a_row: u32,
-    /// How full the meter is. At 100 an approval is `once` only and has to wait until the question can have been read.
-    pub percent: u8,
-}
-
-impl Attention {
-    /// Whether the meter is full.
-    pub fn is_worn(&self) -> bool {
-        self.percent >= 100
-    }
-}
 
 /// One answer of a person.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]

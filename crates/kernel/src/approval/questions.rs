@@ -13,7 +13,8 @@ use crate::approval::posed::{
     OPEN_MS_MAX, Posed, Said, asker_index, cause_index, fresh_id, index_of, indexed, key_of, load, open_of,
     posed,
 };
-use crate::approval::question::{Answered, Approved, Asker, Draft, OpenQuestion, Place};
+use crate::approval::question::{Answered, Approved, Asker, Draft, LedgerPlace, OpenQuestion};
+use regent_wire::result::{SkipReason, Skipped};
 use regent_wire::{Answer, Scope, TicketId};
 
 /// How many questions of one agent that a person started, its children included, may wait at once. More is not asking, it is wearing down.
@@ -71,25 +72,6 @@ pub(crate) enum Consulted {
     Denied(TicketId, Option<String>),
     /// So many questions wait already that nobody would read one more.
     Full(usize),
-}
-
-/// A question that an answer names and that doesn't get it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Skipped {
-    /// Which.
-    pub id: TicketId,
-    /// Why not.
-    pub why: SkipReason,
-}
-
-/// Why a question doesn't get an answer that names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SkipReason {
-    /// It was denied before. A denial is final: a prompt that is still open elsewhere must not turn it around.
-    Denied,
-    /// It was used up, has expired or never was.
-    Over,
 }
 
 /// The result of giving an answer.
@@ -348,7 +330,7 @@ impl Questions {
     pub(crate) async fn recorded(
         &self,
         ticket: &TicketId,
-        intent: Place,
+        intent: LedgerPlace,
         now_ms: i64,
     ) -> Result<(), StateError> {
         self.change(|records| {

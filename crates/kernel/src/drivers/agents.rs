@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use regent_wire::result::{
+    Exited, PendingSignals, SignalAction, SignalMask, Signalled, SignalledAgent, Spawned, Waited,
+};
 
 use super::{HostPermit, Performed, broken};
 use crate::agent::{AgentId, Delivered, End, SpawnSpec};
@@ -14,7 +16,7 @@ pub(super) async fn spawn(core: &Arc<Core>, permit: HostPermit<'_>, spec: &Spawn
     match core.spawn(permit.call().principal(), spec).await.map_err(broken)? {
         Ok(agent) => {
             let did = agent.principal.did().map(ToString::to_string);
-            Ok(RawOutput::json(&json!({"agent": agent.id, "did": did})))
+            Ok(RawOutput::result(&Spawned { agent: agent.id.clone(), did }))
         }
         Err(error) => Ok(RawOutput::failed(error.code(), error.to_string())),
     }
@@ -26,17 +28,18 @@ pub(super) async fn wait(core: &Arc<Core>, permit: HostPermit<'_>, agent: &Agent
         () = agent.life.ended() => {}
         () = permit.cancelled() => {}
     }
-    Ok(RawOutput::json(&json!({"agent": agent.id, "end": agent.life.end(), "state": agent.life.stage()})))
+    let (end, state) = (agent.life.end(), agent.life.stage());
+    Ok(RawOutput::result(&Waited { agent: agent.id.clone(), end, state }))
 }
 
 pub(super) fn exit(core: &Arc<Core>, permit: HostPermit<'_>, code: i32) -> Performed {
     let own = permit.call().principal().agent_id().and_then(|id| core.society.agents.get(id));
     let ended = own.is_some_and(|agent| core.end(&agent, End::Code(code), Some(permit.intent().seq)));
-    Ok(RawOutput::json(&json!({"ended": ended})))
+    Ok(RawOutput::result(&Exited { ended }))
 }
 
 pub(super) fn list(core: &Arc<Core>, permit: HostPermit<'_>) -> Performed {
-    Ok(RawOutput::json(&core.list_agents(permit.call().principal())))
+    Ok(RawOutput::result(&core.list_agents(permit.call().principal())))
 }
 
 /// Delivers a signal, and where it is deadly, waits until it is done: the process tree is dead when this says so.
@@ -58,21 +61,21 @@ pub(super) async fn signal(
         let how = core.deliver(target, signal, Some(permit.intent().seq)).await.map_err(broken)?;
         delivered.push((target, how));
     }
-    let mut report = Vec::new();
-    for (target, how) in delivered {
+    let mut to = Vec::new();
+    for (target, delivered) in delivered {
         // An agent that waits for itself would deadlock: the wait is one of its own running calls.
         let own = who.line().any(|one| one.agent_id() == Some(&target.id));
-        let dying = target.life.stage().is_over() && how == Delivered::Done && !own;
+        let dying = target.life.stage().is_over() && delivered == Delivered::Done && !own;
         let over = if dying { Some(core.is_dead(target).await) } else { None };
-        report.push(json!({"agent": target.id, "delivered": how, "over": over}));
+        to.push(SignalledAgent { agent: target.id.clone(), delivered, over });
     }
-    Ok(RawOutput::json(&json!({"number": signal.number(), "signal": signal, "to": report})))
+    Ok(RawOutput::result(&Signalled { number: signal.number(), signal, to }))
 }
 
 pub(super) fn action(permit: HostPermit<'_>, signal: Signal, to: Disposition) -> Performed {
     let Some(life) = permit.call().principal().life() else { return Ok(not_an_agent()) };
     match life.with_inbox(|inbox| inbox.dispose(signal, to)) {
-        Ok(()) => Ok(RawOutput::json(&json!({"disposition": to, "signal": signal}))),
+        Ok(()) => Ok(RawOutput::result(&SignalAction { disposition: to, signal })),
         Err(fixed) => Ok(RawOutput::failed("signal.fixed", fixed.to_string())),
     }
 }
@@ -84,12 +87,12 @@ pub(super) async fn mask(core: &Arc<Core>, permit: HostPermit<'_>, change: &Mask
     for signal in &through {
         core.deliver(&agent, *signal, Some(permit.intent().seq)).await.map_err(broken)?;
     }
-    Ok(RawOutput::json(&json!({"masked": masked, "through": through})))
+    Ok(RawOutput::result(&SignalMask { masked, through }))
 }
 
 pub(super) fn pending(permit: HostPermit<'_>) -> Performed {
     let Some(life) = permit.call().principal().life() else { return Ok(not_an_agent()) };
-    Ok(RawOutput::json(&json!({"signals": life.with_inbox(|inbox| inbox.take())})))
+    Ok(RawOutput::result(&PendingSignals { signals: life.with_inbox(|inbox| inbox.take()) }))
 }
 
 fn unknown(agent: &AgentId) -> RawOutput {

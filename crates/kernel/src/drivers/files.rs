@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use regent_policy::{Confidentiality, Integrity, Label};
-use serde_json::{Value, json};
+use regent_wire::result::{
+    Closed, FileStat, FolderNames, Mounted, Opened, RecalledEntry, Recollection, Remembered, Unmounted,
+    WrittenFile,
+};
 
 use super::{HostPermit, Performed};
 use crate::call::{Memory, Query};
 use crate::executor::RawOutput;
 use crate::kernel::Core;
-use crate::vfs::{Fd, Node, OpenMode, Place, VfsError, VfsPath};
+use crate::vfs::{Fd, Node, OpenMode, Place, Stat, VfsError, VfsPath};
 
 /// Entries that one recall brings back, and what they hold together.
 const RECALLED_MAX: u32 = 100;
@@ -49,13 +52,13 @@ pub(super) fn open(core: &Arc<Core>, permit: HostPermit<'_>, path: &str, mode: O
         }
         let (who, home) = (permit.call().principal(), permit.call().principal().home());
         let fd = core.trees(who, &home).open(&home, path, mode)?;
-        Ok(RawOutput::json(&json!({"fd": fd})))
+        Ok(RawOutput::result(&Opened { fd }))
     })())
 }
 
 pub(super) fn close(core: &Arc<Core>, permit: HostPermit<'_>, fd: Fd) -> Performed {
     let closed = core.society.vfs.close(&permit.call().principal().home(), fd);
-    answer(closed.map(|()| RawOutput::json(&json!({"closed": fd}))))
+    answer(closed.map(|()| RawOutput::result(&Closed { closed: fd })))
 }
 
 pub(super) fn read(
@@ -86,26 +89,26 @@ pub(super) fn write(
             return Err(VfsError::ReadOnly(path.to_string()));
         }
         let bytes = place.write(offset, content.as_bytes(), core.label_of_input(permit.call()))?;
-        Ok(RawOutput::json(&json!({"bytes": bytes, "written": content.len()})))
+        Ok(RawOutput::result(&WrittenFile { bytes, written: content.len() as u64 }))
     })())
 }
 
 pub(super) fn stat(core: &Arc<Core>, permit: HostPermit<'_>, path: &str) -> Performed {
     answer((|| match find(core, &permit, path)?.1 {
-        Node::Above(_) => Ok(RawOutput::json(&json!({"bytes": 0, "folder": true}))),
+        Node::Above(_) => Ok(RawOutput::result(&FileStat { bytes: 0, folder: true, label: None })),
         Node::In(place) => {
-            let stat = place.stat()?;
-            Ok(RawOutput::json(&json!(stat)).with_label(stat.label))
+            let Stat { folder, bytes, label } = place.stat()?;
+            Ok(RawOutput::result(&FileStat { bytes, folder, label: Some(label) }).with_label(label))
         }
     })())
 }
 
 pub(super) fn list(core: &Arc<Core>, permit: HostPermit<'_>, path: &str) -> Performed {
     answer((|| match find(core, &permit, path)?.1 {
-        Node::Above(names) => Ok(RawOutput::json(&json!({"names": names}))),
+        Node::Above(names) => Ok(RawOutput::result(&FolderNames { names })),
         Node::In(place) => {
             let listing = place.list()?;
-            Ok(RawOutput::json(&json!({"names": listing.names})).with_label(listing.label))
+            Ok(RawOutput::result(&FolderNames { names: listing.names }).with_label(listing.label))
         }
     })())
 }
@@ -123,7 +126,7 @@ pub(super) fn mount(
         let place = node.place(&path)?.narrowed(writable)?;
         let target = VfsPath::parse(target, &who.home())?;
         core.trees(who, target.tree()).map(place, &target)?;
-        Ok(RawOutput::json(&json!({"mounted": target.to_string(), "writable": writable})))
+        Ok(RawOutput::result(&Mounted { mounted: target.to_string(), writable }))
     })())
 }
 
@@ -131,7 +134,7 @@ pub(super) fn unmount(core: &Arc<Core>, permit: HostPermit<'_>, target: &str) ->
     answer((|| {
         let target = VfsPath::parse(target, &permit.call().principal().home())?;
         core.society.vfs.unmap(&target)?;
-        Ok(RawOutput::json(&json!({"unmounted": target.to_string()})))
+        Ok(RawOutput::result(&Unmounted { unmounted: target.to_string() }))
     })())
 }
 
@@ -141,7 +144,7 @@ pub(super) fn remember(core: &Arc<Core>, permit: HostPermit<'_>, memory: &Memory
         let (path, node) = find(core, &permit, &path)?;
         let label = core.label_of_input(permit.call());
         let bytes = node.place(&path)?.put(memory.content.as_bytes(), label)?;
-        Ok(RawOutput::json(&json!({"bytes": bytes, "path": path.to_string()})))
+        Ok(RawOutput::result(&Remembered { bytes, path: path.to_string() }))
     })())
 }
 
@@ -153,15 +156,16 @@ pub(super) fn recall(core: &Arc<Core>, permit: HostPermit<'_>, query: &Query) ->
         let found = node.place(&path)?.search(&query.text, most)?;
         let remembered = Label { integrity: Integrity::Memory, confidentiality: Confidentiality::Public };
         let (mut label, mut bytes, mut entries) = (remembered, 0_usize, Vec::new());
-        for one in &found {
+        let count = found.len();
+        for one in found {
             bytes = bytes.saturating_add(one.content.len());
             if bytes > RECALLED_BYTES_MAX {
                 break;
             }
             label = label.join(one.label);
-            entries.push(json!({"content": one.content, "key": one.name, "label": one.label}));
+            entries.push(RecalledEntry { content: one.content, key: one.name, label: one.label });
         }
-        let cut = entries.len() < found.len();
-        Ok(RawOutput::json(&json!({"cut": cut, "entries": Value::Array(entries)})).with_label(label))
+        let cut = entries.len() < count;
+        Ok(RawOutput::result(&Recollection { cut, entries }).with_label(label))
     })())
 }

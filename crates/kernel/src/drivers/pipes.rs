@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use regent_wire::result::{Piped, Sent};
+use serde_json::Value;
 
 use super::{HostPermit, Performed};
 use crate::agent::OPERATOR;
@@ -21,14 +22,14 @@ pub(super) fn make(core: &Arc<Core>, permit: HostPermit<'_>, spec: &PipeSpec) ->
         return Ok(RawOutput::failed("agent.unknown", "the reader is not a running agent of this kernel"));
     }
     Ok(match core.society.pipes.make(permit.call().principal().home(), spec.clone()) {
-        Ok(pipe) => RawOutput::json(&json!({"pipe": pipe})),
+        Ok(pipe) => RawOutput::result(&Piped { pipe }),
         Err(error) => failed(&error),
     })
 }
 
 pub(super) fn send(core: &Arc<Core>, permit: HostPermit<'_>, pipe: PipeId, message: &Value) -> Performed {
     Ok(match core.society.pipes.send(pipe, message, core.label_of_input(permit.call())) {
-        Ok(waiting) => RawOutput::json(&json!({"waiting": waiting})),
+        Ok(waiting) => RawOutput::result(&Sent { waiting: waiting as u64 }),
         Err(error) => failed(&error),
     })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use regent_policy::Verdict;
-use serde_json::{Value, json};
+use regent_wire::result::{Checked, PolicyView};
 
 use super::{HostPermit, Performed, broken};
 use crate::call::{Call, Op};
@@ -11,7 +11,7 @@ use crate::executor::RawOutput;
 use crate::kernel::Core;
 
 pub(super) fn get(core: &Arc<Core>, _permit: HostPermit<'_>) -> Performed {
-    Ok(RawOutput::json(&core.outline()))
+    Ok(RawOutput::result(&core.outline()))
 }
 
 /// Decides on a call without making it: the same facts, the same rules, but nothing is asked, counted or done.
@@ -34,17 +34,24 @@ pub(super) async fn check(core: &Arc<Core>, permit: HostPermit<'_>, op: &Op) -> 
         }
     };
     let declassify = grant.map_or(&[][..], |grant| grant.declassify.as_slice());
-    let (limits, tier) = (grant.map(|grant| grant.limits), grant.map(|grant| grant.tier));
-    let body = json!({
-        "code": code, "considered": core.considered(&call, &sheet), "declassify": declassify, "effect": verdict.word(), "help": help, "limits": limits, "reason": reason, "rule": verdict.rule(), "tier": tier,
-    });
-    Ok(RawOutput::json(&body))
+    let owned = |text: Option<&str>| text.map(str::to_owned);
+    Ok(RawOutput::result(&Checked {
+        code: owned(code),
+        considered: core.considered(&call, &sheet),
+        declassify: declassify.to_vec(),
+        effect: verdict.word().to_owned(),
+        help: owned(help),
+        limits: grant.map(|grant| grant.limits),
+        reason: owned(reason),
+        rule: verdict.rule().cloned(),
+        tier: grant.map(|grant| grant.tier),
+    }))
 }
 
 impl Core {
     /// The policy in force, as far as it tells about itself.
-    pub(crate) fn outline(&self) -> Value {
+    pub(crate) fn outline(&self) -> PolicyView {
         let in_force = self.policy();
-        json!({"digest": in_force.digest, "layers": in_force.policy.outline()})
+        PolicyView { digest: in_force.digest.clone(), layers: in_force.policy.outline() }
     }
 }

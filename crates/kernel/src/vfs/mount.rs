@@ -1,22 +1,8 @@
 //! What can be mounted in an agent's tree, what reading it gives, and why it refuses.
 
 use regent_policy::Label;
-use serde::{Deserialize, Serialize};
-
-/// An open file of one agent. Numbers are never used again, so a number means the file it was judged as, or nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Fd(pub u32);
-
-/// The mode of an open file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OpenMode {
-    /// To read.
-    Read,
-    /// To read and write; made if absent.
-    Write,
-}
+pub use regent_wire::{Fd, OpenMode};
+use serde::Serialize;
 
 /// Something that can be mounted in an agent's tree. Paths are relative to it, `""` is its own root; they have been parsed: no dots,
 /// no empty parts.

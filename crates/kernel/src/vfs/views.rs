@@ -72,7 +72,7 @@ impl View {
         let not_found = || VfsError::NotFound(name.to_owned());
         match (self.what, name) {
             (What::Policy, "digest") => Ok((core.policy().digest.clone(), OURS)),
-            (What::Policy, "outline.json") => Ok((core.outline().to_string(), OURS)),
+            (What::Policy, "outline.json") => Ok((json!(core.outline()).to_string(), OURS)),
             (What::Audit, "entries.jsonl") => {
                 // Entries hold the agent's own words (paths, reasons), so they carry what it has seen.
                 Ok((core.entries_of(&self.id)?, OURS.join(core.society.agents.context(&self.who))))

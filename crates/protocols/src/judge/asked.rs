@@ -3,28 +3,26 @@
 use std::collections::HashMap;
 
 use regent_kernel::Ticket;
-use serde_json::{Value, json};
+use regent_wire::judge::Decision;
+use serde_json::Value;
 
 use super::{Judged, Waiting};
 
 /// The answer to `decide`, given the calls that wait.
-pub(super) fn answer(waiting: &HashMap<String, Waiting>, ticket: &Ticket) -> Value {
+pub(super) fn answer(waiting: &HashMap<String, Waiting>, ticket: &Ticket) -> Decision {
     let question = &ticket.question;
     let reason = match &question.quote {
         Some(quote) => format!("{}; {quote}", ticket.reason),
         None => ticket.reason.clone(),
     };
-    let mut answer = json!({
-        "decision": "ask", "intent": ticket.intent.seq, "question": ticket.summary, "reason": reason, "rule": ticket.rule,
-    });
-    let Some(fields) = answer.as_object_mut() else { return answer };
-    if let Some(cause) = &question.cause {
-        fields.insert("cause".to_owned(), json!(cause));
+    Decision::Ask {
+        asked_with: first_of(waiting, question.cause.as_deref()).cloned(),
+        cause: question.cause.clone(),
+        intent: ticket.intent.seq,
+        question: ticket.summary.clone(),
+        reason,
+        rule: ticket.rule.clone(),
     }
-    if let Some(first) = first_of(waiting, question.cause.as_deref()) {
-        fields.insert("asked_with".to_owned(), first.clone());
-    }
-    answer
 }
 
 /// The host's id of the first call of this cause that waits for its user.

@@ -4,13 +4,14 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, BufRead, Read as _, Write};
 use std::sync::Arc;
 
+use regent_wire::judge::{Answer, Decision, Message};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::task::JoinHandle;
 
 use super::Judge;
-use super::message::{self, Message};
+use super::message;
 
 /// The longest message.
 const LINE_BYTES_MAX: u64 = 16 << 20;
@@ -39,10 +40,10 @@ pub async fn serve(
             answer = first(&mut asked), if !asked.is_empty() => {
                 asked.pop_front();
                 answered = answered.saturating_add(1);
-                let mut answers = render(&answer);
+                let mut answers = render(&json!(answer));
                 // One commit completes many answers. They go out in one write.
                 while asked.front().is_some_and(JoinHandle::is_finished) {
-                    answers.extend(render(&first(&mut asked).await));
+                    answers.extend(render(&json!(first(&mut asked).await)));
                     asked.pop_front();
                     answered = answered.saturating_add(1);
                 }
@@ -61,12 +62,11 @@ pub async fn serve(
 }
 
 /// Waits for the answer to the oldest question.
-async fn first(asked: &mut VecDeque<JoinHandle<Value>>) -> Value {
+async fn first(asked: &mut VecDeque<JoinHandle<Answer>>) -> Answer {
     match asked.front_mut() {
-        Some(answer) => answer.await.unwrap_or_else(|_torn_down| {
-            let why = "the session was closed";
-            json!({"decision": "deny", "error": why, "reason": why})
-        }),
+        Some(answer) => answer
+            .await
+            .unwrap_or_else(|_torn_down| Answer::Decision(Decision::refused("the session was closed"))),
         None => std::future::pending().await,
     }
 }
@@ -86,7 +86,7 @@ type Answered = oneshot::Receiver<()>;
 
 impl Turns {
     /// Begins to answer a message.
-    fn answer(&mut self, judge: &Arc<Judge>, message: Incoming) -> JoinHandle<Value> {
+    fn answer(&mut self, judge: &Arc<Judge>, message: Incoming) -> JoinHandle<Answer> {
         if self.last.len() > SIDE_BY_SIDE_MAX {
             self.last.retain(|_, last| matches!(last.try_recv(), Err(TryRecvError::Empty)));
         }

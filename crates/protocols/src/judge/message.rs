@@ -3,84 +3,9 @@
 use std::collections::BTreeMap;
 
 use regent_kernel::{Declared, DerivedFrom, Measured};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::Value;
+use regent_wire::judge::Message;
 
-use super::{DescriptionScanner, HostRead};
-
-/// A host's question to us. Unknown fields are errors: a misspelt `store` or `trusted` would leave out what it was meant to say.
-#[derive(Debug, Deserialize)]
-#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Message {
-    Begin {
-        session: String,
-        #[serde(default)]
-        prompt: String,
-        #[serde(default)]
-        tools: Value,
-        #[serde(default)]
-        trusted: Value,
-        #[serde(default)]
-        mediates: Vec<String>,
-        #[serde(default)]
-        applies_changes: bool,
-        /// Benchmarks name the suite that a task is of. It decides nothing.
-        #[serde(default, rename = "suite")]
-        _suite: IgnoredAny,
-    },
-    Decide {
-        session: String,
-        call: HostCall,
-        #[serde(default)]
-        derived_from: Value,
-        #[serde(default)]
-        quarantined: bool,
-        #[serde(default)]
-        measured: Option<Measured>,
-    },
-    Read {
-        session: String,
-        read: HostRead,
-    },
-    Observe {
-        session: String,
-        call: HostCall,
-        output: HostOutput,
-        #[serde(default)]
-        store: Value,
-    },
-    End {
-        session: String,
-    },
-}
-
-impl Message {
-    /// The session that it is about.
-    pub(super) fn session(&self) -> &str {
-        match self {
-            Self::Begin { session, .. }
-            | Self::Decide { session, .. }
-            | Self::Read { session, .. }
-            | Self::Observe { session, .. }
-            | Self::End { session } => session,
-        }
-    }
-
-    /// Whether it reports what a call wrote into a store or read from one.
-    pub(super) fn names_store(&self) -> bool {
-        matches!(self, Self::Observe { store, .. } if !store.is_null())
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct HostCall {
-    pub(super) id: Value,
-    pub(super) tool: String,
-    #[serde(default)]
-    pub(super) args: Value,
-}
+use super::DescriptionScanner;
 
 /// What the host says about the flow of a call.
 #[derive(Debug, Clone, Default)]
@@ -99,17 +24,6 @@ pub(super) fn unmeasured(measured: Option<&Measured>) -> Option<String> {
     let odd = |value: &f64| !(0.0..=1.0).contains(value);
     let (name, _) = fields.into_iter().find(|(_, value)| value.as_ref().is_some_and(odd))?;
     Some(format!("`measured.{name}` is a number from 0 to 1"))
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct HostOutput {
-    #[serde(default)]
-    pub(super) text: Value,
-    #[serde(default)]
-    pub(super) data: Value,
-    #[serde(default)]
-    pub(super) error: Value,
 }
 
 /// Reads a message with the strict parser: a key that stands twice, or a number that some reader would see differently, could be one call

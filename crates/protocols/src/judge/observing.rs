@@ -4,10 +4,11 @@ use std::collections::HashSet;
 
 use regent_kernel::{Outcome, Status, StoreUse};
 use regent_policy::codes;
+use regent_wire::judge::{Begun, Call, Observed, Report};
 use serde_json::{Value, json};
 
 use super::host::Observation;
-use super::{HostCall, HostOutput, Judge, JudgeError};
+use super::{Judge, JudgeError};
 use crate::labels::known::{KnownTools, Noted};
 use crate::labels::stores::Stores;
 
@@ -25,10 +26,10 @@ impl Judge {
     pub(super) async fn observe(
         &self,
         name: &str,
-        call: HostCall,
-        output: HostOutput,
+        call: Call,
+        output: Report,
         store: &Value,
-    ) -> Result<Value, JudgeError> {
+    ) -> Result<Observed, JudgeError> {
         let used = self.parts.labels.stores.read(store, &call.args).await.map_err(JudgeError::Refused)?;
         let wrote = used.clone().filter(|used| used.wrote.is_some());
         let (output, observation) = Observation::of(output, used);
@@ -50,40 +51,35 @@ impl Judge {
 }
 
 /// The answer to a beginning, with the tools whose definition is not what it was in earlier sessions, and those whose labels can't be read.
-pub(super) fn with_noted(mut told: Value, noted: &Noted) -> Value {
-    for (name, tools) in [("changed", &noted.changed), ("unreadable", &noted.unreadable)] {
-        if let (false, Some(fields)) = (tools.is_empty(), told.as_object_mut()) {
-            fields.insert(name.to_owned(), json!(tools));
-        }
-    }
-    told
+pub(super) fn with_noted(told: Begun, noted: &Noted) -> Begun {
+    Begun { changed: noted.changed.clone(), unreadable: noted.unreadable.clone(), ..told }
 }
 
 /// What the host may do with what it has observed: all of it, what policy has made of it, or nothing.
-fn passed(outcome: &Outcome, observed: &[u8]) -> Value {
-    let seq = outcome.receipt.seq;
+fn passed(outcome: &Outcome, observed: &[u8]) -> Observed {
+    let all = Observed { outcome: outcome.receipt.seq, output: None, withheld: None };
     if let Status::Failed(failure) = &outcome.status
         && failure.code == codes::WITHHELD
     {
-        return json!({"outcome": seq, "withheld": failure.message});
+        return Observed { withheld: Some(failure.message.clone()), ..all };
     }
     // What nobody changed needs no parsing.
     if outcome.output.bytes() == observed {
-        return json!({"outcome": seq});
+        return all;
     }
     let parsed = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).ok();
     match parsed(outcome.output.bytes()) {
         Some(passed) if parsed(observed).as_ref() != Some(&passed) => {
-            json!({"outcome": seq, "output": passed})
+            Observed { output: Some(passed), ..all }
         }
-        Some(_) | None => json!({"outcome": seq}),
+        Some(_) | None => all,
     }
 }
 
 impl Observation {
     /// Structured output if there is any, because its fields have labels of their own; as a value and as it is passed on.
-    fn of(output: HostOutput, store: Option<StoreUse>) -> (Value, Self) {
-        let HostOutput { text, data, error } = output;
+    fn of(output: Report, store: Option<StoreUse>) -> (Value, Self) {
+        let Report { text, data, error } = output;
         let error = match error {
             Value::Null => None,
             Value::String(text) => Some(text),

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{Declared, Digest, Kernel, Principal};
 use regent_runtime::planner;
+use regent_wire::judge::PlannerReport;
 use serde_json::{Value, json};
 
 /// Requests whose steps are remembered. The same request with the same tools has the same steps, so a model is asked once.
@@ -23,7 +24,7 @@ pub struct Planner {
 /// What a session begins with, and what its host is told about the planner.
 pub(super) struct Proposal {
     pub(super) trusted: Value,
-    pub(super) told: Option<Value>,
+    pub(super) told: Option<PlannerReport>,
 }
 
 impl Planner {
@@ -60,11 +61,13 @@ impl Planner {
         let told = match self.steps(kernel, agent, (model, request), tools).await {
             Ok(steps) => {
                 *plan = json!({"propose": *steps});
-                json!({"model": model, "proposed": steps.len()})
+                let proposed = Some(steps.len() as u64);
+                PlannerReport { model: model.to_owned(), proposed, failed: None }
             }
             Err(error) => {
                 *plan = json!("propose");
-                json!({"model": model, "failed": error.to_string()})
+                let failed = Some(error.to_string());
+                PlannerReport { model: model.to_owned(), proposed: None, failed }
             }
         };
         Proposal { trusted, told: Some(told) }

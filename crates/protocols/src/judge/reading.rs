@@ -1,23 +1,23 @@
 //! Quarantined reading for agents that others run: the host keeps a text from its agent and asks for one typed value in it.
 
 use regent_kernel::{Op, Reply, Status, ToolCall};
+use regent_wire::judge::{Read, ReadValue};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Judge, JudgeError, Judged, Waiting};
 
-/// A text that the host keeps from its agent, and what to read out of it.
-#[derive(Debug, Deserialize)]
-pub(super) struct HostRead {
-    id: Value,
-    /// The arguments of the tool that reads.
-    #[serde(flatten)]
-    args: serde_json::Map<String, Value>,
+/// What the tool that reads answers with.
+#[derive(Deserialize)]
+struct Extracted {
+    value: Value,
+    #[serde(default)]
+    cut: bool,
 }
 
 impl Judge {
     /// Reads a typed value out of a text in the agent's stead.
-    pub(super) async fn read(&self, name: &str, read: HostRead) -> Result<Value, JudgeError> {
+    pub(super) async fn read(&self, name: &str, read: Read) -> Result<ReadValue, JudgeError> {
         let session = self.session(name)?;
         let mut session = session.lock().await;
         if self.parts.planner.model().is_none() {
@@ -44,10 +44,8 @@ impl Judge {
             return Err(JudgeError::Refused(failure.message));
         }
         session.note(read.id.to_string(), outcome.intent.seq);
-        let mut answer: Value = serde_json::from_slice(outcome.output.bytes()).unwrap_or_default();
-        if let Some(fields) = answer.as_object_mut() {
-            fields.insert("outcome".to_owned(), json!(outcome.receipt.seq));
-        }
-        Ok(answer)
+        let Extracted { value, cut } =
+            outcome.read().map_err(|error| JudgeError::Refused(error.to_string()))?;
+        Ok(ReadValue { cut, outcome: outcome.receipt.seq, value })
     }
 }

@@ -4,9 +4,13 @@ mod fs;
 
 use clap::Subcommand;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use regent_control::{self as control, ControlError, Peer, RemoteOutput, RemoteReply};
+use regent_control::{self as control, ControlError, Peer};
 use regent_kernel::{AgentId, Op, Signal, SignalError};
 use regent_policy::nearest;
+use regent_wire::body::DoubtEffect;
+use regent_wire::result::{AgentView, ResultError, Signalled};
+use regent_wire::{Outcome, Reply};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::caller::PresentedToken;
@@ -70,11 +74,15 @@ pub(crate) async fn run(context: &Context, command: AgentCommand) -> CommandResu
 #[derive(Debug)]
 struct Seen {
     peer: usize,
-    agent: Value,
+    agent: AgentView,
 }
 
 /// Makes a call in the kernel that knows an agent, as the operator there.
-pub(crate) async fn call_beside(context: &Context, id: &str, op: Op) -> Result<Value, Failure> {
+pub(crate) async fn call_beside<T: DeserializeOwned>(
+    context: &Context,
+    id: &str,
+    op: Op,
+) -> Result<T, Failure> {
     answer(&kernel_of(context, id).await?, op).await
 }
 
@@ -82,13 +90,14 @@ pub(crate) async fn call_beside(context: &Context, id: &str, op: Op) -> Result<V
 async fn kernel_of(context: &Context, id: &str) -> Result<Peer, Failure> {
     let peers = own_peers(context).await?;
     let seen = agents(&peers).await?;
-    let name = |one: &Seen| one.agent.get("agent").and_then(Value::as_str).map(str::to_owned);
-    let found = seen.iter().find(|one| name(one).as_deref() == Some(id));
+    let found = seen.iter().find(|one| one.agent.agent.as_str() == id);
     found.and_then(|one| peers.get(one.peer)).cloned().ok_or_else(|| {
-        let known: Vec<String> = seen.iter().filter_map(name).collect();
         let message = format!("no running kernel has an agent `{}`", term::inline(id));
-        let help =
-            did_you_mean(id, known.iter().map(String::as_str), "`regent agent ps` lists running agents");
+        let help = did_you_mean(
+            id,
+            seen.iter().map(|one| one.agent.agent.as_str()),
+            "`regent agent ps` lists running agents",
+        );
         Failure::new(codes::AGENT_UNKNOWN, message).help(help)
     })
 }
@@ -108,26 +117,28 @@ pub(crate) async fn own_peers(context: &Context) -> Result<Vec<Peer>, Failure> {
 async fn agents(peers: &[Peer]) -> Result<Vec<Seen>, Failure> {
     let mut seen = Vec::new();
     for (at, peer) in peers.iter().enumerate() {
-        let listed = answer(peer, Op::Agents).await?;
-        seen.extend(
-            listed.as_array().into_iter().flatten().map(|agent| Seen { peer: at, agent: agent.clone() }),
-        );
+        let listed: Vec<AgentView> = answer(peer, Op::Agents).await?;
+        seen.extend(listed.into_iter().map(|agent| Seen { peer: at, agent }));
     }
     Ok(seen)
 }
 
-/// What a kernel answers, as JSON.
-pub(crate) async fn answer(peer: &Peer, op: Op) -> Result<Value, Failure> {
-    let unreadable = |why: String| {
-        let pid = peer.hello().pid;
-        Failure::new(codes::CONTROL_UNREACHABLE, format!("the answer of kernel {pid} can't be used: {why}"))
-    };
-    let bytes = output(peer, op).await?.into_bytes().map_err(|error| unreadable(error.to_string()))?;
-    serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))
+/// What a kernel answers.
+pub(crate) async fn answer<T: DeserializeOwned>(peer: &Peer, op: Op) -> Result<T, Failure> {
+    let pid = peer.hello().pid;
+    output(peer, op).await?.read().map_err(|error| match error {
+        ResultError::Failed(failure) => {
+            let exit = codes::find(&failure.code).map_or(1, |code| code.exit);
+            Failure::named(failure.code, exit, failure.message)
+        }
+        other @ (ResultError::Stopped(_) | ResultError::Unreadable(_)) => {
+            Failure::new(codes::CONTROL_UNREACHABLE, format!("kernel {pid}: {other}"))
+        }
+    })
 }
 
 /// What a call to a kernel gives.
-async fn output(peer: &Peer, op: Op) -> Result<RemoteOutput, Failure> {
+async fn output(peer: &Peer, op: Op) -> Result<Outcome, Failure> {
     let pid = peer.hello().pid;
     let reply = peer.call(op).await.map_err(|error| match error {
         ControlError::Refused { code, message } if code.starts_with("auth.") => {
@@ -142,31 +153,21 @@ async fn output(peer: &Peer, op: Op) -> Result<RemoteOutput, Failure> {
         }
     })?;
     match reply {
-        RemoteReply::Done(outcome) => {
-            if let Some(failure) = outcome.status.get("failed") {
-                let part =
-                    |name: &str| failure.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-                let code = part("code");
-                return Err(Failure::named(
-                    code.clone(),
-                    codes::find(&code).map_or(1, |code| code.exit),
-                    part("message"),
-                ));
-            }
-            Ok(outcome.output)
+        Reply::Done(outcome) => Ok(*outcome),
+        Reply::Denied(denial) => {
+            let reason = denial.reason;
+            let exit = codes::exit_of(&reason.code);
+            let failure = Failure::named(reason.code, exit, format!("denied: {}", reason.message));
+            Err(Failure { help: reason.help, ..failure })
         }
-        RemoteReply::Denied(denial) => {
-            let exit = codes::exit_of(&denial.code);
-            let failure = Failure::named(denial.code, exit, format!("denied: {}", denial.message));
-            Err(Failure { help: denial.help, ..failure })
-        }
-        RemoteReply::Pending(ticket) => Err(Failure::new(
+        Reply::Pending(ticket) => Err(Failure::new(
             codes::APPROVAL_NEEDED,
             format!("needs your approval (question {})", ticket.id.0),
         )),
-        RemoteReply::Fault { message, happened } => {
+        Reply::Fault(fault) => {
+            let happened = fault.happened || fault.effect == DoubtEffect::Done;
             let code = if happened { codes::OUTCOME_UNRECORDED } else { codes::KERNEL_FAULT };
-            Err(Failure::new(code, format!("kernel {pid}: {message}")))
+            Err(Failure::new(code, format!("kernel {pid}: {}", fault.message)))
         }
     }
 }
@@ -174,11 +175,6 @@ async fn output(peer: &Peer, op: Op) -> Result<RemoteOutput, Failure> {
 async fn ps(context: &Context) -> CommandResult {
     let peers = own_peers(context).await?;
     let seen = agents(&peers).await?;
-    let field = |agent: &Value, name: &str| match agent.get(name) {
-        Some(Value::String(text)) => term::short(text, 40),
-        Some(Value::Null) | None => "-".to_owned(),
-        Some(other) => term::short(&other.to_string(), 40),
-    };
     let mut text = String::new();
     if seen.is_empty() {
         text = match peers.len() {
@@ -197,12 +193,12 @@ async fn ps(context: &Context) -> CommandResult {
         let agent = &one.agent;
         text.push_str(&format!(
             "{:<14} {:<16} {:<12} {:>5} {:>6} {:>6} {:>7}  {}\n",
-            field(agent, "agent"),
-            field(agent, "name"),
-            field(agent, "state"),
-            field(agent, "trust"),
-            field(agent, "tool_calls"),
-            field(agent, "denials"),
+            term::short(agent.agent.as_str(), 40),
+            term::short(&agent.name, 40),
+            agent.state.as_str(),
+            agent.trust,
+            agent.tool_calls,
+            agent.denials,
             hello.pid,
             term::inline(&hello.workspace.display().to_string())
         ));
@@ -229,7 +225,7 @@ pub(crate) async fn deliver(
     let peer = kernel_of(context, id).await?;
     let pid = peer.hello().pid;
     match answer(&peer, Op::Signal { agent: AgentId::from(id), signal, group }).await {
-        Ok(told) => Ok(told),
+        Ok::<Signalled, _>(told) => Ok(json!(told)),
         Err(failure) => {
             // A kernel that ran for this agent alone ends with it, perhaps before it has answered.
             let is_up = peers_up(context).await.contains(&pid);
@@ -245,7 +241,7 @@ pub(crate) async fn deliver(
 async fn declassify(context: &Context, id: &str, value: &str) -> CommandResult {
     let value: Value = serde_json::from_str(value).unwrap_or_else(|_text| Value::String(value.to_owned()));
     let op = Op::Declassify { agent: AgentId::from(id), value: value.clone() };
-    call_beside(context, id, op).await?;
+    let _done: Value = call_beside(context, id, op).await?;
     let text =
         format!("trusted in the request of {}: {}\n", term::inline(id), term::short(&value.to_string(), 80));
     Ok(Done::new(json!({"agent": id, "value": value}), text))
@@ -293,8 +289,7 @@ fn agent_ids() -> Vec<CompletionCandidate> {
         })
     };
     let seen = running().unwrap_or_default().into_iter();
-    seen.filter_map(|one| Some(CompletionCandidate::new(one.agent.get("agent")?.as_str()?.to_owned())))
-        .collect()
+    seen.map(|one| CompletionCandidate::new(one.agent.agent.to_string())).collect()
 }
 
 #[cfg(test)]

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use regent_kernel::{Answer, Answered, Op, OpenQuestion, Reader, Scope, Skipped, TicketId};
+use regent_kernel::{Answer, Answered, Op, OpenQuestion, Reader, Scope, TicketId};
 use regent_ledger::{Entry, Kind};
 use regent_wire::body::EntryBody;
+use regent_wire::result::AnswerTaken;
 use regent_wire::{AnswerCall, Status};
 use serde_json::{Value, json};
 
@@ -250,9 +251,9 @@ fn answered_before(context: &Context, running: &Running, id: &str) -> Option<Fai
         let Some(outcome) = newest.iter().find(is_its) else { return false };
         // An answer to several may have skipped this one.
         let output = audit::payload_of(context, &reader, outcome).ok().flatten();
-        let output: Value = serde_json::from_slice(&output.unwrap_or_default()).unwrap_or_default();
-        let skipped = output.get("skipped").and_then(Value::as_array).into_iter().flatten();
-        !skipped.into_iter().any(|one| one.get("id").and_then(Value::as_str) == Some(ticket))
+        let taken: Option<AnswerTaken> = serde_json::from_slice(&output.unwrap_or_default()).ok();
+        let skipped = taken.and_then(|taken| taken.skipped).unwrap_or_default();
+        !skipped.iter().any(|one| one.id.0 == ticket)
     };
     for intent in newest.iter().rev() {
         let Ok(EntryBody::Intent(body)) = EntryBody::read(intent) else { continue };
@@ -326,8 +327,7 @@ fn is_seen(context: &Context, running: &Running, batch: &Batch, seen: &Seen) -> 
 
 async fn open(context: &Context, running: &Running) -> Result<Vec<OpenQuestion>, Failure> {
     let outcome = calls::call(context, running, &running.caller(), Op::Questions).await?;
-    serde_json::from_value(calls::result_json(&outcome)?)
-        .map_err(|error| Failure::new(codes::INTERNAL, format!("the questions can't be read: {error}")))
+    calls::result(&outcome)
 }
 
 async fn answer(context: &Context, which: Which, answer: Answer, seen: Seen) -> CommandResult {
@@ -354,13 +354,11 @@ async fn give(
     let batch = if which.only { Batch::alone(question.clone()) } else { Batch::up_to(&question, &open) };
     is_seen(context, running, &batch, seen)?;
     let told = taken(context, running, &batch, &answer).await?;
-    let standing: Answered = serde_json::from_value(told.clone())
-        .map_err(|error| Failure::new(codes::INTERNAL, format!("the answer can't be read: {error}")))?;
     let id = term::inline(&question.id.0);
     let by = running.caller().display_name().to_owned();
     let data =
         json!({"question": question, "batch": ids(&batch), "answer": answer, "by": by, "result": told});
-    let word = match standing {
+    let word = match told.standing {
         Answered::Approved => context.screen.good("approved"),
         Answered::Denied { .. } => context.screen.bad("denied"),
         // Not a success: nothing can be done with it yet.
@@ -376,9 +374,7 @@ async fn give(
             return Err(Failure::new(codes::APPROVAL_UNKNOWN, format!("question {id} is closed")).data(data));
         }
     };
-    let skipped = told.get("skipped").cloned().unwrap_or_default();
-    let skipped: Vec<Skipped> = serde_json::from_value(skipped).unwrap_or_default();
-    Ok(Done::new(data, receipt::text(&word, &by, &batch, &skipped)))
+    Ok(Done::new(data, receipt::text(&word, &by, &batch, &told.skipped.unwrap_or_default())))
 }
 
 /// Gives the answer. A command is typed after its question by nature; where it still comes too soon (a script), it waits.
@@ -387,13 +383,13 @@ async fn taken(
     running: &Running,
     batch: &Batch,
     answer: &Answer,
-) -> Result<Value, Failure> {
+) -> Result<AnswerTaken, Failure> {
     let calls = u32::try_from(batch.questions().len()).unwrap_or(u32::MAX);
     let mut tries_left = TOO_SOON_TRIES_MAX.saturating_mul(calls);
     loop {
         let op = batch.answered_by(answer.clone());
         let outcome = calls::call(context, running, &running.caller(), op).await?;
-        match calls::result_json(&outcome) {
+        match calls::result(&outcome) {
             Err(failure) if failure.code == calls::TOO_SOON && tries_left > 0 => tries_left -= 1,
             told => return told,
         }

@@ -433,7 +433,7 @@ async fn erase(context: &Context, digest: &str, because: &str) -> CommandResult 
         args: json!({"because": because, "digest": digest}),
     });
     let erased = calls::call(context, &running, &running.caller(), op).await;
-    let erased = running.close(context, erased.and_then(|outcome| calls::result_json(&outcome))).await?;
+    let erased = running.close(context, erased.and_then(|outcome| calls::result::<Value>(&outcome))).await?;
     let count = |name: &str| erased.get(name).and_then(Value::as_u64).unwrap_or(0);
     let text = match (count("records"), count("erased_before")) {
         (0, 0) => {

@@ -3,6 +3,7 @@
 use clap::Subcommand;
 use regent_kernel::{Budget, BudgetScope, Each, Op, Standing};
 use regent_runtime::TaskView;
+use regent_wire::result::BudgetSet;
 use serde_json::{Value, json};
 
 use crate::calls;
@@ -91,7 +92,7 @@ async fn set_scope(context: &Context, scope: &str, limits: Budget) -> Result<Str
         }
         // An agent lives in the process that runs it.
         BudgetScope::Agent(id) => {
-            agent::call_beside(context, id.as_str(), op).await?;
+            let _set: BudgetSet = agent::call_beside(context, id.as_str(), op).await?;
         }
         BudgetScope::UserDay | BudgetScope::Project => {
             let running = Running::boot(context).await?;

@@ -143,8 +143,7 @@ async fn remove_all(context: &Context, host: &Host, remover: &Remover) -> Result
         let args = group.args(&context.paths.state);
         let op = Op::RunTool(ToolCall { tool: "gc.remove".to_owned(), args });
         let outcome = calls::call_on(context, host, &caller::authenticate(context, host).await?, op).await?;
-        let said = serde_json::from_value(calls::result_json(&outcome)?);
-        removed.push(said.map_err(|error| Failure::new(codes::INTERNAL, error.to_string()))?);
+        removed.push(calls::result(&outcome)?);
     }
     Ok(removed)
 }

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use regent_kernel::{Op, ToolCall};
-use regent_policy::{Finding, Layer, Level, Policy};
+use regent_policy::{Fared, Finding, Layer, Level, Policy, RuleRef, Tier};
+use regent_wire::result::Checked;
 use serde_json::{Value, json};
 
 use crate::bundles;
@@ -173,7 +174,7 @@ async fn get(context: &Context) -> CommandResult {
     let (mut text, mut rows) = (String::new(), Vec::new());
     for peer in &peers {
         let hello = peer.hello();
-        let policy = agent::answer(peer, Op::GetPolicy).await?;
+        let policy: Value = agent::answer(peer, Op::GetPolicy).await?;
         let digest = policy.get("digest").and_then(Value::as_str).unwrap_or_default();
         let place = hello.workspace.display().to_string();
         text.push_str(&format!("kernel {}  {}\n  digest {digest}\n", hello.pid, term::inline(&place)));
@@ -362,45 +363,45 @@ async fn ask(
     };
     let op = Op::CheckPolicy { op: Box::new(Op::RunTool(ToolCall { tool: tool.to_owned(), args })) };
     let outcome = calls::call(context, running, &caller, op).await?;
-    let said = calls::result_json(&outcome)?;
+    let said: Checked = calls::result(&outcome)?;
     let text = shown(context, tool, &said);
-    Ok(Done::new(said, text))
+    Ok(Done::new(json!(said), text))
 }
 
-fn shown(context: &Context, tool: &str, said: &Value) -> String {
+fn shown(context: &Context, tool: &str, said: &Checked) -> String {
     let screen = &context.screen;
-    let field =
-        |name: &str| said.get(name).and_then(Value::as_str).map(|text| term::inline(text).into_owned());
-    let effect = field("effect").unwrap_or_default();
-    let verdict = match effect.as_str() {
+    let verdict = match said.effect.as_str() {
         "allow" => screen.good("allow"),
         "ask" => screen.warn("ask"),
-        other => screen.bad(other),
+        other => screen.bad(&term::inline(other)),
     };
     let mut text = format!("{verdict}  {}\n", term::inline(tool));
-    if let Some(rule) = said.get("rule").filter(|rule| !rule.is_null()) {
+    if let Some(rule) = &said.rule {
         text.push_str(&format!("  rule    {}\n", rule_text(rule)));
     }
-    for one in said.get("declassify").and_then(Value::as_array).into_iter().flatten() {
-        text.push_str(&format!("  lowers  {}\n", term::inline(&one.to_string())));
+    for one in &said.declassify {
+        text.push_str(&format!("  lowers  {}\n", term::inline(&json!(one).to_string())));
     }
-    for (name, label) in [("reason", "why"), ("code", "code"), ("tier", "tier"), ("help", "help")] {
-        if let Some(value) = field(name) {
-            text.push_str(&format!("  {label:<7} {value}\n"));
+    let tier = said.tier.map(Tier::as_str);
+    let fields = [
+        ("why", said.reason.as_deref()),
+        ("code", said.code.as_deref()),
+        ("tier", tier),
+        ("help", said.help.as_deref()),
+    ];
+    for (label, value) in fields {
+        if let Some(value) = value {
+            text.push_str(&format!("  {label:<7} {}\n", term::inline(value)));
         }
     }
-    let considered = said.get("considered").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let (told, missed): (Vec<_>, Vec<_>) = considered
-        .iter()
-        .partition(|one| one.pointer("/outcome/fared").and_then(Value::as_str) != Some("missed"));
+    let (told, missed): (Vec<_>, Vec<_>) =
+        said.considered.iter().partition(|one| !matches!(one.outcome, Fared::Missed { .. }));
     for one in told {
-        let rule = one.get("rule").map(rule_text).unwrap_or_default();
-        let effect = one.get("effect").and_then(Value::as_str).unwrap_or_default();
-        text.push_str(&screen.faint(&format!("  also    {rule}, {effect}: {}\n", fared(one))));
+        let line = format!("  also    {}, {}: {}\n", rule_text(&one.rule), one.effect, fared(&one.outcome));
+        text.push_str(&screen.faint(&line));
     }
     if !missed.is_empty() {
-        let mut missed: Vec<String> =
-            missed.iter().filter_map(|one| one.get("rule")).map(rule_text).collect();
+        let mut missed: Vec<String> = missed.iter().map(|one| rule_text(&one.rule)).collect();
         let more = missed.len().saturating_sub(MISSED_SHOWN_MAX);
         missed.truncate(MISSED_SHOWN_MAX);
         let more = if more == 0 {
@@ -416,21 +417,17 @@ fn shown(context: &Context, tool: &str, said: &Value) -> String {
 /// Rules that were looked at and didn't match are many; a few are enough to see which.
 const MISSED_SHOWN_MAX: usize = 4;
 
-fn rule_text(rule: &Value) -> String {
-    let part = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
-    let line = rule.get("line").and_then(Value::as_u64).unwrap_or_default();
-    term::inline(&format!("{} ({} policy, line {line})", part("id"), part("layer"))).into_owned()
+fn rule_text(rule: &RuleRef) -> String {
+    term::inline(&format!("{} ({} policy, line {})", rule.id, rule.layer, rule.line)).into_owned()
 }
 
-fn fared(one: &Value) -> String {
-    let outcome = one.get("outcome").unwrap_or(&Value::Null);
-    let line = outcome.get("line").and_then(Value::as_u64).unwrap_or_default();
-    let text = match outcome.get("fared").and_then(Value::as_str).unwrap_or_default() {
-        "excepted" => format!("its exception in line {line} applies"),
-        "used_up" => "its rate is exceeded".to_owned(),
-        other => other.to_owned(),
-    };
-    term::inline(&text).into_owned()
+fn fared(outcome: &Fared) -> String {
+    match outcome {
+        Fared::Excepted { line } => format!("its exception in line {line} applies"),
+        Fared::UsedUp => "its rate is exceeded".to_owned(),
+        Fared::Matched => "matched".to_owned(),
+        Fared::Missed { .. } => "missed".to_owned(),
+    }
 }
 
 /// Names of tools, for completion.

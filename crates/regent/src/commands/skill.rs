@@ -248,7 +248,7 @@ async fn remove(context: &Context, name: &str) -> CommandResult {
     let op = Op::RunTool(ToolCall { tool: "skill.remove".to_owned(), args: json!({"name": name}) });
     let caller = running.caller();
     let result = calls::call(context, &running, &caller, op).await;
-    let result = result.and_then(|outcome| calls::result_json(&outcome));
+    let result = result.and_then(|outcome| calls::result::<Value>(&outcome));
     let told = running.close(context, result).await?;
     Trust::renew(&context.paths, &project, &project.skills_lock())?;
     Ok(Done::new(told, format!("removed {}\n", term::inline(name))))

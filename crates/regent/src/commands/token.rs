@@ -9,8 +9,9 @@ use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use regent_kernel::{
     AgentId, Host, Op, PersonRole, Subject, Token, TokenId, TokenSpec, TokenState, TokenSummary,
 };
+use regent_wire::result::Identity;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::caller;
 use crate::calls;
@@ -133,12 +134,7 @@ pub(crate) async fn run(context: &Context, command: TokenCommand) -> CommandResu
 pub(super) async fn ask<T: DeserializeOwned>(context: &Context, host: &Host, op: Op) -> Result<T, Failure> {
     let caller = caller::authenticate(context, host).await?;
     let outcome = calls::call_on(context, host, &caller, op).await?;
-    read(calls::result_json(&outcome)?)
-}
-
-fn read<T: DeserializeOwned>(told: Value) -> Result<T, Failure> {
-    serde_json::from_value(told)
-        .map_err(|error| Failure::new(codes::INTERNAL, format!("the answer can't be read: {error}")))
+    calls::result(&outcome)
 }
 
 async fn create(context: &Context, host: &Host, args: CreateArgs) -> CommandResult {
@@ -164,7 +160,7 @@ async fn create(context: &Context, host: &Host, args: CreateArgs) -> CommandResu
     let op = Op::CreateToken(TokenSpec { id, sha256, subject: subject.clone(), valid_ms });
     let made: TokenSummary = match &subject {
         // An agent is known to the kernel that it runs in.
-        Subject::Agent { agent } => read(agent::call_beside(context, agent.as_str(), op).await?)?,
+        Subject::Agent { agent } => agent::call_beside(context, agent.as_str(), op).await?,
         Subject::Person { .. } | Subject::Service { .. } | Subject::Peer { .. } => {
             ask(context, host, op).await?
         }
@@ -250,9 +246,8 @@ async fn rotate(context: &Context, host: &Host, id: Option<&str>, out: &OutArgs)
 
 /// The token that the command was given with.
 async fn own(context: &Context, host: &Host) -> Result<TokenId, Failure> {
-    let told: Value = ask(context, host, Op::Whoami).await?;
-    let id = told.get("token").and_then(Value::as_str);
-    id.map(|id| TokenId(id.to_owned())).ok_or_else(|| {
+    let own: Identity = ask(context, host, Op::Whoami).await?;
+    own.token.ok_or_else(|| {
         Failure::new(codes::USAGE, "say which token to rotate")
             .help("`regent token rotate ID`, or give the token itself with --token-file")
     })

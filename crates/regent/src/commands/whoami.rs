@@ -1,8 +1,9 @@
 //! `regent whoami`: the identity that the kernel has validated.
 
 use clap::Args;
-use regent_kernel::Op;
-use serde_json::Value;
+use regent_kernel::{Op, PersonRole};
+use regent_wire::result::Identity;
+use serde_json::json;
 
 use super::token;
 use crate::calls;
@@ -17,13 +18,10 @@ pub(crate) struct WhoamiArgs {}
 
 pub(crate) async fn run(context: &Context) -> CommandResult {
     let host = compose::for_chores(context, Vec::new()).await?;
-    let told: Result<Value, _> = token::ask(context, &host, Op::Whoami).await;
-    let told = calls::settled(told, host.shutdown().await)?;
-    let part = |name: &str| told.get(name).and_then(Value::as_str).map(term::inline).unwrap_or_default();
-    let role = match part("role") {
-        role if role.is_empty() => part("class"),
-        role => role,
-    };
-    let text = format!("{} ({role}), authenticated by {}\n", part("name"), part("authenticated"));
-    Ok(Done::new(told.clone(), text))
+    let own: Result<Identity, _> = token::ask(context, &host, Op::Whoami).await;
+    let own = calls::settled(own, host.shutdown().await)?;
+    let role = own.role.map_or_else(|| own.class.as_str(), PersonRole::as_str);
+    let by = own.authenticated.as_deref().map(term::inline).unwrap_or_default();
+    let text = format!("{} ({role}), authenticated by {by}\n", term::inline(&own.name));
+    Ok(Done::new(json!(own), text))
 }

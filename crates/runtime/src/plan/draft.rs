@@ -6,7 +6,7 @@ use super::graph::{Graph, Plan};
 use crate::agent::placeholders::{Table, final_call, restored_text};
 use crate::agent::{Work, infer};
 use crate::door::Door;
-use crate::event::Event;
+use crate::event::{Event, PlannedStep};
 use crate::stop::Stop;
 
 const ASK: &str = "Take the goal apart into steps. Each step is done by an agent of its own that sees only the step's goal and the answers of \
@@ -34,7 +34,11 @@ pub async fn draft(door: &Door, work: &Work) -> Result<Graph, Stop> {
     if let Ok(better) = ask(door, work, "0/review", &mut messages).await? {
         graph = better;
     }
-    let steps = graph.steps().iter().map(|step| (step.id.clone(), step.goal.clone())).collect();
+    let steps = graph
+        .steps()
+        .iter()
+        .map(|step| PlannedStep { name: step.id.clone(), goal: step.goal.clone() })
+        .collect();
     door.events().tell(Event::Plan { steps });
     Ok(graph)
 }

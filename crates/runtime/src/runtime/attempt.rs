@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use regent_kernel::{
-    AgentId, Begin, BoxFuture, Budget, Offer, Op, Principal, Reason, Reply, SpawnSpec, Status,
-};
+use regent_kernel::{Begin, BoxFuture, Budget, Offer, Op, Principal, Reason, Reply, SpawnSpec, Status};
+use regent_wire::result::Spawned;
 use serde_json::Value;
 use tokio::sync::{Mutex, watch};
 
@@ -139,10 +138,11 @@ impl Inner {
                 return Err(ticket.into());
             }
         };
-        let born: Value = serde_json::from_slice(outcome.output.bytes()).unwrap_or_default();
-        let id = born.get("agent").and_then(Value::as_str).map(AgentId::from);
-        let who = id.and_then(|id| self.kernel.principal_of(owner, &id));
-        let who = who.ok_or_else(|| Stop::Passing(format!("can't start an agent: {:?}", outcome.status)))?;
+        let born = outcome.read::<Spawned>().map_err(|error| error.to_string());
+        let who = born.and_then(|born| {
+            self.kernel.principal_of(owner, &born.agent).ok_or_else(|| "it has ended already".to_owned())
+        });
+        let who = who.map_err(|why| Stop::Passing(format!("can't start an agent: {why}")))?;
         self.begin(record, &who).await?;
         Ok(who)
     }

@@ -17,7 +17,7 @@ use crate::door::{Used, backoff_ms, wished};
 use crate::event::{Event, Events};
 use crate::snapshot::{RestoreArgs, Restored, SnapshotError};
 use crate::stop::{Outlook, Stop, Wish};
-use crate::task::{RECORD_STEP, Said, TaskRecord, TaskState, TaskView};
+use crate::task::{RECORD_STEP, Said, TaskRecord, TaskState, TaskView, may_become};
 
 /// The key of what a task writes about itself; each replaces the one before, the ledger keeps them all.
 const KEY: &str = "task";
@@ -70,9 +70,9 @@ impl Chronicle {
             self.state = TaskState::Retrying;
             self.write(&Said::state(TaskState::Retrying)).await?;
         }
-        let news = Event::State { task: self.task.clone(), state: said.state, why: said.why.clone() };
+        let news = Event::State { state: said.state, why: said.why.clone() };
         // What the machine doesn't allow is a fault of ours and is not written.
-        if self.state.may_become(said.state) {
+        if may_become(self.state, said.state) {
             self.write(&said).await?;
             self.state = said.state;
             self.events.tell(news);

@@ -3,6 +3,7 @@
 mod files;
 mod web;
 
+use regent_kernel::result::Opened;
 use regent_kernel::{Memory, Op, OpenMode, Region, ToolCall};
 use serde_json::Value;
 use wasmtime::component::{ComponentType, Lift, Linker, Lower};
@@ -171,8 +172,7 @@ async fn get(mut store: Store<'_>, key: &str) -> Answered<Option<String>> {
         Err(failure) if failure.code == "vfs.not_found" => return Ok(Ok(None)),
         Err(failure) => return Ok(Err(failure)),
     };
-    let opened: Value = serde_json::from_slice(&opened)?;
-    let fd = serde_json::from_value(opened.get("fd").cloned().unwrap_or_default())?;
+    let Opened { fd } = serde_json::from_slice(&opened)?;
     let read = ask(&mut store, Op::Read { fd, offset: 0, bytes_max: u32::MAX }).await?;
     let closed = ask(&mut store, Op::Close { fd }).await?;
     Ok(match (read, closed) {

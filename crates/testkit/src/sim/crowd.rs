@@ -17,14 +17,15 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use regent_kernel::{
-    AgentId, Budget, BudgetScope, Catalogue, Driver, Executors, Host, Op, Outcome, Parts, Principal, Reply,
-    Signal, Status, ToolSet, Workspace,
+    Budget, BudgetScope, Catalogue, Driver, Executors, Host, Op, Outcome, Parts, Principal, Reply, Signal,
+    Status, ToolSet, Workspace,
 };
 use regent_ledger::verify::verify_on;
 use regent_ledger::{Ledger, LedgerKey, Options, Reader, VerifyError, VerifyOptions};
 use regent_policy::{Layer, Source};
 use regent_store::MemoryState;
-use serde_json::{Value, json};
+use regent_wire::result::Spawned;
+use serde_json::json;
 use tokio::runtime::Runtime;
 
 use super::Seen;
@@ -208,10 +209,8 @@ impl Crowd {
     fn spawn(&self, host: &Host, ledger: &Ledger) -> Result<Principal, String> {
         let spec = serde_json::from_value(json!({"name": "worker", "roles": []}));
         let outcome = self.own(host, ledger, Op::Spawn(spec.map_err(|error| error.to_string())?))?;
-        let born: Value =
-            serde_json::from_slice(outcome.output.bytes()).map_err(|error| error.to_string())?;
-        let id = born.get("agent").and_then(Value::as_str).unwrap_or_default();
-        host.principal_of(&host.operator(), &AgentId::from(id)).ok_or_else(|| "no agent".to_owned())
+        let born: Spawned = outcome.read().map_err(|error| error.to_string())?;
+        host.principal_of(&host.operator(), &born.agent).ok_or_else(|| "no agent".to_owned())
     }
 
     fn own(&self, host: &Host, ledger: &Ledger, op: Op) -> Result<Outcome, String> {

@@ -116,6 +116,7 @@ pub enum AgentEvent<'a> {
 
 /// How an agent starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "AgentStart")]
 pub struct Spawned<'a> {
     /// What it may use.
     #[serde(default)]

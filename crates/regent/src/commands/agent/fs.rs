@@ -2,7 +2,8 @@
 
 use clap::Subcommand;
 use clap_complete::engine::ArgValueCandidates;
-use regent_kernel::{Fd, Op, OpenMode};
+use regent_kernel::{Op, OpenMode};
+use regent_wire::result::{Closed, Opened};
 use serde_json::{Value, json};
 
 use super::{agent_ids, answer, kernel_of, output};
@@ -77,7 +78,7 @@ fn full(id: &str, path: &str) -> String {
 
 async fn ls(context: &Context, id: &str, path: &str) -> CommandResult {
     let (peer, path) = (kernel_of(context, id).await?, full(id, path));
-    let listed = answer(&peer, Op::List { path: path.clone() }).await?;
+    let listed: Value = answer(&peer, Op::List { path: path.clone() }).await?;
     let names = listed.get("names").and_then(Value::as_array).cloned().unwrap_or_default();
     let line = |name: &Value| format!("{}\n", term::inline(name.as_str().unwrap_or_default()));
     let text: String = names.iter().map(line).collect();
@@ -86,7 +87,7 @@ async fn ls(context: &Context, id: &str, path: &str) -> CommandResult {
 
 async fn stat(context: &Context, id: &str, path: &str) -> CommandResult {
     let (peer, path) = (kernel_of(context, id).await?, full(id, path));
-    let found = answer(&peer, Op::Stat { path: path.clone() }).await?;
+    let found: Value = answer(&peer, Op::Stat { path: path.clone() }).await?;
     let word = |pointer: &str| match found.pointer(pointer) {
         Some(Value::String(word)) => word.clone(),
         Some(Value::Bool(true)) => "folder".to_owned(),
@@ -107,12 +108,10 @@ async fn stat(context: &Context, id: &str, path: &str) -> CommandResult {
 
 async fn cat(context: &Context, id: &str, path: &str) -> CommandResult {
     let (peer, path) = (kernel_of(context, id).await?, full(id, path));
-    let opened = answer(&peer, Op::Open { path: path.clone(), mode: OpenMode::Read }).await?;
+    let Opened { fd, .. } = answer(&peer, Op::Open { path: path.clone(), mode: OpenMode::Read }).await?;
     let unreadable = |why: &str| {
         Failure::new(codes::CONTROL_UNREACHABLE, format!("`{}` can't be read: {why}", term::inline(&path)))
     };
-    let fd: Option<Fd> = opened.get("fd").and_then(|fd| serde_json::from_value(fd.clone()).ok());
-    let fd = fd.ok_or_else(|| unreadable("the kernel named no descriptor"))?;
     let mut bytes = Vec::new();
     let read = loop {
         let offset = bytes.len() as u64;
@@ -120,9 +119,9 @@ async fn cat(context: &Context, id: &str, path: &str) -> CommandResult {
             Ok(piece) => piece,
             Err(failure) => break Err(failure),
         };
-        let piece = match piece.into_bytes() {
+        let piece = match piece.output.bytes() {
             Ok(piece) => piece,
-            Err(error) => break Err(unreadable(&error.to_string())),
+            Err(why) => break Err(unreadable(&why)),
         };
         if piece.is_empty() {
             break Ok(());
@@ -132,7 +131,7 @@ async fn cat(context: &Context, id: &str, path: &str) -> CommandResult {
             break Err(unreadable("it is longer than 64 MiB"));
         }
     };
-    answer(&peer, Op::Close { fd }).await?;
+    let Closed { .. } = answer(&peer, Op::Close { fd }).await?;
     read?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
     Ok(Done::new(json!({"content": text, "path": path}), term::block(&text).into_owned()))

@@ -29,7 +29,7 @@ pub(super) async fn run(context: &Context, name: Option<&str>) -> CommandResult 
     let host = compose::for_chores(context, chores::model_tools(folder, bar(context, weights))).await?;
     let op = Op::RunTool(ToolCall { tool: "model.pull".to_owned(), args: json!({"name": name}) });
     let outcome = calls::call_on(context, &host, &caller::authenticate(context, &host).await?, op).await;
-    let pulled = outcome.and_then(|outcome| calls::result_json(&outcome));
+    let pulled = outcome.and_then(|outcome| calls::result::<Value>(&outcome));
     let pulled = calls::settled(pulled, host.shutdown().await)?;
     let file = PathBuf::from(pulled.get("file").and_then(Value::as_str).unwrap_or_default());
     if !was_there && context.screen.draws {

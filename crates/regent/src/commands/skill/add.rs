@@ -93,7 +93,7 @@ async fn install(
     });
     let op = Op::RunTool(ToolCall { tool: "skill.install".to_owned(), args });
     let outcome = calls::call(context, running, &running.caller(), op).await?;
-    let told = calls::result_json(&outcome)?;
+    let told = calls::result::<Value>(&outcome)?;
     let text = shown::installed(&context.screen, &plan);
     Ok(Done::new(json!({"installed": told, "findings": plan.findings, "changes": plan.changes}), text))
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use regent_kernel::{Budget, Clock, Spent, TaskId};
 use regent_runtime::TaskState;
-use regent_runtime::event::Event;
-use serde_json::{Value, json};
+use regent_runtime::event::{CallEnd, Event, EventLine, PlannedStep};
+use serde_json::json;
 
 use crate::context::Context;
 use crate::money;
@@ -68,20 +68,22 @@ impl Watched {
         &mut self,
         screen: &Screen,
         step: &str,
-        (word, text): (&str, &str),
+        (end, text): (CallEnd, &str),
         replayed: bool,
     ) -> Vec<String> {
         let name = step.split('~').next().unwrap_or_default();
         let Some((tool, args)) = self.calls.remove(name) else {
             // A model that answered speaks for itself, and notes for agents need not be there.
-            let speaks = word == "done" || name.ends_with("0/notes");
-            let line = || format!("  {}  {word}: {}", term::inline(step), term::short(text, 200));
+            let speaks = end == CallEnd::Done || name.ends_with("0/notes");
+            let line = || format!("  {}  {}: {}", term::inline(step), end.word(), term::short(text, 200));
             return if speaks { Vec::new() } else { vec![line()] };
         };
-        let shown = match word {
-            "done" => screen.good("done"),
-            "denied" => screen.bad("denied"),
-            other => screen.warn(other),
+        let shown = match end {
+            CallEnd::Done => screen.good(end.word()),
+            CallEnd::Denied => screen.bad(end.word()),
+            CallEnd::Failed | CallEnd::TimedOut | CallEnd::Cancelled | CallEnd::Broke => {
+                screen.warn(end.word())
+            }
         };
         let again = if replayed { " (from the ledger)" } else { "" };
         let room = screen.width.saturating_sub(tool.len() + step.len() + 8);
@@ -124,7 +126,7 @@ impl Live {
     pub(super) fn event(&mut self, number: usize, event: Event) {
         let Some(task) = self.tasks.get(number).map(|one| one.task.clone()) else { return };
         if self.json {
-            return tell_json(&task, json!(event));
+            return print_json(EventLine::new(Some(&task), event));
         }
         let prefix = if self.tasks.len() > 1 { format!("{task}  ") } else { String::new() };
         let lines = self.lines(number, event);
@@ -137,9 +139,9 @@ impl Live {
     /// Some news were missed: the ledger has them.
     pub(super) fn missed(&self, count: u64) {
         if self.json {
-            return print_json(&json!({"event": "missed", "count": count}));
+            return print_json(EventLine::new(None, Event::Missed { count }));
         }
-        self.stage.line(&format!("… {count} more; `regent task show` lists all"));
+        self.stage.line(&missed(count));
     }
 
     /// Time has passed.
@@ -169,7 +171,7 @@ impl Live {
                 vec![screen.faint(&format!("{} {state}{why}", one.task))]
             }
             Event::Plan { steps } => {
-                let step = |(name, goal): &(String, String)| {
+                let step = |PlannedStep { name, goal }: &PlannedStep| {
                     format!(
                         "  {}  {}",
                         screen.strong(&term::short(name, 20)),
@@ -221,6 +223,7 @@ impl Live {
                 (one.spent, one.left) = (spent, left);
                 Vec::new()
             }
+            Event::Missed { count } => vec![missed(count)],
             Event::Snapshot { id, step } => vec![screen.faint(&format!("  snapshot {id} after step {step}"))],
             Event::NoSnapshot { step, why } => {
                 vec![screen.warn(&format!("  no snapshot after step {step}: {}", term::inline(&why)))]
@@ -259,14 +262,11 @@ impl Live {
     }
 }
 
-fn tell_json(task: &TaskId, mut event: Value) {
-    if let Some(fields) = event.as_object_mut() {
-        fields.insert("task".to_owned(), json!(task));
-    }
-    print_json(&event);
+fn missed(count: u64) -> String {
+    format!("… {count} more; `regent task show` lists all")
 }
 
-fn print_json(value: &Value) {
+fn print_json(line: EventLine) {
     // If nobody reads, the exit code still tells.
-    let _unread = output::write_all(&output::line(value));
+    let _unread = output::write_all(&output::line(&json!(line)));
 }
