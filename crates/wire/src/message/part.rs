@@ -148,8 +148,11 @@ impl Message {
     /// Each of its texts, to be changed.
     pub fn texts_mut(&mut self) -> impl Iterator<Item = &mut String> {
         self.parts.iter_mut().flat_map(|part| {
-            let parts =
-                if let Part::ToolResult { parts, .. } = part { parts } else { std::slice::from_mut(part) };
+            let parts = if let Part::ToolResult { parts, .. } = part {
+                parts.as_mut_slice()
+            } else {
+                std::slice::from_mut(part)
+            };
             parts.iter_mut().filter_map(|part| if let Part::Text { text } = part { Some(text) } else { None })
         })
     }
