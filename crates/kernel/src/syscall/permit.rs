@@ -126,6 +126,23 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         flow.end(&*core.secrets, channel, limits.output_bytes_max).await
     }
 
+    /// Passes on what is held back because a secret might have begun in it, since nothing follows for now: a prompt, the echo of a key.
+    pub async fn flush(&self, channel: Channel) -> Result<Reading, Overflow> {
+        let Frame { core, flow, limits, .. } = self.frame;
+        flow.flush(&*core.secrets, channel, limits.output_bytes_max).await
+    }
+
+    /// Waits until the reader is done with all that was emitted, or gone.
+    pub async fn caught_up(&self) {
+        self.frame.flow.caught_up().await;
+    }
+
+    /// Whether the reader has a terminal that it lends. From then on what is emitted is drawn there: counted and hashed without a limit,
+    /// and kept up to the limit.
+    pub fn lend_terminal(&self) -> bool {
+        self.frame.flow.lend_terminal()
+    }
+
     /// What was emitted on a channel so far.
     pub fn delivered(&self, channel: Channel) -> Delivery {
         self.frame.flow.delivered(channel)
