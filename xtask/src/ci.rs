@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use crate::machine::{capture, cargo, cargo_with, command, finish, install, target};
-use crate::{backends, bench, difference, eval, fuzz, guest, injection, ordinary, say, skips, tidy_up};
+use crate::{backends, bench, difference, eval, fuzz, guest, injection, ordinary, say, skips, tidy_up, tui};
 
 type Step = fn() -> Result<()>;
 
@@ -35,6 +35,7 @@ const STEPS: &[(&str, Step)] = &[
     }),
     ("demo", demo),
     ("doctor", doctor),
+    ("tui", tui::run),
     ("sim", || built("sim", &["--seeds", "300"])),
     ("crowd", || built("sim", &["--crowd", "--seeds", "300"])),
     ("backends", backends::check),

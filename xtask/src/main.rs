@@ -12,6 +12,7 @@ mod machine;
 mod ordinary;
 mod skips;
 mod tidy;
+mod tui;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

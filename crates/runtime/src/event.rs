@@ -1,6 +1,6 @@
 //! What is told while a task runs, for a live view. The ledger is what happened; these are only news, and a slow reader misses some.
 
-use regent_kernel::{Budget, Spent, TaskId};
+use regent_kernel::{Budget, Channel, Spent, TaskId};
 use serde::Serialize;
 use tokio::sync::broadcast;
 
@@ -61,6 +61,15 @@ pub enum Event {
         tool: String,
         /// With what, shortened.
         args: String,
+    },
+    /// A tool says something while it runs. Of a tool that says much, this is the beginning.
+    Output {
+        /// At which step.
+        step: String,
+        /// Where it says it.
+        channel: Channel,
+        /// The next piece of text.
+        text: String,
     },
     /// The verdict on a call, and how it ended.
     Verdict {

@@ -1,11 +1,11 @@
-//! What a model says, while it says it: the stream of its call becomes events.
+//! What a model or a tool says, while it says it: the stream of the call becomes events.
 //!
 //! A reader that is behind makes us wait, and us waiting makes the model's connection wait. A reader that has stopped reading doesn't: events
 //! are only news, and the outcome has the answer.
 
 use std::time::Duration;
 
-use regent_kernel::{Fault, Kernel, Op, Principal, Reply};
+use regent_kernel::{Channel, Chunk, Fault, Kernel, Op, Principal, Reply};
 
 use crate::event::{Event, Events};
 
@@ -17,6 +17,10 @@ const WAITING_MAX: usize = 32;
 const LOOK: Duration = Duration::from_millis(5);
 /// A reader that takes nothing for so many looks has stopped reading.
 const LOOKS_MAX: u32 = 200;
+/// So much of what a tool says is told; the outcome has the rest.
+const OUTPUT_BYTES_MAX: usize = 256 << 10;
+/// One event has about so much of it.
+const EVENT_BYTES_MAX: usize = 8 << 10;
 
 /// Asks a model, and tells what it says as it comes. Where nobody listens, only the reply is waited for.
 pub(crate) async fn asked(
@@ -51,19 +55,87 @@ pub(crate) async fn asked(
     stream.reply().await
 }
 
+/// Calls a tool, and tells what it says as it comes. Where nobody listens, only the reply is waited for.
+pub(crate) async fn called(
+    kernel: &Kernel,
+    who: &Principal,
+    op: Op,
+    (events, step): (&Events, &str),
+) -> Result<Reply, Fault> {
+    if !events.has_listeners() {
+        return kernel.syscall(who, op).await;
+    }
+    let mut stream = kernel.stream(who, op);
+    let mut output = Output::default();
+    while let Some(chunk) = stream.next().await {
+        output.take(&chunk);
+        // Whatever has come meanwhile goes with it.
+        while let Some(more) = output.has_room().then(|| stream.try_next()).flatten() {
+            output.take(&more);
+        }
+        for (channel, text) in output.parts() {
+            if output.pace.is_kept(events).await {
+                events.tell(Event::Output { step: step.to_owned(), channel, text });
+            }
+        }
+    }
+    stream.reply().await
+}
+
+/// What a tool said and nobody was told yet.
+#[derive(Debug, Default)]
+struct Output {
+    channels: [Text; 2],
+    bytes: usize,
+    pace: Pace,
+}
+
+impl Output {
+    fn take(&mut self, chunk: &Chunk) {
+        // The whole at once, after a review, is no news: the reply follows.
+        if chunk.is_whole {
+            return;
+        }
+        let room = OUTPUT_BYTES_MAX.saturating_sub(self.bytes);
+        let bytes = chunk.output.bytes();
+        let told = bytes.get(..room.min(bytes.len())).unwrap_or_default();
+        self.bytes = self.bytes.saturating_add(told.len());
+        let [output, error] = &mut self.channels;
+        match chunk.channel {
+            Channel::Output => output.0.extend_from_slice(told),
+            Channel::Error => error.0.extend_from_slice(told),
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.channels.iter().all(|text| text.0.len() < EVENT_BYTES_MAX)
+    }
+
+    fn parts(&mut self) -> Vec<(Channel, String)> {
+        let whole =
+            Channel::ALL.into_iter().zip(&mut self.channels).map(|(channel, text)| (channel, text.whole()));
+        whole.filter(|(_, text)| !text.is_empty()).collect()
+    }
+}
+
 /// Bytes that came, up to the beginning of a character whose end hasn't.
 #[derive(Debug, Default)]
 struct Text(Vec<u8>);
 
 impl Text {
-    /// What is whole, in parts that each begin the answer again, but for the first.
-    fn parts(&mut self) -> Vec<(bool, String)> {
+    /// What is whole.
+    fn whole(&mut self) -> String {
         let whole = match std::str::from_utf8(&self.0) {
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
             Ok(_) | Err(_) => self.0.len(),
         };
         let rest = self.0.split_off(whole);
-        let text = String::from_utf8_lossy(&std::mem::replace(&mut self.0, rest)).into_owned();
+        String::from_utf8_lossy(&std::mem::replace(&mut self.0, rest)).into_owned()
+    }
+
+    /// The same in parts that each begin the answer again, but for the first.
+    fn parts(&mut self) -> Vec<(bool, String)> {
+        let text = self.whole();
         let parts = text.split(ANEW).enumerate().map(|(index, part)| (index > 0, part.to_owned()));
         parts.filter(|(anew, part)| *anew || !part.is_empty()).collect()
     }

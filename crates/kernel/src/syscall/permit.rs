@@ -171,7 +171,10 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
 
     /// Reports when the caller is suspended and resumed (STOP, CONT), so that its programs pause.
     pub fn suspension(&self) -> Suspension {
-        Suspension(self.frame.call.principal.life().map(Life::watch))
+        let mut stage = self.frame.call.principal.life().map(Life::watch);
+        // The agent may be suspended already: the first report is how it is now.
+        stage.iter_mut().for_each(watch::Receiver::mark_changed);
+        Suspension(stage)
     }
 
     /// Whether policy would allow a further call as it stands, without making it: for a driver that meets many things at once (a
@@ -217,12 +220,13 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
     }
 }
 
-/// Whether an agent is suspended, as it changes.
-#[derive(Debug)]
+/// Whether an agent is suspended, as it changes. By default: never.
+#[derive(Debug, Default)]
 pub struct Suspension(Option<watch::Receiver<Lifecycle>>);
 
 impl Suspension {
-    /// Waits for the next change, and returns whether the agent is suspended now. A person is never suspended: then it waits forever.
+    /// Waits for the next change, and returns whether the agent is suspended now; the first time, at once. A person is never suspended:
+    /// then it waits forever.
     pub async fn changed(&mut self) -> bool {
         if let Some(stage) = &mut self.0 {
             if stage.changed().await.is_ok() {

@@ -112,9 +112,9 @@ async fn confined(
         None => running.caller(),
     };
     let op = Op::RunTool(call);
-    let mut live = LiveOutput::new();
-    // One object of JSON has it all in the end; a program with a terminal writes there itself.
-    let outcome = match context.screen.json || context.screen.interactive {
+    let mut live = LiveOutput::new(context.screen.interactive);
+    // One object of JSON has it all in the end.
+    let outcome = match context.screen.json {
         true => calls::call(context, running, &caller, op).await?,
         false => calls::call_live(context, running, &caller, op, &mut live).await?,
     };
