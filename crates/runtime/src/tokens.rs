@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use regent_kernel::{Channel, Chunk, Fault, Kernel, Op, Principal, Reply};
+use regent_kernel::{Channel, Fault, Kernel, Op, Principal, Reply};
 
 use crate::event::{Event, Events};
 
@@ -68,10 +68,14 @@ pub(crate) async fn called(
     let mut stream = kernel.stream(who, op);
     let mut output = Output::default();
     while let Some(chunk) = stream.next().await {
-        output.take(&chunk);
+        // The whole at once, after a review, is no news: the reply follows.
+        if chunk.is_whole {
+            continue;
+        }
+        output.take(chunk.channel, chunk.output.bytes());
         // Whatever has come meanwhile goes with it.
         while let Some(more) = output.has_room().then(|| stream.try_next()).flatten() {
-            output.take(&more);
+            output.take(more.channel, more.output.bytes());
         }
         for (channel, text) in output.parts() {
             if output.pace.is_kept(events).await {
@@ -91,17 +95,12 @@ struct Output {
 }
 
 impl Output {
-    fn take(&mut self, chunk: &Chunk) {
-        // The whole at once, after a review, is no news: the reply follows.
-        if chunk.is_whole {
-            return;
-        }
+    fn take(&mut self, channel: Channel, bytes: &[u8]) {
         let room = OUTPUT_BYTES_MAX.saturating_sub(self.bytes);
-        let bytes = chunk.output.bytes();
         let told = bytes.get(..room.min(bytes.len())).unwrap_or_default();
         self.bytes = self.bytes.saturating_add(told.len());
         let [output, error] = &mut self.channels;
-        match chunk.channel {
+        match channel {
             Channel::Output => output.0.extend_from_slice(told),
             Channel::Error => error.0.extend_from_slice(told),
         }
@@ -183,6 +182,23 @@ mod tests {
         let expected =
             [(false, "a"), (false, "é"), (false, "b"), (true, "c"), (true, ""), (false, "\u{fffd}")];
         assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn a_tools_output_keeps_its_channels_apart_and_is_told_up_to_a_limit() {
+        let mut output = Output::default();
+        output.take(Channel::Error, b"oh\xc3");
+        output.take(Channel::Output, b"yes");
+        assert_eq!(output.parts(), [(Channel::Output, "yes".to_owned()), (Channel::Error, "oh".to_owned())]);
+        output.take(Channel::Error, b"\xb6");
+        assert_eq!(output.parts(), [(Channel::Error, "ö".to_owned())]);
+        for _ in 0..2 * OUTPUT_BYTES_MAX / EVENT_BYTES_MAX {
+            assert!(output.has_room());
+            output.take(Channel::Output, &[b'x'; EVENT_BYTES_MAX]);
+            output.parts();
+        }
+        assert_eq!(output.bytes, OUTPUT_BYTES_MAX);
+        assert!(output.parts().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

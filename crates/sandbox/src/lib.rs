@@ -63,7 +63,7 @@ pub use executor::ProcessTier;
 pub use explain::{Explained, Shown, ViewEntry, explain};
 pub use outlet::{OUTLET, Outfit, Outlet};
 pub use plain::{PlainEnd, run_plain};
-pub use probe::{Closed, Finding, Probe, probe};
+pub use probe::{Closed, Finding, Probe, full_closed, probe};
 pub use run::run;
 pub use sink::Sink;
 pub use spec::{
