@@ -58,6 +58,7 @@ const BARS: &[(&str, Bar)] = &[
     ("judge.sessions10000.rss", Bar::AtMost(500.0)),
     ("redact.throughput", Bar::AtLeast(100.0)),
     ("stream.first_byte", Bar::AtMost(20.0)),
+    ("stream.start.first_byte", Bar::AtMost(20.0)),
     ("stream.rss.peak", Bar::AtMost(150.0)),
     ("broker.request.added", Bar::AtMost(0.3)),
     ("provider.overhead", Bar::AtMost(0.5)),

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::machine::{capture, cargo, cargo_with, command, finish, install, target};
 use crate::{
-    backends, bench, difference, eval, fuzz, guest, injection, ordinary, say, schemas, skips, tidy_up,
+    backends, bench, difference, eval, fuzz, guest, injection, ordinary, say, schemas, skips, tidy_up, tui,
 };
 
 type Step = fn() -> Result<()>;
@@ -38,6 +38,7 @@ const STEPS: &[(&str, Step)] = &[
     }),
     ("demo", demo),
     ("doctor", doctor),
+    ("tui", tui::run),
     ("sim", || built("sim", &["--seeds", "300"])),
     ("crowd", || built("sim", &["--crowd", "--seeds", "300"])),
     ("backends", backends::check),

@@ -19,6 +19,10 @@ const PACKAGES: &[(&str, &str)] = &[
     ("setpriv", "util-linux"),
     ("pg_ctlcluster", "postgresql"),
     ("redis-server", "redis-server"),
+    ("tmux", "tmux"),
+    ("vim", "vim"),
+    ("less", "less"),
+    ("htop", "htop"),
 ];
 
 /// A program to be started in the workspace.

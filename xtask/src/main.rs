@@ -13,6 +13,7 @@ mod ordinary;
 mod schemas;
 mod skips;
 mod tidy;
+mod tui;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

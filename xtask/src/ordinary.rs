@@ -15,7 +15,7 @@ use crate::{root, say, skips};
 const CRATES: &[&str] =
     &["sandbox", "microvm", "workspace", "tools", "egress", "skills", "vault", "runtime", "regent"];
 /// The user that Debian calls `nobody`.
-const ORDINARY_ID: u32 = 65_534;
+pub(crate) const ORDINARY_ID: u32 = 65_534;
 /// This user has no Rust toolchain, and may not see the folder beside the clone.
 const ALSO_EXCUSED: &[&str] = &["wasip2-target", "vectors"];
 

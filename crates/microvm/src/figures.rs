@@ -4,11 +4,9 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::calls::End;
-use super::elf;
-use super::files::FileLimits;
-use super::guest::{Finished, GuestThread, Job, Load, NotStarted};
+use super::guest::{Finished, GuestThread, NotStarted};
 use super::link::Link;
-use super::start::Words;
+use super::self_test::code_job;
 use super::tier::MicrovmTier;
 
 const MEMORY_BYTES: u64 = 256 << 20;
@@ -37,7 +35,7 @@ impl MicrovmTier {
         let started = Instant::now();
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
         let link = Arc::new(Link::new().map_err(|error| error.to_string())?);
-        let running = GuestThread::start(job(HELLO), spare, &self.templates, &link)
+        let running = GuestThread::start(code_job(HELLO, MEMORY_BYTES), spare, &self.templates, &link)
             .map_err(|error| error.to_string())?;
         let finished = ended(running.join())?;
         let took = started.elapsed();
@@ -54,8 +52,8 @@ impl MicrovmTier {
     /// Why it could not be run.
     pub fn kill(&self) -> Result<Duration, String> {
         let link = Arc::new(Link::new().map_err(|error| error.to_string())?);
-        let running =
-            GuestThread::start(job(SPIN), None, &self.templates, &link).map_err(|error| error.to_string())?;
+        let running = GuestThread::start(code_job(SPIN, MEMORY_BYTES), None, &self.templates, &link)
+            .map_err(|error| error.to_string())?;
         // Until it has surely begun.
         while running.cpu() < Duration::from_millis(10) {
             std::thread::sleep(Duration::from_millis(1));
@@ -78,27 +76,13 @@ impl MicrovmTier {
         code.extend([0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xff, 0xcb, 0x75, 0xf5]);
         code.extend([0x31, 0xff, 0xb8, 0xe7, 0, 0, 0, 0x0f, 0x05]);
         let link = Arc::new(Link::new().map_err(|error| error.to_string())?);
-        let running = GuestThread::start(job(&code), None, &self.templates, &link)
+        let running = GuestThread::start(code_job(&code, MEMORY_BYTES), None, &self.templates, &link)
             .map_err(|error| error.to_string())?;
         let finished = ended(running.join())?;
         if finished.end != End::Exit(0) {
             return Err(format!("it ended with {:?}", finished.end));
         }
         Ok(finished.ran / count.max(1))
-    }
-}
-
-fn job(code: &[u8]) -> Job {
-    let files = FileLimits { open_max: 8, file_bytes_max: 0, held_bytes_max: 0, output_bytes_max: 64 };
-    Job {
-        load: Load::Content(elf::program(code)),
-        words: Words::default(),
-        workspace: "/nowhere".to_owned(),
-        cwd: "/tmp".to_owned(),
-        input: Vec::new(),
-        memory_bytes: MEMORY_BYTES,
-        files,
-        now_ms: 0,
     }
 }
 

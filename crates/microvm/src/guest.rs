@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use regent_kernel::Digest;
-use regent_sandbox::{block_signals, restore_signals};
+use regent_sandbox::{block_signals, forget_signal, restore_signals};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
@@ -135,10 +135,23 @@ impl GuestThread {
     /// Ends the guest, wherever it is. It stops within microseconds; nothing of it runs afterwards.
     pub(super) fn kill(&self) {
         self.link.stop();
+        self.kick();
+    }
+
+    /// Pauses the guest, or lets it continue. It pauses within microseconds; its clocks run on.
+    pub(super) fn hold(&self, held: bool) {
+        self.link.hold(held);
+        if held {
+            self.kick();
+        }
+    }
+
+    /// Ends the current run of the virtual processor.
+    fn kick(&self) {
         if let Some(thread) = &self.thread {
             // SAFETY: the thread has not been joined, so that its id is valid. It has this signal blocked except while the guest
             // runs, where it only ends the run.
-            unsafe { libc::pthread_kill(thread.as_pthread_t(), kick()) };
+            unsafe { libc::pthread_kill(thread.as_pthread_t(), kick_signal()) };
         }
     }
 
@@ -187,7 +200,7 @@ impl Drop for Ended<'_> {
 }
 
 /// The signal that ends a run of the guest. No handler is ever run for it.
-fn kick() -> i32 {
+fn kick_signal() -> i32 {
     libc::SIGRTMIN()
 }
 
@@ -210,7 +223,7 @@ fn run(job: Job, shell: Option<Shell>, templates: &Templates, link: &Link) -> Re
         .map_err(|errno| broke("can't create the program's stack")(errno.into()))?;
     machine
         .prepare(&template.foundation, template.entry, stack.pointer)
-        .and_then(|()| machine.listen_for(kick()))
+        .and_then(|()| machine.listen_for(kick_signal()))
         .map_err(broke("the virtual processor can't be set up"))?;
     let confined = confine(&machine, link).map_err(broke("the guest's thread can't be confined"))?;
     let mut program = Program::new(Beginning {
@@ -287,7 +300,11 @@ fn drive(machine: &mut Machine, program: &mut Program, link: &Link) -> (End, u64
                     Err(OutOfMemory) => break End::Memory,
                 }
             }
-            Stop::Interrupted => {}
+            Stop::Interrupted => {
+                // The signal stays pending, and would end every further run at once.
+                forget_signal(kick_signal());
+                link.wait_while_held();
+            }
             Stop::Dead(why) => break End::Dead(why),
         }
     };

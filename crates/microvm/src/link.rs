@@ -98,6 +98,7 @@ pub(super) struct Link {
     line: Mutex<Line>,
     changed: Condvar,
     stopped: AtomicBool,
+    held: AtomicBool,
     /// Counts up when the guest's thread has said something.
     bell: OwnedFd,
 }
@@ -123,7 +124,8 @@ pub(super) enum Heard {
 impl Link {
     pub(super) fn new() -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { line: Mutex::default(), changed: Condvar::new(), stopped: AtomicBool::new(false), bell })
+        let (stopped, held) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Self { line: Mutex::default(), changed: Condvar::new(), stopped, held, bell })
     }
 
     /// A second descriptor of the bell, to be watched.
@@ -154,7 +156,27 @@ impl Link {
 
     /// Tells the guest's thread to end. It still has to be woken if the guest runs.
     pub(super) fn stop(&self) {
-        self.stopped.store(true, Ordering::SeqCst);
+        self.change(&self.stopped, true);
+    }
+
+    /// Tells the guest's thread to pause or to continue. To pause it has to be woken, too.
+    pub(super) fn hold(&self, held: bool) {
+        self.change(&self.held, held);
+    }
+
+    /// Waits while the guest is to pause. It may end meanwhile.
+    pub(super) fn wait_while_held(&self) {
+        if !self.held.load(Ordering::SeqCst) {
+            return;
+        }
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.held.load(Ordering::SeqCst) && !self.is_stopped() {
+            line = self.changed.wait(line).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn change(&self, what: &AtomicBool, to: bool) {
+        what.store(to, Ordering::SeqCst);
         // Under the lock, so that nobody who has looked already misses it.
         drop(self.line.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();

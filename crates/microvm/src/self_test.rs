@@ -88,22 +88,25 @@ fn closed(reason: &str, fix: Option<&str>) -> Closed {
     Closed { reason: reason.to_owned(), fix: fix.map(str::to_owned) }
 }
 
-fn trial(code: &[u8]) -> Result<Finished, Closed> {
-    let files = FileLimits { open_max: 8, file_bytes_max: 0, held_bytes_max: 0, output_bytes_max: 16 };
-    let job = Job {
+/// Some code as a program that needs no workspace.
+pub(super) fn code_job(code: &[u8], memory_bytes: u64) -> Job {
+    Job {
         load: Load::Content(elf::program(code)),
         words: Words::default(),
         workspace: "/nowhere".to_owned(),
         cwd: "/tmp".to_owned(),
         input: Vec::new(),
-        memory_bytes: MEMORY_BYTES,
-        files,
+        memory_bytes,
+        files: FileLimits { open_max: 8, file_bytes_max: 0, held_bytes_max: 0, output_bytes_max: 64 },
         now_ms: 0,
-    };
+    }
+}
+
+fn trial(code: &[u8]) -> Result<Finished, Closed> {
     let broke = |why: &str| closed(&format!("a trial guest can't run: {why}"), None);
     let link = Arc::new(Link::new().map_err(|error| broke(&error.to_string()))?);
-    let running =
-        GuestThread::start(job, None, &Arc::default(), &link).map_err(|error| broke(&error.to_string()))?;
+    let running = GuestThread::start(code_job(code, MEMORY_BYTES), None, &Arc::default(), &link)
+        .map_err(|error| broke(&error.to_string()))?;
     running.join().map_err(|not| match not {
         NotStarted::Program(not) => broke(&not.message),
         NotStarted::Broke(why) => broke(&why),

@@ -176,10 +176,14 @@ impl MicrovmTier {
             cpu: Box::pin(tokio::time::sleep(cpu_max)),
             cpu_max,
         };
-        let mut why = None;
+        let (mut why, mut suspension) = (None, permit.suspension());
         loop {
             let heard = tokio::select! {
                 biased;
+                held = suspension.changed() => {
+                    running.hold(held);
+                    continue;
+                }
                 heard = hear(&bell, &link) => heard.map_err(broken)?,
                 reason = watch.over(&running), if why.is_none() => {
                     why = Some(reason);

@@ -93,7 +93,7 @@ async fn interruptible(
 ) -> Result<Reply, Failure> {
     let reply = async {
         match live {
-            Some(live) => live.pass(host.stream(caller, op)).await,
+            Some(live) => live.pass(host, caller, op).await,
             None => host.syscall(caller, op).await,
         }
     };

@@ -5,7 +5,7 @@
 
 use std::io::{ErrorKind, IsTerminal, Write};
 
-use regent_kernel::{Channel, Fault, Reply, Stream};
+use regent_kernel::{Channel, Fault, Host, Op, Principal, Reply};
 
 use crate::codes;
 use crate::failure::Failure;
@@ -14,6 +14,8 @@ use crate::term;
 /// Where a call's output goes while the call runs.
 #[derive(Debug)]
 pub(crate) struct LiveOutput {
+    /// Stdin and stdout are a person's terminal, which a program may be lent.
+    lends_terminal: bool,
     stdout: Target,
     stderr: Target,
 }
@@ -23,6 +25,8 @@ struct Target {
     channel: Channel,
     /// Written to a terminal: it must not drive it.
     inert: bool,
+    /// By a program that was lent the terminal: the sandbox has filtered what it draws.
+    is_drawn: bool,
     /// The beginning of a character whose end hasn't come.
     partial: Vec<u8>,
     /// Something was written, and this was its last byte.
@@ -31,9 +35,10 @@ struct Target {
 }
 
 impl LiveOutput {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(lends_terminal: bool) -> Self {
         let inert = (std::io::stdout().is_terminal(), std::io::stderr().is_terminal());
-        Self { stdout: Target::new(Channel::Output, inert.0), stderr: Target::new(Channel::Error, inert.1) }
+        let (stdout, stderr) = (Target::new(Channel::Output, inert.0), Target::new(Channel::Error, inert.1));
+        Self { lends_terminal, stdout, stderr }
     }
 
     /// Whether something was written: then it is not printed again in the end.
@@ -41,17 +46,22 @@ impl LiveOutput {
         self.stdout.last.is_some() || self.stderr.last.is_some()
     }
 
-    /// Writes what comes until no more will come, and says how the call ended.
-    pub(crate) async fn pass(&mut self, mut stream: Stream) -> Result<Reply, Fault> {
+    /// Makes a call, writes what comes until no more will come, and says how the call ended.
+    pub(crate) async fn pass(&mut self, host: &Host, caller: &Principal, op: Op) -> Result<Reply, Fault> {
+        let mut stream = match self.lends_terminal {
+            true => host.stream_to_terminal(caller, op),
+            false => host.stream(caller, op),
+        };
         while let Some(chunk) = stream.next().await {
-            if chunk.is_whole {
-                // The reply has it, too.
+            // The reply has the whole, too; an empty chunk asks whether the one before is written.
+            if chunk.is_whole || chunk.output.bytes().is_empty() {
                 continue;
             }
             let target = match chunk.channel {
                 Channel::Output => &mut self.stdout,
                 Channel::Error | Channel::Reasoning => &mut self.stderr,
             };
+            target.is_drawn = chunk.is_drawn;
             if !target.write(chunk.output.into_bytes()).await {
                 stream.close(chunk.channel);
             }
@@ -75,19 +85,19 @@ impl LiveOutput {
 
 impl Target {
     fn new(channel: Channel, inert: bool) -> Self {
-        Self { channel, inert, partial: Vec::new(), last: None, error: None }
+        Self { channel, inert, is_drawn: false, partial: Vec::new(), last: None, error: None }
     }
 
     /// False when nobody can be reached there any more.
     async fn write(&mut self, bytes: Vec<u8>) -> bool {
         self.last = bytes.last().copied().or(self.last);
-        let bytes = if self.inert { self.made_inert(bytes) } else { bytes };
+        let bytes = if self.inert && !self.is_drawn { self.made_inert(bytes) } else { bytes };
         self.put(bytes).await
     }
 
     /// A line of ours that follows begins on a line of its own.
     async fn finish(&mut self) {
-        if !self.inert || self.last.is_none() {
+        if !self.inert || self.is_drawn || self.last.is_none() {
             return;
         }
         let mut rest = term::block_of_bytes(&std::mem::take(&mut self.partial));

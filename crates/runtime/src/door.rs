@@ -390,12 +390,15 @@ impl Door {
         Ok((heard, replayed))
     }
 
-    /// What a model says is told while it says it.
+    /// What a model or a tool says is told while it says it.
     async fn reply_to(&self, name: &str, who: &Principal, op: Op) -> Result<Reply, Fault> {
+        let Run { kernel, events, .. } = &*self.run;
         if matches!(op, Op::Infer(_)) {
-            tokens::asked(&self.run.kernel, who, op, (&self.run.events, name)).await
+            tokens::asked(kernel, who, op, (events, name)).await
+        } else if matches!(op, Op::RunTool(_)) {
+            tokens::called(kernel, who, op, (events, name)).await
         } else {
-            self.run.kernel.syscall(who, op).await
+            kernel.syscall(who, op).await
         }
     }
 

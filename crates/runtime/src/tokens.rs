@@ -1,4 +1,4 @@
-//! What a model says and thinks, while it does: the stream of its call becomes events.
+//! What a model or a tool writes while it runs: the stream of its call becomes events.
 //!
 //! A reader that is behind makes us wait, and us waiting makes the model's connection wait. A reader that has stopped reading doesn't: events
 //! are only news, and the outcome has the answer.
@@ -17,6 +17,10 @@ const WAITING_MAX: usize = 32;
 const LOOK: Duration = Duration::from_millis(5);
 /// A reader that takes nothing for so many looks has stopped reading.
 const LOOKS_MAX: u32 = 200;
+/// So much of what a tool says is told; the outcome has the rest.
+const OUTPUT_BYTES_MAX: usize = 256 << 10;
+/// One event has about so much of it.
+const EVENT_BYTES_MAX: usize = 8 << 10;
 
 /// Asks a model, and tells what it says as it comes. Where nobody listens, only the reply is waited for.
 pub(crate) async fn asked(
@@ -86,19 +90,90 @@ fn join(told: &mut Vec<Event>, next: Event) {
     }
 }
 
+/// Calls a tool, and tells what it says as it comes. Where nobody listens, only the reply is waited for.
+pub(crate) async fn called(
+    kernel: &Kernel,
+    who: &Principal,
+    op: Op,
+    (events, step): (&Events, &str),
+) -> Result<Reply, Fault> {
+    if !events.has_listeners() {
+        return kernel.syscall(who, op).await;
+    }
+    let mut stream = kernel.stream(who, op);
+    let mut output = Output::default();
+    while let Some(chunk) = stream.next().await {
+        // The whole at once, after a review, is no news: the reply follows.
+        if chunk.is_whole {
+            continue;
+        }
+        output.take(chunk.channel, chunk.output.bytes());
+        // Whatever has come meanwhile goes with it.
+        while let Some(more) = output.has_room().then(|| stream.try_next()).flatten() {
+            output.take(more.channel, more.output.bytes());
+        }
+        for (channel, text) in output.parts() {
+            if output.pace.is_kept(events).await {
+                events.tell(Event::Output { step: step.to_owned(), channel, text });
+            }
+        }
+    }
+    stream.reply().await
+}
+
+/// What a tool said and nobody was told yet.
+#[derive(Debug, Default)]
+struct Output {
+    channels: [Text; 2],
+    bytes: usize,
+    pace: Pace,
+}
+
+impl Output {
+    fn take(&mut self, channel: Channel, bytes: &[u8]) {
+        let room = OUTPUT_BYTES_MAX.saturating_sub(self.bytes);
+        let told = bytes.get(..room.min(bytes.len())).unwrap_or_default();
+        self.bytes = self.bytes.saturating_add(told.len());
+        let [output, error] = &mut self.channels;
+        match channel {
+            Channel::Output => output.0.extend_from_slice(told),
+            Channel::Error => error.0.extend_from_slice(told),
+            // No tool thinks.
+            Channel::Reasoning => {}
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.channels.iter().all(|text| text.0.len() < EVENT_BYTES_MAX)
+    }
+
+    fn parts(&mut self) -> Vec<(Channel, String)> {
+        let whole = [Channel::Output, Channel::Error]
+            .into_iter()
+            .zip(&mut self.channels)
+            .map(|(channel, text)| (channel, text.whole()));
+        whole.filter(|(_, text)| !text.is_empty()).collect()
+    }
+}
+
 /// Bytes that came, up to the beginning of a character whose end hasn't.
 #[derive(Debug, Default)]
 struct Text(Vec<u8>);
 
 impl Text {
-    /// What is whole, in parts that each begin the answer again, but for the first.
-    fn parts(&mut self) -> Vec<(bool, String)> {
+    /// What is whole.
+    fn whole(&mut self) -> String {
         let whole = match std::str::from_utf8(&self.0) {
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
             Ok(_) | Err(_) => self.0.len(),
         };
         let rest = self.0.split_off(whole);
-        let text = String::from_utf8_lossy(&std::mem::replace(&mut self.0, rest)).into_owned();
+        String::from_utf8_lossy(&std::mem::replace(&mut self.0, rest)).into_owned()
+    }
+
+    /// The same in parts that each begin the answer again, but for the first.
+    fn parts(&mut self) -> Vec<(bool, String)> {
+        let text = self.whole();
         let parts = text.split(ANEW).enumerate().map(|(index, part)| (index > 0, part.to_owned()));
         parts.filter(|(anew, part)| *anew || !part.is_empty()).collect()
     }
@@ -164,6 +239,23 @@ mod tests {
         ];
         came.into_iter().for_each(|event| join(&mut told, event));
         assert_eq!(told, [thought("it must"), token("Blue", false), token("Red", true), thought("no")]);
+    }
+
+    #[test]
+    fn a_tools_output_keeps_its_channels_apart_and_is_told_up_to_a_limit() {
+        let mut output = Output::default();
+        output.take(Channel::Error, b"oh\xc3");
+        output.take(Channel::Output, b"yes");
+        assert_eq!(output.parts(), [(Channel::Output, "yes".to_owned()), (Channel::Error, "oh".to_owned())]);
+        output.take(Channel::Error, b"\xb6");
+        assert_eq!(output.parts(), [(Channel::Error, "ö".to_owned())]);
+        for _ in 0..2 * OUTPUT_BYTES_MAX / EVENT_BYTES_MAX {
+            assert!(output.has_room());
+            output.take(Channel::Output, &[b'x'; EVENT_BYTES_MAX]);
+            output.parts();
+        }
+        assert_eq!(output.bytes, OUTPUT_BYTES_MAX);
+        assert!(output.parts().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -149,7 +149,8 @@ impl Executor<tier::Process> for ProcessTier {
                 spec.stdin = Stdin::Bytes(stdin.expose().to_vec());
             }
             let network = arguments.network;
-            if arguments.terminal {
+            // Without a reader that shows it at once, the program runs without a terminal.
+            if arguments.terminal && permit.lend_terminal() {
                 spec.terminal = match Terminal::of_this_process() {
                     Ok(terminal) => Some(terminal),
                     Err(error) => return Ok(RawOutput::failed("process.terminal", error.to_string())),
@@ -186,7 +187,7 @@ impl ProcessTier {
             // What a program with network access says may be what the network told it.
             permit.raise_label(FROM_THE_WEB);
         }
-        let (ended, sizes) = match permit.is_read() && spec.terminal.is_none() {
+        let (ended, sizes) = match permit.is_read() {
             true => passing::launched(self, &mut spec, network, permit).await,
             false => {
                 let ended = self.launched(&mut spec, network, permit, &Notify::new()).await;
@@ -297,7 +298,10 @@ fn has_moved(error: &SandboxError) -> bool {
 
 /// Passes on to a running program that its agent is suspended or resumed.
 async fn follow(mut suspension: Suspension, hold: &watch::Sender<bool>) {
-    while hold.send(suspension.changed().await).is_ok() {}
+    while !hold.is_closed() {
+        let held = suspension.changed().await;
+        hold.send_if_modified(|before| std::mem::replace(before, held) != held);
+    }
 }
 
 impl ProgramArguments {
@@ -312,7 +316,9 @@ impl ProgramArguments {
             spec.env.retain(|(present, _)| present.as_os_str() != name.as_str());
             spec.env.push((name.into(), value.into()));
         }
-        if self.terminal {
+        if spec.terminal.is_some() {
+            // A person may look at it for days; the kernel bounds what is kept.
+            spec.limits.output_bytes_max = u64::MAX;
             spec.env.extend(std::env::var_os("TERM").map(|term| (OsString::from("TERM"), term)));
         }
     }

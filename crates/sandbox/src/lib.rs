@@ -63,7 +63,7 @@ pub use explain::{Explained, Shown, ViewEntry, explain};
 pub use guest_thread::confine_guest_thread;
 pub use outlet::{OUTLET, Outfit, Outlet};
 pub use plain::{PlainEnd, run_plain};
-pub use probe::{Closed, Finding, Probe, probe};
+pub use probe::{Closed, Finding, Probe, full_closed, probe};
 pub use run::run;
 pub use sink::Sink;
 pub use spec::{
@@ -71,6 +71,6 @@ pub use spec::{
     git_environment,
 };
 pub use survey::{FileUse, Listings, Survey};
-pub use sys::{block_signals, restore_signals, watch_readable};
+pub use sys::{block_signals, forget_signal, restore_signals, watch_readable};
 pub use terminal::Terminal;
 pub use writes::WriteRule;

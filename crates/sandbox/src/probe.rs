@@ -63,7 +63,7 @@ pub fn probe() -> &'static Probe {
     static FOUND: OnceLock<Probe> = OnceLock::new();
     FOUND.get_or_init(|| {
         let landlock_abi = sys::landlock_abi();
-        let (full, got) = trial(Confinement::Full, landlock_abi);
+        let (full, got) = full().clone();
         let (fallback, _) = trial(Confinement::LandlockSeccomp, landlock_abi);
         let cgroups = cgroup::hierarchy().clone();
         let mut findings = namespaces();
@@ -76,24 +76,31 @@ pub fn probe() -> &'static Probe {
         findings.push(socket_files(full.is_none(), landlock_abi));
         findings.push(limits(&cgroups));
         findings.push(memory(&cgroups));
-        if full.is_some() {
-            CLOSED.set(()).ok();
-        }
         Probe { full, fallback, landlock_abi, cgroups, findings }
     })
 }
 
-/// Set once the full confinement is known not to work.
-static CLOSED: OnceLock<()> = OnceLock::new();
+/// Why the full confinement doesn't work, and what it gives where it does.
+static FULL: OnceLock<(Option<Closed>, u32)> = OnceLock::new();
 
-/// Whether the full confinement is closed. Probes, so it is asked only after a failure.
+/// Tries the full confinement, once per process.
+fn full() -> &'static (Option<Closed>, u32) {
+    FULL.get_or_init(|| trial(Confinement::Full, sys::landlock_abi()))
+}
+
+/// Why the full confinement doesn't work; `None` if it does. This is one launch, where [`probe`] is a dozen.
+pub fn full_closed() -> Option<&'static Closed> {
+    full().0.as_ref()
+}
+
+/// Whether the full confinement is closed. Tries it, so it is asked only after a failure.
 pub(crate) fn is_closed() -> bool {
-    probe().full.is_some()
+    full_closed().is_some()
 }
 
 /// What would open the full confinement, when we know.
 pub(crate) fn fix_of_full() -> Option<String> {
-    probe().full.as_ref().and_then(|closed| closed.fix.clone())
+    full_closed().and_then(|closed| closed.fix.clone())
 }
 
 /// The confinement to use for a floor, or the loud refusal.
@@ -109,14 +116,12 @@ pub(crate) fn means(floor: Floor) -> Result<Means, SandboxError> {
     if landlock_abi == 0 {
         return Err(refuse(&no_landlock()));
     }
-    if CLOSED.get().is_none() {
-        return Ok(means(Confinement::Full));
-    }
-    match (floor, &probe().full, &probe().fallback) {
-        (_, None, _) => Ok(means(Confinement::Full)),
-        (Floor::Full, Some(closed), _) => Err(refuse(closed)),
-        (Floor::LandlockSeccomp, Some(_), None) => Ok(means(Confinement::LandlockSeccomp)),
-        (Floor::LandlockSeccomp, Some(_), Some(closed)) => Err(refuse(closed)),
+    // What nobody has tried yet is taken to work: a run that fails tries it.
+    let Some((Some(closed), _)) = FULL.get() else { return Ok(means(Confinement::Full)) };
+    match (floor, &probe().fallback) {
+        (Floor::Full, _) => Err(refuse(closed)),
+        (Floor::LandlockSeccomp, None) => Ok(means(Confinement::LandlockSeccomp)),
+        (Floor::LandlockSeccomp, Some(closed)) => Err(refuse(closed)),
     }
 }
 

@@ -29,6 +29,14 @@ use crate::wire::{RECORD_BYTES, Record, got};
 
 /// Tries, a millisecond apart, to remove a cgroup whose last member is still leaving.
 const REMOVE_TRIES_MAX: u32 = 50;
+/// How long a terminal is waited for that takes a program's last output slowly.
+const SHOWN_WITHIN: Duration = Duration::from_secs(10);
+/// The same when the program was killed or stopped.
+const SHOWN_AFTER_LIMIT_WITHIN: Duration = Duration::from_secs(1);
+/// A terminal whose programs are dead says so within this time.
+const CLOSED_WITHIN: Duration = Duration::from_millis(200);
+/// What a program wrote before it was stopped is there within this time.
+const QUIET: Duration = Duration::from_millis(5);
 /// Folders that are looked at again without a thread for it.
 const FEW_FOLDERS: usize = 8;
 
@@ -81,11 +89,15 @@ pub(crate) async fn run_with(
     if let (Some(channel), Some(listener)) = (running.outlet.take(), &spec.listener) {
         tokio::spawn(outlet::hand_over(channel, listener.clone()));
     }
-    let mut streams = Streams::new(&mut running, spec)?;
-    let relay = match (&spec.terminal, running.terminal.take()) {
-        (Some(terminal), Some(ours)) => Some(Relay::start(terminal.clone(), ours)?),
-        _none => None,
+    let relay = match (&spec.terminal, &running.terminal) {
+        (Some(terminal), Some(ours)) => {
+            let typed_into = rustix::io::fcntl_dupfd_cloexec(ours, 3);
+            let typed_into = typed_into.map_err(SandboxError::host("duplicating a pseudo-terminal"))?;
+            Some(Relay::start(terminal.clone(), typed_into)?)
+        }
+        (Some(_), None) | (None, _) => None,
     };
+    let mut streams = Streams::new(&mut running, spec, relay.as_ref().map(Relay::screen))?;
     let cancel = async {
         match &relay {
             Some(relay) => tokio::select! { () = cancel => {}, () = relay.stopped() => {} },
@@ -94,6 +106,15 @@ pub(crate) async fn run_with(
     };
     let why = until_ended(&mut running, &gone, &mut streams, cancel, (spec, relay.as_ref())).await?;
     // Everyone who could write is dead: what they wrote is shown, and the terminal put back.
+    if let Some(relay) = &relay {
+        let within = if why == EndedBy::Itself { SHOWN_WITHIN } else { SHOWN_AFTER_LIMIT_WITHIN };
+        tokio::select! {
+            () = streams.settle(CLOSED_WITHIN) => {}
+            // Whoever wants the program stopped doesn't wait for its last words either.
+            () = relay.stopped() => {}
+            () = tokio::time::sleep(within) => {}
+        }
+    }
     drop(relay);
     streams.drain();
     let report = Report::read(&streams.status.bytes, &running, spec, why)?;
@@ -200,8 +221,11 @@ async fn until_ended(
             }
             () = streams.readable() => {
                 streams.pull();
-                if std::mem::replace(&mut stops, streams.stops) != streams.stops {
-                    relay.into_iter().for_each(Relay::suspend);
+                let is_stopped = std::mem::replace(&mut stops, streams.stops) != streams.stops;
+                if let Some(relay) = relay.filter(|_| is_stopped) {
+                    // What it wrote before is shown as long as the terminal is its own.
+                    let _slow = tokio::time::timeout(SHOWN_AFTER_LIMIT_WITHIN, streams.settle(QUIET)).await;
+                    relay.suspend();
                 }
                 // A killed box is waited for to the end, a finished one need not be.
                 if streams.finished && why == EndedBy::Itself { return Ok(why) }

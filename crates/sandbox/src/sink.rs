@@ -7,14 +7,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use regent_kernel::Channel;
-use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
 
 /// Chunks between the program's pipes and the kernel's queue.
 const CHUNKS_WAITING_MAX: usize = 4;
 
-/// Some output, and where the program wrote it.
-pub(crate) type Written = (Channel, Vec<u8>);
+/// What goes through the queue.
+#[derive(Debug)]
+pub(crate) enum Written {
+    /// Some output, and where the program wrote it.
+    Chunk(Channel, Vec<u8>),
+    /// Sent back when the reader is done with what came before.
+    Settle(oneshot::Sender<()>),
+}
 
 /// Where the output of a run goes instead of into [`crate::Ended`].
 #[derive(Debug, Clone)]
@@ -51,6 +57,17 @@ impl Sink {
     pub(crate) async fn ready(&self) {
         // Closed is ready too: then the pipes are closed.
         drop(self.chunks.reserve().await);
+    }
+
+    /// Waits until the reader is done with `rest` and what came before, or gone.
+    pub(crate) async fn settle(&self, channel: Channel, rest: Vec<u8>) {
+        let (done, is_done) = oneshot::channel();
+        if !rest.is_empty() && self.chunks.send(Written::Chunk(channel, rest)).await.is_err() {
+            return;
+        }
+        if self.chunks.send(Written::Settle(done)).await.is_ok() {
+            let _gone = is_done.await.is_err();
+        }
     }
 
     pub(crate) fn room(&self, channel: Channel) -> Room<'_> {

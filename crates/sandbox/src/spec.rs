@@ -39,8 +39,8 @@ pub struct Spec {
     pub floor: Floor,
     /// The least that has to hold the memory limit.
     pub memory: MemoryFloor,
-    /// The terminal that the program is lent: its standard input, output and error are then a pseudo-terminal of ours, and nothing
-    /// is collected. `None`: `stdin` holds, and output is collected into [`crate::Ended`], up to `output_bytes_max`.
+    /// The terminal that the program is lent: its standard input, output and error are then a pseudo-terminal of ours, whose output goes
+    /// where all output goes. `None`: `stdin` holds, and output is collected into [`crate::Ended`], up to `output_bytes_max`.
     pub terminal: Option<Terminal>,
     /// Output is passed on here as it comes. `None`: it is collected.
     pub sink: Option<Sink>,

@@ -1,23 +1,29 @@
 //! What comes out of a sandbox: the program's output, and the child's records.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use regent_kernel::Channel;
-use tokio::net::unix::pipe::Receiver;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 use crate::error::SandboxError;
 use crate::launch::Running;
 use crate::run::watching;
-use crate::sink::{Room, Sink};
+use crate::sink::{Room, Sink, Written};
 use crate::spec::Spec;
+use crate::sys;
+use crate::terminal::Screen;
 use crate::wire::{RECORD_BYTES, Record};
 
 const CHUNK_BYTES: usize = 64 * 1024;
+/// Reads until a terminal is empty. What a job in the background goes on writing isn't waited for.
+const SETTLING_READS_MAX: usize = 64;
 
 /// Our ends of the pipes.
 #[derive(Debug)]
 pub(crate) struct Streams {
-    /// Collected; with a sink, what isn't passed on yet.
+    /// Collected; with a sink, what isn't passed on yet. On a terminal, all that is written there.
     pub(crate) stdout: Stream,
     pub(crate) stderr: Stream,
     pub(crate) status: Stream,
@@ -39,7 +45,10 @@ pub(crate) struct Streams {
 
 #[derive(Debug)]
 pub(crate) struct Stream {
-    pipe: Option<Receiver>,
+    /// Our end of a pipe or of a terminal.
+    from: Option<AsyncFd<OwnedFd>>,
+    /// Of a terminal: what may pass.
+    screen: Option<Screen>,
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -47,9 +56,14 @@ pub(crate) struct Stream {
 const STATUS_BYTES_MAX: u64 = 1024;
 
 impl Streams {
-    pub(crate) fn new(running: &mut Running, spec: &Spec) -> Result<Self, SandboxError> {
+    pub(crate) fn new(
+        running: &mut Running,
+        spec: &Spec,
+        screen: Option<Screen>,
+    ) -> Result<Self, SandboxError> {
+        let stdout = running.terminal.take().or_else(|| running.stdout.take());
         Ok(Self {
-            stdout: Stream::new(running.stdout.take())?,
+            stdout: Stream { screen, ..Stream::new(stdout)? },
             stderr: Stream::new(running.stderr.take())?,
             status: Stream::new(running.status.take())?,
             sink: spec.sink.clone(),
@@ -93,19 +107,19 @@ impl Streams {
             let slot = match self.sink.as_ref().map(|sink| sink.room(channel)) {
                 Some(Room::Full) => continue,
                 Some(Room::Closed) => {
-                    stream.pipe = None;
+                    stream.from = None;
                     continue;
                 }
                 Some(Room::Free(slot)) => Some(slot),
                 None => None,
             };
-            let pulled = stream.pull(&mut self.chunk, &mut self.output_bytes_left, Receiver::try_read);
+            let pulled = stream.pull(&mut self.chunk, &mut self.output_bytes_left, try_read);
             self.truncated |= pulled == Pulled::Cut;
             if let Some(slot) = slot.filter(|_| !stream.bytes.is_empty()) {
-                slot.send((channel, std::mem::take(&mut stream.bytes)));
+                slot.send(Written::Chunk(channel, std::mem::take(&mut stream.bytes)));
             }
         }
-        self.status.pull(&mut self.chunk, &mut STATUS_BYTES_MAX.clone(), Receiver::try_read);
+        self.status.pull(&mut self.chunk, &mut STATUS_BYTES_MAX.clone(), try_read);
         self.stops = 0;
         for record in self.status.bytes.as_chunks::<RECORD_BYTES>().0 {
             match Record::decode(*record) {
@@ -117,10 +131,25 @@ impl Streams {
         }
     }
 
+    /// Passes on what was written to the terminal, and waits until its reader is done with it. A terminal's driver hands on what was
+    /// written a moment later: so long is waited for more.
+    pub(crate) async fn settle(&mut self, quiet: Duration) {
+        let Some(sink) = self.sink.clone() else { return };
+        for _ in 0..SETTLING_READS_MAX {
+            let more = tokio::time::timeout(quiet, self.stdout.readable());
+            if self.stdout.from.is_none() || more.await.is_err() {
+                break;
+            }
+            let pulled = self.stdout.pull(&mut self.chunk, &mut self.output_bytes_left, try_read);
+            self.truncated |= pulled == Pulled::Cut;
+        }
+        sink.settle(Channel::Output, std::mem::take(&mut self.stdout.bytes)).await;
+    }
+
     /// Takes what is left, when everyone who could write is dead: straight from the pipes, since the runtime may not
     /// have heard yet that there is something. It is collected also where there is a sink: pipes hold little, and nobody waits here.
     pub(crate) fn drain(&mut self) {
-        let read = |pipe: &Receiver, buffer: &mut [u8]| Ok(rustix::io::read(pipe, buffer)?);
+        let read = |from: &AsyncFd<OwnedFd>, buffer: &mut [u8]| Ok(rustix::io::read(from, buffer)?);
         for stream in [&mut self.stdout, &mut self.stderr] {
             loop {
                 match stream.pull(&mut self.chunk, &mut self.output_bytes_left, read) {
@@ -148,14 +177,18 @@ enum Pulled {
 
 impl Stream {
     fn new(fd: Option<OwnedFd>) -> Result<Self, SandboxError> {
-        let pipe = fd.map(Receiver::from_owned_fd).transpose().map_err(watching)?;
-        Ok(Self { pipe, bytes: Vec::new() })
+        let watch = |fd: OwnedFd| {
+            rustix::io::ioctl_fionbio(&fd, true)?;
+            sys::watch_readable(fd)
+        };
+        let from = fd.map(watch).transpose().map_err(watching)?;
+        Ok(Self { from, screen: None, bytes: Vec::new() })
     }
 
     async fn readable(&self) {
-        match &self.pipe {
+        match &self.from {
             // An error shows again when reading.
-            Some(pipe) => drop(pipe.readable().await),
+            Some(from) => drop(from.readable().await),
             None => std::future::pending().await,
         }
     }
@@ -164,20 +197,29 @@ impl Stream {
         &mut self,
         chunk: &mut [u8],
         bytes_left: &mut u64,
-        read: impl FnOnce(&Receiver, &mut [u8]) -> std::io::Result<usize>,
+        read: impl FnOnce(&AsyncFd<OwnedFd>, &mut [u8]) -> std::io::Result<usize>,
     ) -> Pulled {
-        let Some(pipe) = &self.pipe else { return Pulled::Nothing };
-        match read(pipe, chunk) {
-            Ok(0) => self.pipe = None,
+        let Some(from) = &self.from else { return Pulled::Nothing };
+        match read(from, chunk) {
+            Ok(0) => self.from = None,
             Ok(count) => {
                 let keep = usize::try_from(*bytes_left).unwrap_or(usize::MAX).min(count);
-                self.bytes.extend_from_slice(chunk.get(..keep).unwrap_or_default());
+                let kept = chunk.get(..keep).unwrap_or_default();
+                match &self.screen {
+                    Some(screen) => screen.feed(kept, &mut self.bytes),
+                    None => self.bytes.extend_from_slice(kept),
+                }
                 *bytes_left = bytes_left.saturating_sub(keep as u64);
                 return if keep < count { Pulled::Cut } else { Pulled::All };
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(_) => self.pipe = None,
+            // A terminal that nobody has open any more is an error, too.
+            Err(_) => self.from = None,
         }
         Pulled::Nothing
     }
+}
+
+fn try_read(from: &AsyncFd<OwnedFd>, buffer: &mut [u8]) -> std::io::Result<usize> {
+    from.try_io(Interest::READABLE, |from| Ok(rustix::io::read(from, buffer)?))
 }

@@ -245,6 +245,18 @@ pub fn restore_signals(mask: &libc::sigset_t) {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, core::ptr::null_mut()) };
 }
 
+/// Takes a signal that waits for this thread, which has it blocked; without one it does nothing.
+pub fn forget_signal(signal: c_int) {
+    let mut set = core::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the set is valid for writing and initialised before it is read; no information about the signal is asked for.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal);
+        libc::sigtimedwait(set.as_ptr(), core::ptr::null_mut(), &raw const at_once);
+    }
+}
+
 /// Gives every signal its default action (an ignored signal would stay ignored across `execve`). Real-time signals
 /// are not ignored by anyone, and handlers are reset by `execve` itself.
 pub(crate) fn default_signals() {

@@ -1,16 +1,17 @@
-//! A person's terminal, lent to a program: the program gets a pseudo-terminal of ours, and we pass on what may pass.
+//! A person's terminal, lent to a program: the program gets a pseudo-terminal of ours.
 //!
-//! One thread does all of it. It puts the person's terminal into raw mode, so that every key reaches the program (Ctrl-C is a signal to
-//! the program's own foreground job), copies input and size one way and filtered output the other, and puts the terminal back however
-//! it ends: when the program does, when the run is killed or dropped, or by a panic. When Ctrl-Z stops the program, it puts the
-//! terminal back, suspends this process as the shell's job that it is, and lets the program go on when the job does.
+//! What the program writes takes the way of all output ([`crate::streams`]), filtered by [`Screen`]; the reader of the call writes it to the
+//! terminal. One thread does the rest. It puts the person's terminal into raw mode, so that every key reaches the program (Ctrl-C is a
+//! signal to the program's own foreground job), passes on input and size, and puts the terminal back however it ends: when the program
+//! does, when the run is killed or dropped, or by a panic. When Ctrl-Z stops the program, it puts the terminal back, suspends this process
+//! as the shell's job that it is, and lets the program go on when the job does.
 
 mod filter;
 #[cfg(test)]
 mod tests;
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,6 @@ use crate::error::SandboxError;
 use crate::sys::terminal::{Modes, Window, is_anothers};
 use filter::Filter;
 
-const CHUNK_BYTES: usize = 16 * 1024;
 /// How often the size of the person's terminal is looked at.
 const LOOK_NS: i64 = 200_000_000;
 const CTRL_C: u8 = 3;
@@ -34,7 +34,7 @@ const STOPS_WITHIN: Duration = Duration::from_secs(1);
 /// A signal to a whole process reaches a thread of it within this time. A process that is stopped doesn't notice how long it took.
 const SUSPENDED_WITHIN: Duration = Duration::from_millis(50);
 
-/// A terminal: the source of input and the destination of output.
+/// A terminal: the source of input, and the screen that the reader of the call writes to.
 #[derive(Debug, Clone)]
 pub struct Terminal {
     input: Arc<OwnedFd>,
@@ -81,13 +81,29 @@ impl Drop for Restore {
     }
 }
 
-/// Passes on between a terminal and a program's pseudo-terminal. Dropping it stops that and puts the terminal back.
+/// What a program does to a screen: its output is filtered, and what it changes for good is put back in the end.
+#[derive(Debug, Clone)]
+pub(crate) struct Screen(Arc<Mutex<Filter>>);
+
+impl Screen {
+    /// Appends to `out` what may pass.
+    pub(crate) fn feed(&self, bytes: &[u8], out: &mut Vec<u8>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).feed(bytes, out);
+    }
+
+    fn finish(&self) -> Vec<u8> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).finish()
+    }
+}
+
+/// Passes on from a terminal to a program's pseudo-terminal. Dropping it stops that and puts the terminal back.
 #[derive(Debug)]
 pub(crate) struct Relay {
     /// Closed to stop; a byte suspends.
     stop: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
     notices: Arc<Notices>,
+    screen: Screen,
 }
 
 /// What the person does that concerns the program as a whole.
@@ -102,11 +118,17 @@ impl Relay {
         let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
         let (stop_read, stop) = pipe.map_err(SandboxError::host("making a pipe"))?;
         let notices = Arc::new(Notices::default());
-        let noticed = Arc::clone(&notices);
-        let work = move || Passing::new(terminal, ours, stop_read, noticed).run();
+        let screen = Screen(Arc::new(Mutex::new(Filter::new())));
+        let (noticed, put_back) = (Arc::clone(&notices), screen.clone());
+        let work = move || Passing::new(terminal, ours, stop_read, noticed).run(&put_back);
         let thread = std::thread::Builder::new().name("terminal".to_owned()).spawn(work);
         let thread = thread.map_err(|cause| SandboxError::Host { doing: "starting a thread", cause })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread), notices })
+        Ok(Self { stop: Some(stop), thread: Some(thread), notices, screen })
+    }
+
+    /// Where the program's output goes through.
+    pub(crate) fn screen(&self) -> Screen {
+        self.screen.clone()
     }
 
     /// Waits until the person insists on stopping the program.
@@ -143,7 +165,6 @@ struct Passing {
     ours: OwnedFd,
     stop: OwnedFd,
     notices: Arc<Notices>,
-    filter: Filter,
     window: Option<Window>,
     /// Set while the person's terminal is raw.
     restore: Option<Restore>,
@@ -160,15 +181,14 @@ struct Passing {
 impl Passing {
     fn new(terminal: Terminal, ours: OwnedFd, stop: OwnedFd, notices: Arc<Notices>) -> Self {
         let window = Window::of(terminal.output.as_fd()).ok();
-        let (filter, pending, stops) = (Filter::new(), Vec::new(), Vec::new());
+        let (pending, stops) = (Vec::new(), Vec::new());
         let (restore, reads, is_gone) = (None, false, false);
-        Self { terminal, ours, stop, notices, filter, window, restore, pending, reads, is_gone, stops }
+        Self { terminal, ours, stop, notices, window, restore, pending, reads, is_gone, stops }
     }
 
-    fn run(mut self) {
+    fn run(mut self, screen: &Screen) {
         while self.pass() {}
-        let reset = self.filter.finish();
-        self.write(&reset);
+        self.write(&screen.finish());
         self.restore = None;
     }
 
@@ -186,10 +206,9 @@ impl Passing {
         }
     }
 
-    /// Puts the terminal back and stops this process, with the job of the shell's that it is in. Returns when the job goes on, or at once if
+    /// What was shown so far is on the screen. Puts the terminal back and stops this process, with the job of the shell's that it is in. Returns when the job goes on, or at once if
     /// nobody could let it go on: then the kernel doesn't stop it.
     fn suspend(&mut self) {
-        while self.show_some() == Some(true) {}
         self.restore = None;
         rustix::process::kill_current_process_group(rustix::process::Signal::TSTP).ok();
         std::thread::sleep(SUSPENDED_WITHIN);
@@ -201,39 +220,37 @@ impl Passing {
     fn pass(&mut self) -> bool {
         self.follow_job();
         self.follow_window();
-        let ours = if self.pending.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
-        let input = if self.reads && self.pending.is_empty() { PollFlags::IN } else { PollFlags::empty() };
-        let mut ready = [
-            PollFd::new(&self.ours, ours),
-            PollFd::new(&self.stop, PollFlags::IN),
-            PollFd::new(&self.terminal.input, input),
-        ];
+        // What was typed goes to the program before more is taken.
+        let second = match self.pending.is_empty() {
+            true => PollFd::new(&self.terminal.input, PollFlags::IN),
+            false => PollFd::new(&self.ours, PollFlags::OUT),
+        };
+        let mut ready = [PollFd::new(&self.stop, PollFlags::IN), second];
         // An empty set would still wake us for a terminal that is gone.
-        let count = if input.is_empty() { 2 } else { 3 };
+        let count = if self.reads || !self.pending.is_empty() { 2 } else { 1 };
         let look = Timespec { tv_sec: 0, tv_nsec: LOOK_NS };
         let Some(asked) = ready.get_mut(..count) else { return false };
         match rustix::event::poll(asked, Some(&look)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return false,
         }
-        let [program, stop, typed] = ready.map(|one| one.revents());
-        if program.contains(PollFlags::OUT) && !self.push() {
-            return false;
-        }
-        if program.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) && !self.show() {
-            return false;
-        }
+        let [stop, second] = ready.map(|one| one.revents());
         if stop.contains(PollFlags::IN) && rustix::io::read(&self.stop, &mut [0; 1]) == Ok(1) {
             self.suspend();
-        } else if !stop.is_empty() {
-            // What is written already is shown; more is not waited for.
-            while self.show_some() == Some(true) {}
+            // Whoever had the terminal meanwhile has read what was there.
+            return true;
+        }
+        if !stop.is_empty() {
             return false;
         }
-        if !typed.is_empty() {
-            self.take();
+        match (second.is_empty(), self.pending.is_empty()) {
+            (true, _) => true,
+            (false, false) => self.push(),
+            (false, true) => {
+                self.take();
+                true
+            }
         }
-        true
     }
 
     fn follow_window(&mut self) {
@@ -279,26 +296,6 @@ impl Passing {
             Err(_) => return false,
         }
         true
-    }
-
-    /// Shows what the program wrote; false when it can write no more.
-    fn show(&mut self) -> bool {
-        self.show_some().is_some()
-    }
-
-    /// As [`show`](Self::show); `Some(false)`: there is nothing now.
-    fn show_some(&mut self) -> Option<bool> {
-        let mut buffer = [0; CHUNK_BYTES];
-        match rustix::io::read(&self.ours, &mut buffer) {
-            Ok(0) | Err(Errno::IO) => None,
-            Ok(count) => {
-                let mut out = Vec::with_capacity(count);
-                self.filter.feed(buffer.get(..count).unwrap_or_default(), &mut out);
-                self.write(&out).then_some(true)
-            }
-            Err(Errno::AGAIN | Errno::INTR) => Some(false),
-            Err(_) => None,
-        }
     }
 
     /// To the person's terminal; false when it is gone.

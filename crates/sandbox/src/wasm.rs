@@ -160,7 +160,8 @@ impl Executor<tier::Wasm> for WasmTool {
                 limits: permit.limits(),
                 clock: permit.clock(),
             };
-            let ran = run::run(machine, job, |op| permit.syscall(op), permit.cancelled()).await;
+            let (stop, suspension) = (permit.cancelled(), permit.suspension());
+            let ran = run::run(machine, job, |op| permit.syscall(op), stop, suspension).await;
             drop(place);
             ran?.into_output(self)
         })

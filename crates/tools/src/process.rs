@@ -50,7 +50,7 @@ fn exec_spec() -> ToolSpec {
             },
             "stdin": stdin(),
             "timeout_ms": integer(1, TIMEOUT_MS_MAX, "stop it after this time; policy may stop it earlier"),
-            "terminal": {"type": "boolean", "description": "give it the caller's terminal, where there is one"},
+            "terminal": {"type": "boolean", "description": "give it the terminal of the person who reads the output, where there is one"},
             "merge_stderr": {"type": "boolean", "description": "write standard error into standard output, in order"},
             "network": network(),
         }),

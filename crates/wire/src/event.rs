@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::body::Channel;
 use crate::{Budget, Spent, TaskId, Version};
 
 const VERSION: u64 = 1;
@@ -84,6 +85,15 @@ pub enum Event {
         tool: String,
         /// With what, shortened.
         args: String,
+    },
+    /// A tool writes something while it runs. Of a tool that writes much, this is the beginning.
+    Output {
+        /// At which step.
+        step: String,
+        /// Which output it is.
+        channel: Channel,
+        /// The next piece of text.
+        text: String,
     },
     /// The verdict on a call, and how it ended.
     Verdict {

@@ -2,7 +2,7 @@
 //!
 //! An agent ends in two steps. It is marked first: from then on its calls are refused, and those that run are told to stop. It is
 //! over when the last of them has ended, process trees included; only then does `Wait` return. STOP holds back new calls,
-//! and programs that run pause until CONT; guests of other tiers run on until their call ends.
+//! and programs and guests that run pause until CONT.
 
 use std::sync::Arc;
 use std::time::Duration;

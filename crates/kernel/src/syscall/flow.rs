@@ -30,6 +30,8 @@ pub struct Chunk {
     pub channel: Channel,
     /// The whole output at once, as policy's review left it. Nothing came before, and nothing will come after.
     pub is_whole: bool,
+    /// Written to a terminal that the program was lent, without what acts on more than the screen.
+    pub is_drawn: bool,
     /// The bytes with their label.
     pub output: Labelled,
 }
@@ -62,14 +64,24 @@ impl Unread {
 pub(crate) struct Listener {
     chunks: mpsc::Sender<Chunk>,
     unread: Arc<Unread>,
+    is_terminal: bool,
 }
 
 impl Kernel {
     /// The same with streamed output.
     pub fn stream(&self, caller: &Principal, op: Op) -> Stream {
+        self.streamed(caller, op, false)
+    }
+
+    /// The same for a reader that writes to a person's terminal: a program may be lent it.
+    pub fn stream_to_terminal(&self, caller: &Principal, op: Op) -> Stream {
+        self.streamed(caller, op, true)
+    }
+
+    fn streamed(&self, caller: &Principal, op: Op, is_terminal: bool) -> Stream {
         let (to, chunks) = mpsc::channel(CHUNKS_WAITING_MAX);
         let unread = Arc::new(Unread::default());
-        let listener = Listener { chunks: to, unread: Arc::clone(&unread) };
+        let listener = Listener { chunks: to, unread: Arc::clone(&unread), is_terminal };
         let call = Call { listener: Some(listener), ..Call::of(caller, op) };
         Stream { chunks, unread, reply: tokio::spawn(Arc::clone(&self.0).enter(call)) }
     }
@@ -129,6 +141,8 @@ pub(crate) struct Flow {
 struct Flowed {
     label: Label,
     masked: bool,
+    /// The output is drawn on a terminal.
+    is_drawn: bool,
     output: Channelled,
     error: Channelled,
     reasoning: Channelled,
@@ -138,6 +152,8 @@ struct Flowed {
 struct Channelled {
     /// May still turn out to be the beginning of a secret.
     held: Vec<u8>,
+    /// As much of the beginning of `held` as was passed on all the same, because nothing followed.
+    shown: Vec<u8>,
     /// The first part of what was passed on.
     kept: Vec<u8>,
     /// How much was passed on, and its digest.
@@ -158,12 +174,15 @@ impl Flowed {
     fn admit(&mut self, channel: Channel, part: &mut Scrubbed, bytes_max: u64) -> bool {
         let flowed = [&self.output, &self.error, &self.reasoning];
         let room = flowed.iter().fold(bytes_max, |room, one| room.saturating_sub(one.bytes));
-        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        // A person may look at a terminal for days: what is drawn there has no limit, only what is kept of it.
+        let room = if self.is_drawn { u64::MAX } else { room };
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let (room, kept_max) = (bytes(room), bytes(bytes_max).min(KEPT_BYTES_MAX));
         let full = part.bytes.len() > room;
         part.bytes.truncate(room);
         self.masked |= part.masked;
         let to = self.channel(channel);
-        let keep = KEPT_BYTES_MAX.saturating_sub(to.kept.len()).min(part.bytes.len());
+        let keep = kept_max.saturating_sub(to.kept.len()).min(part.bytes.len());
         to.kept.extend_from_slice(part.bytes.get(..keep).unwrap_or_default());
         to.bytes = to.bytes.saturating_add(part.bytes.len() as u64);
         to.digest.update(&part.bytes);
@@ -174,7 +193,7 @@ impl Flowed {
 impl Flow {
     pub(super) fn new(listener: Option<Listener>, label: Label, whole_only: bool) -> Self {
         let (output, error, reasoning) = Default::default();
-        let state = Flowed { label, masked: false, output, error, reasoning };
+        let state = Flowed { label, masked: false, is_drawn: false, output, error, reasoning };
         Self { listener, whole_only, state: Mutex::new(state) }
     }
 
@@ -185,6 +204,13 @@ impl Flow {
     /// Whether what an executor emits reaches a reader before the call is over.
     pub(crate) fn is_read(&self) -> bool {
         self.listener.is_some() && !self.whole_only
+    }
+
+    /// Whether the reader has a terminal to lend; then the output is drawn there from here on.
+    pub(super) fn lend_terminal(&self) -> bool {
+        let lends = self.is_read() && self.listener.as_ref().is_some_and(|listener| listener.is_terminal);
+        self.state().is_drawn |= lends;
+        lends
     }
 
     /// Raises the label of whatever comes from here on.
@@ -198,7 +224,8 @@ impl Flow {
         if let Some(listener) =
             self.listener.as_ref().filter(|_| self.whole_only && !output.bytes().is_empty())
         {
-            let whole = Chunk { channel: Channel::Output, is_whole: true, output: output.clone() };
+            let (channel, output) = (Channel::Output, output.clone());
+            let whole = Chunk { channel, is_whole: true, is_drawn: false, output };
             // A reader that has gone away misses it; the outcome doesn't. There is room: it is the first.
             let _gone = listener.chunks.try_send(whole).is_err();
         }
@@ -211,11 +238,51 @@ impl Flow {
         (channel, bytes): (Channel, &[u8]),
         bytes_max: u64,
     ) -> Result<Reading, Overflow> {
-        self.pass(channel, bytes_max, |held| {
-            held.extend_from_slice(bytes);
-            secrets.scrub_part(held)
+        self.pass(channel, bytes_max, |one| {
+            one.held.extend_from_slice(bytes);
+            let part = secrets.scrub_part(&mut one.held);
+            one.unshown(part)
         })
         .await
+    }
+
+    /// Passes on what waits to be told from a secret, because nothing follows for now. Enough of a secret to give it away still waits, and
+    /// one that goes on after this is masked from there on.
+    pub(super) async fn flush(
+        &self,
+        secrets: &dyn Secrets,
+        channel: Channel,
+        bytes_max: u64,
+    ) -> Result<Reading, Overflow> {
+        let waits = |one: &Channelled| one.held.len() > one.shown.len();
+        if !waits(self.state().channel(channel)) {
+            return Ok(Reading::Read);
+        }
+        self.pass(channel, bytes_max, |one| {
+            let mut held = one.held.clone();
+            if secrets.scrub(&mut held) {
+                return Scrubbed::default();
+            }
+            let bytes = held.get(one.shown.len()..).unwrap_or_default().to_vec();
+            one.shown = held;
+            Scrubbed { bytes, masked: false }
+        })
+        .await
+    }
+
+    /// Waits until the reader is done with everything that was passed on, or gone.
+    pub(super) async fn caught_up(&self) {
+        let Some(listener) = self.listener.as_ref().filter(|_| !self.whole_only) else { return };
+        let (label, masked) = {
+            let state = self.state();
+            (state.label, state.masked)
+        };
+        let output = Labelled::of(Vec::new(), label, masked);
+        let empty = Chunk { channel: Channel::Output, is_whole: false, is_drawn: false, output };
+        // It takes this one when it is done with those before.
+        if listener.chunks.send(empty).await.is_ok() {
+            let _gone = listener.chunks.reserve_many(CHUNKS_WAITING_MAX).await.is_err();
+        }
     }
 
     /// Passes on what still waited to be told from a secret: a channel has ended.
@@ -225,10 +292,10 @@ impl Flow {
         channel: Channel,
         bytes_max: u64,
     ) -> Result<Reading, Overflow> {
-        self.pass(channel, bytes_max, |held| {
-            let mut bytes = std::mem::take(held);
+        self.pass(channel, bytes_max, |one| {
+            let mut bytes = std::mem::take(&mut one.held);
             let masked = secrets.scrub(&mut bytes);
-            Scrubbed { bytes, masked }
+            one.unshown(Scrubbed { bytes, masked })
         })
         .await
     }
@@ -242,7 +309,7 @@ impl Flow {
         &self,
         channel: Channel,
         bytes_max: u64,
-        scrub: impl FnOnce(&mut Vec<u8>) -> Scrubbed,
+        scrub: impl FnOnce(&mut Channelled) -> Scrubbed,
     ) -> Result<Reading, Overflow> {
         let listener = self.listener.as_ref().filter(|_| !self.whole_only);
         let listener = listener.filter(|one| !one.unread.flag(channel).load(Ordering::Acquire));
@@ -252,13 +319,14 @@ impl Flow {
             None => None,
         };
         let mut state = self.state();
-        let mut part = scrub(&mut state.channel(channel).held);
+        let mut part = scrub(state.channel(channel));
         let full = state.admit(channel, &mut part, bytes_max);
+        let is_drawn = state.is_drawn;
         let output = Labelled::of(part.bytes, state.label, state.masked);
         drop(state);
         let reading = if room.is_some() { Reading::Read } else { Reading::Unread };
         if let Some(room) = room.filter(|_| !output.bytes().is_empty()) {
-            room.send(Chunk { channel, is_whole: false, output });
+            room.send(Chunk { channel, is_whole: false, is_drawn, output });
         }
         if full { Err(Overflow) } else { Ok(reading) }
     }
@@ -292,6 +360,18 @@ impl Flow {
 }
 
 impl Channelled {
+    /// What of a part wasn't passed on before.
+    fn unshown(&mut self, mut part: Scrubbed) -> Scrubbed {
+        let same = self.shown.iter().zip(&part.bytes).take_while(|(shown, byte)| shown == byte).count();
+        if same == part.bytes.len() {
+            self.shown.drain(..same);
+        } else {
+            self.shown.clear();
+        }
+        part.bytes.drain(..same);
+        part
+    }
+
     fn delivered(&self, channel: Channel) -> Delivery {
         let kept_bytes = self.kept.len() as u64;
         Delivery { channel, bytes: self.bytes, digest: self.digest.digest(), kept_bytes }
@@ -299,119 +379,4 @@ impl Channelled {
 }
 
 #[cfg(test)]
-mod tests {
-    use regent_ledger::{Digest, Kind};
-    use serde_json::json;
-
-    use super::*;
-    use crate::tests::alone::{World, named};
-    use crate::{Integrity, Status, ToolCall};
-
-    fn drip(args: serde_json::Value) -> Op {
-        Op::RunTool(ToolCall { tool: "test.drip".to_owned(), args })
-    }
-
-    async fn read(stream: &mut Stream) -> String {
-        let mut text = String::new();
-        while let Some(chunk) = stream.next().await {
-            assert_eq!(chunk.output.label().integrity, Integrity::Tool);
-            text.push_str(&chunk.output.text());
-        }
-        text
-    }
-
-    #[tokio::test]
-    async fn chunks_come_labelled_and_the_outcome_has_the_whole() {
-        let world = World::new().await;
-        let mut stream = world.kernel.stream(&world.person(), drip(json!({})));
-        assert_eq!(read(&mut stream).await, "one two three");
-        let Reply::Done(outcome) = stream.reply().await.unwrap() else { panic!("not done") };
-        assert_eq!((outcome.status, outcome.output.text().as_ref()), (Status::Ok, "one two three"));
-    }
-
-    fn flood(chunks: u64) -> Op {
-        Op::RunTool(ToolCall { tool: "test.flood".to_owned(), args: json!({"chunks": chunks}) })
-    }
-
-    #[tokio::test]
-    async fn a_reader_that_is_behind_makes_the_executor_wait() {
-        let wide = "version: 1\nlimits: { output: 1GiB }\nrules:\n  - { id: all, effect: allow }\n";
-        let world = World::with(wide).await;
-        let mut stream = world.kernel.stream(&world.person(), flood(40_000));
-        // Without a reader it gets as far as the queue is long, and no further.
-        for _ in 0..1_000 {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(world.tools.started.available_permits(), CHUNKS_WAITING_MAX);
-        let mut read = [0_u64; 2];
-        while let Some(chunk) = stream.next().await {
-            read[usize::from(chunk.channel == Channel::Error)] += chunk.output.bytes().len() as u64;
-        }
-        assert_eq!(read, [20_000 << 10; 2]);
-        let Reply::Done(outcome) = stream.reply().await.unwrap() else { panic!("not done") };
-        assert_eq!(outcome.output.bytes().len(), 2 * KEPT_BYTES_MAX.min(20_000 << 10));
-        let recorded = world.entries().into_iter().rfind(|entry| entry.kind == Kind::Outcome).unwrap();
-        let body: serde_json::Value = serde_json::from_str(&recorded.body.to_string()).unwrap();
-        let digest = Digest::of(&vec![b'x'; 20_000 << 10]).to_string();
-        for (at, channel) in ["output", "error"].into_iter().enumerate() {
-            let kept = KEPT_BYTES_MAX.min(20_000 << 10);
-            let expected =
-                json!({"channel": channel, "bytes": 20_000 << 10, "digest": digest, "kept_bytes": kept});
-            assert_eq!(body["delivered"][at], expected);
-        }
-    }
-
-    #[tokio::test]
-    async fn a_channel_that_nobody_reads_is_told_so() {
-        let world = World::new().await;
-        let mut stream = world.kernel.stream(&world.person(), flood(1_000));
-        assert_eq!(stream.next().await.unwrap().channel, Channel::Output);
-        stream.close(Channel::Error);
-        while stream.next().await.is_some() {}
-        let Reply::Done(outcome) = stream.reply().await.unwrap() else { panic!("not done") };
-        let Status::Failed(failure) = outcome.status else { panic!("{:?}", outcome.status) };
-        assert_eq!((failure.code.as_str(), failure.message.as_str()), ("test.unread", "Error"));
-    }
-
-    #[tokio::test]
-    async fn a_reader_that_goes_away_stops_nothing() {
-        let world = World::new().await;
-        drop(world.kernel.stream(&world.person(), drip(json!({}))));
-        let of = |kind| world.entries().into_iter().filter(|entry| entry.kind == kind).count();
-        while of(Kind::Outcome) == 0 {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(of(Kind::Intent), of(Kind::Outcome));
-    }
-
-    #[tokio::test]
-    async fn what_came_before_a_cancellation_is_recorded() {
-        let world = World::new().await;
-        let agent = world.spawn(&world.person(), named("reader")).await;
-        let mut stream = world.kernel.stream(&agent, drip(json!({"hang": true})));
-        assert_eq!(stream.next().await.unwrap().output.text(), "one ");
-        world.started().await;
-        world.kernel.raise(agent.agent_id().unwrap(), crate::Signal::Kill, "test").await.unwrap();
-        let Reply::Done(outcome) = stream.reply().await.unwrap() else { panic!("not done") };
-        assert_eq!((outcome.status, outcome.output.text().as_ref()), (Status::Cancelled, "one two three"));
-    }
-
-    #[tokio::test]
-    async fn no_more_flows_than_the_grant_allows() {
-        let policy = "version: 1\nlimits: { output: 6B }\nrules:\n  - { id: all, effect: allow }\n";
-        let world = World::with(policy).await;
-        let mut stream = world.kernel.stream(&world.person(), drip(json!({})));
-        assert_eq!(read(&mut stream).await, "one tw");
-        let Reply::Done(outcome) = stream.reply().await.unwrap() else { panic!("not done") };
-        assert!(matches!(outcome.status, Status::Failed(_)), "{:?}", outcome.status);
-        assert_eq!(outcome.output.text(), "one tw");
-    }
-
-    #[tokio::test]
-    async fn a_denied_stream_is_only_a_reply() {
-        let world = World::with("version: 1\nrules: []\n").await;
-        let mut stream = world.kernel.stream(&world.person(), drip(json!({})));
-        assert!(stream.next().await.is_none());
-        assert!(matches!(stream.reply().await.unwrap(), Reply::Denied(_)));
-    }
-}
+mod tests;

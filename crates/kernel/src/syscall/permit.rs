@@ -126,6 +126,23 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         flow.end(&*core.secrets, channel, limits.output_bytes_max).await
     }
 
+    /// Passes on what is held back because a secret might have begun in it, since nothing follows for now: a prompt, the echo of a key.
+    pub async fn flush(&self, channel: Channel) -> Result<Reading, Overflow> {
+        let Frame { core, flow, limits, .. } = self.frame;
+        flow.flush(&*core.secrets, channel, limits.output_bytes_max).await
+    }
+
+    /// Waits until the reader is done with all that was emitted, or gone.
+    pub async fn caught_up(&self) {
+        self.frame.flow.caught_up().await;
+    }
+
+    /// Whether the reader has a terminal that it lends. From then on what is emitted is drawn there: counted and hashed without a limit,
+    /// and kept up to the limit.
+    pub fn lend_terminal(&self) -> bool {
+        self.frame.flow.lend_terminal()
+    }
+
     /// What was emitted on a channel so far.
     pub fn delivered(&self, channel: Channel) -> Delivery {
         self.frame.flow.delivered(channel)
@@ -154,7 +171,10 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
 
     /// Reports when the caller is suspended and resumed (STOP, CONT), so that its programs pause.
     pub fn suspension(&self) -> Suspension {
-        Suspension(self.frame.call.principal.life().map(Life::watch))
+        let mut stage = self.frame.call.principal.life().map(Life::watch);
+        // The agent may be suspended already: the first report is how it is now.
+        stage.iter_mut().for_each(watch::Receiver::mark_changed);
+        Suspension(stage)
     }
 
     /// Whether policy would allow a further call as it stands, without making it: for a driver that meets many things at once (a
@@ -200,12 +220,13 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
     }
 }
 
-/// Whether an agent is suspended, as it changes.
-#[derive(Debug)]
+/// Whether an agent is suspended, as it changes. By default: never.
+#[derive(Debug, Default)]
 pub struct Suspension(Option<watch::Receiver<Lifecycle>>);
 
 impl Suspension {
-    /// Waits for the next change, and returns whether the agent is suspended now. A person is never suspended: then it waits forever.
+    /// Waits for the next change, and returns whether the agent is suspended now; the first time, at once. A person is never suspended:
+    /// then it waits forever.
     pub async fn changed(&mut self) -> bool {
         if let Some(stage) = &mut self.0 {
             if stage.changed().await.is_ok() {

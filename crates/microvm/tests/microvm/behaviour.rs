@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use regent_kernel::{Reply, Status};
+use regent_kernel::{Op, Reply, Signal, Status};
 use regent_microvm::MicrovmTier;
 use regent_sandbox::{Floor, ProcessTier};
-use regent_testkit::{TestKernel, run};
+use regent_testkit::{TestKernel, run, spawn};
 use serde_json::json;
 
-use crate::kit::{EVERYTHING, RAISED, World, failed_with, has_busybox, has_kvm, with_tools};
+use crate::kit::{EVERYTHING, RAISED, World, elf, failed_with, has_busybox, has_kvm, with_tools};
 
 #[tokio::test]
 async fn busybox_applets_work() {
@@ -234,4 +234,36 @@ async fn policy_sends_a_program_to_a_microvm_and_nothing_falls_back() {
     let reply = without.call(run("process.exec", json!({"argv": ["/bin/busybox", "true"]}))).await.unwrap();
     let Reply::Denied(denial) = reply else { panic!("{reply:?}") };
     assert_eq!(denial.reason.code, "tier.unavailable");
+}
+
+#[tokio::test]
+async fn stop_pauses_a_guest_and_cont_lets_it_go_on() {
+    if !has_kvm() {
+        return;
+    }
+    let policy = "version: 1\nlimits: { wall: 5m, cpu: 1s }\nrules:\n  - { id: all, effect: allow }\n";
+    let world = World::new(policy).await;
+    world.put("program", elf(&[0xeb, 0xfe]));
+    let kernel = world.kernel.kernel.clone();
+    let agent = spawn(&kernel, "paused").await.unwrap();
+    let signal = |signal| Op::Signal { agent: agent.agent_id().unwrap().clone(), signal, group: false };
+    let spins = || run("process.exec", json!({"argv": ["./program"]}));
+    let before = world.intents().len();
+    let paused = {
+        let (kernel, agent, op) = (kernel.clone(), agent.clone(), spins());
+        tokio::spawn(async move { kernel.syscall(&agent, op).await })
+    };
+    while world.intents().len() == before {
+        tokio::task::yield_now().await;
+    }
+    // Twice, so that a signal which ended a run earlier doesn't end later ones.
+    for _ in 0..2 {
+        kernel.syscall(&kernel.operator(), signal(Signal::Stop)).await.unwrap();
+        // As much work of others comes to its end meanwhile.
+        assert!(failed_with(&world.exec(["./program"]).await, "process.cpu"));
+        assert!(!paused.is_finished(), "it went on although its agent is suspended");
+        kernel.syscall(&kernel.operator(), signal(Signal::Cont)).await.unwrap();
+    }
+    let Reply::Done(outcome) = paused.await.unwrap().unwrap() else { panic!("not done") };
+    assert!(failed_with(&outcome, "process.cpu"), "it went on, and used up the rest: {outcome:?}");
 }

@@ -6,6 +6,7 @@ use std::io::{IsTerminal, Read, Write};
 
 use clap::Args;
 use regent_kernel::{Op, Outcome, Status, ToolCall};
+use regent_sandbox::Closed;
 use serde_json::{Value, json};
 
 use crate::calls;
@@ -46,8 +47,17 @@ pub(crate) struct RunArgs {
 const STDIN_BYTES_MAX: u64 = 8 << 20;
 
 pub(crate) async fn run(context: &Context, args: RunArgs) -> CommandResult {
-    let call = ToolCall { tool: "process.exec".to_owned(), args: arguments(context, &args)? };
+    let mut fields = arguments(context, &args)?;
+    // Trying it takes as long as the start of the kernel, and needs nothing of it.
+    let trial = (!args.no_network).then(|| tokio::task::spawn_blocking(regent_sandbox::full_closed));
     let running = Running::boot(context).await?;
+    if let Some(trial) = trial
+        && has_network(context, trial.await.ok().flatten())
+        && let Some(fields) = fields.as_object_mut()
+    {
+        fields.insert("network".to_owned(), json!(true));
+    }
+    let call = ToolCall { tool: "process.exec".to_owned(), args: fields };
     let result = confined(context, &running, call, args.agent.as_deref()).await;
     running.close(context, result).await
 }
@@ -65,9 +75,6 @@ fn arguments(context: &Context, args: &RunArgs) -> Result<Value, Failure> {
                 .help("give a time such as 90s, 10m, 2h or 1d")
         })?;
         set("timeout_ms", json!(ms));
-    }
-    if !args.no_network && has_network(context) {
-        set("network", json!(true));
     }
     if args.stdin {
         let mut text = String::new();
@@ -94,8 +101,8 @@ fn is_one_file() -> bool {
 }
 
 /// Where namespaces are closed, network access can't be guarded: the program runs without it, and the user is told.
-fn has_network(context: &Context) -> bool {
-    let open = regent_sandbox::probe().full.is_none();
+fn has_network(context: &Context, closed: Option<&Closed>) -> bool {
+    let open = closed.is_none();
     if !open {
         let less = "regent: no network for the program, because user namespaces are disabled here; for details run `regent doctor`\n";
         context.screen.say(less);
@@ -116,9 +123,9 @@ async fn confined(
     };
     let timeout_ms = call.args.get("timeout_ms").and_then(Value::as_u64);
     let op = Op::RunTool(call);
-    let mut live = LiveOutput::new();
-    // One object of JSON has it all in the end; a program with a terminal writes there itself.
-    let outcome = match context.screen.json || context.screen.interactive {
+    let mut live = LiveOutput::new(context.screen.interactive);
+    // One object of JSON has it all in the end.
+    let outcome = match context.screen.json {
         true => calls::call(context, running, &caller, op.clone()).await?,
         false => calls::call_live(context, running, &caller, op.clone(), &mut live).await?,
     };

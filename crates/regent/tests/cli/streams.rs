@@ -155,3 +155,76 @@ fn a_program_without_output_gives_none() {
     assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (0, "", ""), "{ended:?}");
     assert!(outcome(&world).get("delivered").is_none());
 }
+
+#[test]
+fn what_is_drawn_on_a_terminal_is_recorded() {
+    let world = World::ready();
+    let (code, shown) = world.at_terminal(&["run", "--no-network", "--", "echo", "drawn"], "");
+    assert!(code == 0 && shown.starts_with("drawn\r\n"), "{code} {shown:?}");
+    let outcome = outcome(&world);
+    let delivered = &outcome["delivered"][0];
+    assert_eq!((&delivered["bytes"], &delivered["kept_bytes"]), (&7.into(), &7.into()), "{outcome}");
+    assert_eq!(delivered["digest"], Digest::of(b"drawn\r\n").to_string(), "{outcome}");
+}
+
+#[test]
+fn a_terminal_draws_more_than_the_output_limit_and_the_ledger_keeps_no_more() {
+    let world = World::ready();
+    let narrow = "version: 1\nlimits: { output: 1KiB }\nrules:\n  - { id: all, effect: allow }\n";
+    std::fs::write(world.home(".config/regent/policy.yml"), narrow).unwrap();
+    let script = "head -c 3000 /dev/zero | tr '\\0' x; echo end";
+    let (code, shown) = world.at_terminal(&["run", "--no-network", "--", "sh", "-c", script], "");
+    assert!(code == 0 && shown.contains("xend"), "{code} {shown}");
+    let outcome = outcome(&world);
+    assert_eq!(outcome["delivered"][0]["bytes"], 3005, "{outcome}");
+    assert_eq!(outcome["delivered"][0]["kept_bytes"], 1024, "{outcome}");
+}
+
+/// A world in which a program has been given the secret, so that it is looked for in all output from then on.
+fn with_revealed_secret() -> World {
+    let world = with_secret(&[]);
+    let ended = world.run_with(&["run", "-i", "--", "true"], &[], b"secret://api/token\n");
+    assert_eq!(ended.code, 0, "{ended:?}");
+    world
+}
+
+#[test]
+fn adv_031_a_secret_that_comes_to_a_terminal_in_two_parts_is_masked() {
+    let world = with_revealed_secret();
+    let (first, second) = VALUE.split_at(10);
+    world.write("first", first);
+    world.write("second", second);
+    for pause in ["", "sleep 0.3;"] {
+        let script = format!("cat first; {pause} cat second; echo; echo end");
+        let (code, shown) = world.at_terminal(&["run", "--no-network", "--", "sh", "-c", &script], "");
+        assert_eq!(code, 0, "{shown:?}");
+        assert!(shown.contains("[secret:api/token]") && shown.contains("end"), "{shown:?}");
+        assert!(!shown.contains(second) && !shown.contains(&VALUE[10..20]), "{shown:?}");
+        let label = outcome(&world)["label"]["confidentiality"].clone();
+        assert_eq!(label, "secret");
+    }
+}
+
+#[test]
+fn a_prompt_is_seen_while_it_waits_although_a_secret_might_begin_in_it() {
+    use std::io::Write;
+    let world = with_revealed_secret();
+    let (mut keyboard, screen) = world.shell();
+    let mut screen = screen;
+    let mut see = |text: &str| {
+        let (mut seen, mut buffer) = (String::new(), [0; 4096]);
+        while !seen.contains(text) {
+            let count = screen.read(&mut buffer).unwrap();
+            assert!(count > 0, "never seen: {text}: {seen}");
+            seen.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+    };
+    // In two parts, so that the echo of what is typed isn't taken for what is meant.
+    let line = "$REGENT run --no-network -- sh -c 'printf \"s3\"\"c? \"; read x; echo he\"\"ard $x'\n";
+    keyboard.write_all(line.as_bytes()).unwrap();
+    see("s3c? ");
+    keyboard.write_all(b"yes\n").unwrap();
+    see("heard yes");
+    keyboard.write_all(b"exit\n").unwrap();
+    see("exit");
+}

@@ -1,12 +1,17 @@
-//! A program whose output is read while it runs: from its pipes to the kernel's channel, no faster than the reader reads.
+//! A program whose output is read while it runs: from its pipes or its terminal to the kernel's channel, no faster than the reader reads.
+
+use std::time::Duration;
 
 use regent_kernel::{Channel, Overflow, Permit, Reading, tier};
 use tokio::sync::Notify;
 
 use super::{ProcessTier, Sizes, Unrun};
 use crate::ended::{Ended, EndedBy};
-use crate::sink::{self, Source};
+use crate::sink::{self, Source, Written};
 use crate::spec::Spec;
+
+/// A program that has written nothing for so long may wait for an answer to what it wrote: nothing of that is held back any more.
+const IDLE: Duration = Duration::from_millis(30);
 
 /// Runs a program and passes on what it writes meanwhile. Tells how much of it the outcome will have.
 pub(super) async fn launched(
@@ -69,11 +74,32 @@ pub(super) async fn launched(
 }
 
 async fn pass_on(permit: &Permit<'_, tier::Process>, mut source: Source) -> Result<(), Overflow> {
-    while let Some((channel, bytes)) = source.chunks.recv().await {
-        match permit.emit(channel, &bytes).await? {
-            Reading::Read => {}
-            Reading::Unread => source.close(channel),
+    loop {
+        let written = match tokio::time::timeout(IDLE, source.chunks.recv()).await {
+            Ok(written) => written,
+            Err(_idle) => {
+                flush(permit).await?;
+                source.chunks.recv().await
+            }
+        };
+        match written {
+            None => return Ok(()),
+            Some(Written::Chunk(channel, bytes)) => match permit.emit(channel, &bytes).await? {
+                Reading::Read => {}
+                Reading::Unread => source.close(channel),
+            },
+            Some(Written::Settle(done)) => {
+                flush(permit).await?;
+                permit.caught_up().await;
+                let _gone = done.send(()).is_err();
+            }
         }
+    }
+}
+
+async fn flush(permit: &Permit<'_, tier::Process>) -> Result<(), Overflow> {
+    for channel in Channel::ALL {
+        permit.flush(channel).await?;
     }
     Ok(())
 }

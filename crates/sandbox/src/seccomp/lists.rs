@@ -131,5 +131,6 @@ pub(super) const REFUSED_BARE_LEGACY: &[c_long] = &[];
 #[rustfmt::skip]
 pub(super) const GUEST_THREAD: &[c_long] = &[
     SYS_futex, SYS_munmap, SYS_madvise, SYS_mremap, SYS_brk, SYS_getrandom, SYS_clock_gettime, SYS_sched_yield,
-    SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sigaltstack, SYS_restart_syscall, SYS_rseq, SYS_gettid, SYS_exit,
+    SYS_rt_sigprocmask, SYS_rt_sigtimedwait, SYS_rt_sigreturn, SYS_sigaltstack, SYS_restart_syscall, SYS_rseq,
+    SYS_gettid, SYS_exit,
 ];

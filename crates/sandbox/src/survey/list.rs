@@ -10,6 +10,8 @@ use std::time::SystemTime;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
 
+use super::unreadable;
+use crate::error::SandboxError;
 use crate::view::Identity;
 
 const LISTING_BYTES: usize = 32 * 1024;
@@ -69,6 +71,18 @@ pub(crate) fn list(root: &OwnedFd, path: &Path) -> Result<Listed, Errno> {
     }
     let identity = Identity { dev: found.st_dev, ino: found.st_ino };
     Ok(Listed { entries, changed: (found.st_ctime, found.st_ctime_nsec), listed_at, identity })
+}
+
+/// The same; nothing, if it is gone or something else by now.
+pub(crate) fn list_or_none(
+    root: &OwnedFd,
+    (host, path): (&Path, &Path),
+) -> Result<Option<Listed>, SandboxError> {
+    match list(root, path) {
+        Ok(listed) => Ok(Some(listed)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(errno) => Err(unreadable(host, path, errno)),
+    }
 }
 
 /// Which file a path is.

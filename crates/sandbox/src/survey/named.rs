@@ -9,8 +9,7 @@ use rustix::io::Errno;
 
 use super::git_config::{Setting, Use, Word, settings, words};
 use super::links::{End, landing};
-use super::list::{BENEATH, Listed, list};
-use super::unreadable;
+use super::list::{BENEATH, Listed, list_or_none};
 use super::walk::Walk;
 use crate::error::SandboxError;
 
@@ -145,13 +144,9 @@ impl Walk<'_> {
         let mut pointers = vec![dir.join("gitdir")];
         if listed.has("worktrees") {
             let folder = dir.join("worktrees");
-            match list(&self.root, &folder) {
-                Ok(listed) => {
-                    pointers.extend(listed.entries.iter().map(|(name, _)| folder.join(name).join("gitdir")))
-                }
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-                Err(errno) => return Err(unreadable(self.host, &folder, errno)),
-            }
+            let listed = list_or_none(&self.root, (self.host, &folder))?;
+            let entries = listed.iter().flat_map(|listed| &listed.entries);
+            pointers.extend(entries.map(|(name, _)| folder.join(name).join("gitdir")));
         }
         for pointer in pointers {
             // It holds the path of the worktree's `.git` file.

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::guards::Alias;
 use super::links::{End, Landing, landing, not_the_workspace};
-use super::list::{BENEATH, list, name_or_dot};
+use super::list::{BENEATH, list_or_none, name_or_dot};
 use super::listings::Remembered;
 use super::{Blank, FileUse, Folder, Pin, Survey, text, unreadable};
 use crate::error::SandboxError;
@@ -290,12 +290,8 @@ impl Walk<'_> {
 
     /// Guards where links in a folder lead that stands for a guarded one.
     fn links_in(&mut self, folder: &Path, link: &Path) -> Result<(), SandboxError> {
-        let entries = match list(&self.root, folder) {
-            Ok(listed) => listed.entries,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
-            Err(errno) => return Err(unreadable(self.host, folder, errno)),
-        };
-        for (name, kind) in entries {
+        let Some(listed) = list_or_none(&self.root, (self.host, folder))? else { return Ok(()) };
+        for (name, kind) in listed.entries {
             let (real, named) = (folder.join(&name), link.join(&name));
             if kind == FileType::Symlink {
                 self.inner_link(&real, &named)?;
@@ -322,12 +318,8 @@ impl Walk<'_> {
 
     /// Pins what would be guarded if the folder were where a link says that it is.
     fn pin_as(&mut self, folder: &Path, link: &Path, depth: usize) -> Result<(), SandboxError> {
-        let entries = match list(&self.root, folder) {
-            Ok(listed) => listed.entries,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
-            Err(errno) => return Err(unreadable(self.host, folder, errno)),
-        };
-        for (name, kind) in entries {
+        let Some(listed) = list_or_none(&self.root, (self.host, folder))? else { return Ok(()) };
+        for (name, kind) in listed.entries {
             let (real, named) = (folder.join(&name), link.join(&name));
             match self.of_path(&named) {
                 Creation::Guarded(_) => self.inner_link(&real, &named)?,

@@ -4,7 +4,8 @@ use std::future::pending;
 
 use super::*;
 use crate::ended::{Ended, EndedBy, Exit};
-use crate::run::run;
+use crate::error::SandboxError;
+use crate::sink::{self, Written};
 use crate::spec::Spec;
 use crate::sys::terminal::open_pair;
 
@@ -49,6 +50,37 @@ impl Person {
 
 fn spec(person: &Person, script: &str) -> Spec {
     Spec { terminal: Some(person.terminal.clone()), ..Spec::new(["/bin/sh", "-c", script]) }
+}
+
+/// Runs a program and writes what it says to the person's screen, as the reader of a call does.
+async fn run(spec: Spec, cancel: impl Future<Output = ()>) -> Result<Ended, SandboxError> {
+    let screen = Arc::clone(&spec.terminal.as_ref().unwrap().output);
+    let (sink, mut source) = sink::channel();
+    let spec = Spec { sink: Some(sink), ..spec };
+    let showing = async {
+        while let Some(written) = source.chunks.recv().await {
+            match written {
+                Written::Chunk(_, bytes) => {
+                    let screen = Arc::clone(&screen);
+                    let write = move || show(&screen, &bytes);
+                    tokio::task::spawn_blocking(write).await.unwrap();
+                }
+                Written::Settle(done) => done.send(()).unwrap(),
+            }
+        }
+        pending::<()>().await;
+    };
+    tokio::select! {
+        ended = crate::run::run(spec, cancel) => ended,
+        () = showing => unreachable!(),
+    }
+}
+
+fn show(screen: &OwnedFd, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let count = rustix::io::write(screen, bytes).unwrap();
+        bytes = &bytes[count..];
+    }
 }
 
 async fn ran(person: &mut Person, script: &str) -> Ended {

@@ -2,8 +2,9 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
-use regent_kernel::{BoxFuture, Clock, ExecuteError, Limits, Op};
+use regent_kernel::{BoxFuture, Clock, ExecuteError, Limits, Op, Suspension};
 
 use super::compiled::{Compiled, Spoken};
 use super::door::Answer;
@@ -45,6 +46,7 @@ pub(super) async fn run(
     job: Job<'_>,
     syscall: impl Fn(Op) -> BoxFuture<'static, Answer>,
     stop: impl Future<Output = ()>,
+    suspension: Suspension,
 ) -> Result<Ran, ExecuteError> {
     let began = job.clock.elapsed();
     let guest = Guest::new(job.tool, job.clock, &job.limits);
@@ -57,7 +59,7 @@ pub(super) async fn run(
         tokio::select! {
             biased;
             () = stop => How::Stopped,
-            said = door.serve(guest.as_mut(), syscall) => match said {
+            said = unless_held(suspension, door.serve(guest.as_mut(), syscall)) => match said {
                 Ok(said) => How::Said(said),
                 Err(error) => How::Trapped(error),
             },
@@ -72,4 +74,24 @@ pub(super) async fn run(
         limits: job.limits,
         wall_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
     })
+}
+
+/// Runs a guest except while its agent is suspended. A busy guest gives its thread back every few milliseconds and is not taken up again.
+async fn unless_held<T>(mut suspension: Suspension, guest: impl Future<Output = T>) -> T {
+    let mut guest = pin!(guest);
+    let mut is_held = false;
+    loop {
+        let changed = suspension.changed();
+        let mut changed = pin!(changed);
+        let ended = std::future::poll_fn(|context| {
+            if let Poll::Ready(now) = changed.as_mut().poll(context) {
+                is_held = now;
+                return Poll::Ready(None);
+            }
+            if is_held { Poll::Pending } else { guest.as_mut().poll(context).map(Some) }
+        });
+        if let Some(ended) = ended.await {
+            return ended;
+        }
+    }
 }

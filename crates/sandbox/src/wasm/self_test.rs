@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use regent_kernel::{Clock, Digest, Fault, Limits, SystemClock};
+use regent_kernel::{Clock, Digest, Fault, Limits, Suspension, SystemClock};
 
 use super::machine::Machine;
 use super::run::{How, Job, run};
@@ -66,7 +66,7 @@ pub async fn self_test(rounds: usize) -> Result<SelfTest, WasmError> {
             let none: super::door::Answer = Err(Fault::NotRunning("this is a self test".to_owned()));
             Box::pin(std::future::ready(none)) as regent_kernel::BoxFuture<'static, _>
         };
-        let ran = run(&machine, job, shut, std::future::pending()).await;
+        let ran = run(&machine, job, shut, std::future::pending(), Suspension::default()).await;
         runs.push(began.elapsed());
         match ran.map_err(|error| WasmError::Broken(error.to_string()))?.how {
             How::Said(Ok(text)) if text == "hello" => {}

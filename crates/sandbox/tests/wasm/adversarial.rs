@@ -298,6 +298,36 @@ async fn adv_052_a_guest_can_not_use_a_secret_that_policy_does_not_give() {
     assert!(said.starts_with("tool.failed: policy."), "{said}");
 }
 
+#[tokio::test]
+async fn stop_pauses_a_guest_and_cont_lets_it_go_on() {
+    let policy = "version: 1\nlimits: { wall: 5m, cpu: 1s }\nrules:\n  - { id: everything, effect: allow }\n";
+    let world = World::new(policy, &[("spins", endless("", "", ""))]).await;
+    let kernel = world.kernel.kernel.clone();
+    let agent = spawn(&kernel, "paused").await.unwrap();
+    let signal = |signal| Op::Signal { agent: agent.agent_id().unwrap().clone(), signal, group: false };
+    let before = world.intents().len();
+    let paused = {
+        let (kernel, agent) = (kernel.clone(), agent.clone());
+        tokio::spawn(async move { kernel.syscall(&agent, run("spins", json!({}))).await })
+    };
+    while world.intents().len() == before {
+        tokio::task::yield_now().await;
+    }
+    kernel.syscall(&kernel.operator(), signal(Signal::Stop)).await.unwrap();
+    // As much work of others comes to its end meanwhile.
+    for _ in 0..2 {
+        assert_eq!(
+            world.said("spins", json!({})).await,
+            Err("wasm.fuel: it reached its CPU limit".to_owned())
+        );
+    }
+    assert!(!paused.is_finished(), "it went on although its agent is suspended");
+    kernel.syscall(&kernel.operator(), signal(Signal::Cont)).await.unwrap();
+    let Reply::Done(outcome) = paused.await.unwrap().unwrap() else { panic!("not done") };
+    let Status::Failed(failure) = outcome.status else { panic!("{:?}", outcome.status) };
+    assert_eq!(failure.code, "wasm.fuel", "it went on, and used up the rest");
+}
+
 /// Told to stop in the middle of a nested call, the guest is gone, and the nested call still ends in an outcome.
 #[tokio::test]
 async fn a_killed_guest_is_gone_and_its_call_is_recorded() {

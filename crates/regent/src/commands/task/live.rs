@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use regent_kernel::{Budget, Clock, Spent, TaskId};
+use regent_kernel::{Budget, Channel, Clock, Spent, TaskId};
 use regent_runtime::TaskState;
 use regent_runtime::event::{CallEnd, Event, EventLine, PlannedStep};
 use serde_json::json;
@@ -16,6 +16,8 @@ use crate::stage::Stage;
 use crate::term;
 
 const SAID_CHARS_MAX: usize = 400;
+/// A line of a tool that is longer is shown in parts.
+const LINE_BYTES_MAX: usize = 4_096;
 /// How much of what a model is saying the last line shows.
 const SAYING_CHARS_MAX: usize = 48;
 const SPINNER: [char; 4] = ['|', '/', '-', '\\'];
@@ -39,6 +41,8 @@ struct Watched {
     task: TaskId,
     /// Calls that run: tool and arguments, by step.
     calls: BTreeMap<String, (String, String)>,
+    /// The line that each of them is writing, by step and whether it is an error.
+    unfinished: BTreeMap<(String, bool), String>,
     step: String,
     spent: Spent,
     left: Budget,
@@ -61,6 +65,19 @@ impl Watched {
         if length > SAYING_CHARS_MAX {
             self.saying = self.saying.chars().skip(length - SAYING_CHARS_MAX).collect();
         }
+    }
+
+    /// The lines of a tool that are whole by now.
+    fn written(&mut self, screen: &Screen, step: String, channel: Channel, text: &str) -> Vec<String> {
+        let open = self.unfinished.entry((step, channel == Channel::Error)).or_default();
+        open.push_str(text);
+        // A line that doesn't end is shown as far as it goes.
+        let end = open.rfind('\n').map_or(0, |at| at + 1);
+        let end = if open.len() - end > LINE_BYTES_MAX { open.len() } else { end };
+        let rest = open.split_off(end);
+        let whole = std::mem::replace(open, rest);
+        let room = screen.width.saturating_sub(8);
+        whole.lines().map(|line| screen.faint(&format!("      | {}", term::short(line, room)))).collect()
     }
 
     /// How a call ended, with what it was.
@@ -101,6 +118,7 @@ impl Live {
         let watched = |task: TaskId| Watched {
             task,
             calls: BTreeMap::new(),
+            unfinished: BTreeMap::new(),
             step: String::new(),
             spent: Spent::default(),
             left: Budget::default(),
@@ -205,7 +223,9 @@ impl Live {
                 one.calls.insert(step, (tool, args));
                 Vec::new()
             }
+            Event::Output { step, channel, text } => one.written(screen, step, channel, &text),
             Event::Verdict { step, word, text, replayed } => {
+                one.unfinished.retain(|(writer, _), _| *writer != step);
                 one.ended(screen, &step, (word, &text), replayed)
             }
             Event::Asked { .. } if asks_here => Vec::new(),
