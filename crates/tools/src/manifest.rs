@@ -52,6 +52,9 @@ pub(crate) fn capabilities(names: &[&str]) -> Vec<String> {
 }
 
 #[cfg(test)]
+mod golden;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

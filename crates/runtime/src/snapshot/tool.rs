@@ -79,3 +79,16 @@ fn code_of(error: &SnapshotError) -> &'static str {
         SnapshotError::Store(_) => "snapshot.store",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_the_manifest_is_what_it_was() {
+        let text = serde_json::to_string(&restore_spec()).unwrap();
+        assert_eq!(text, GOLDEN);
+    }
+
+    const GOLDEN: &str = r#"{"name":"workspace.restore","description":"Put the workspace back to a snapshot. Returns JSON: before, written, removed, left, failed, left_out, not_kept.","input":{"additionalProperties":false,"properties":{"before":{"pattern":"^[0-9a-f]{16}$","type":"string"},"snapshot":{"pattern":"^[0-9a-f]{16}$","type":"string"},"task":{"maxLength":128,"type":"string"}},"required":["task","snapshot","before"],"type":"object"},"arguments":{},"capabilities":["workspace.restore","for.operator"],"effect":"write","idempotent":true,"reversible":true,"driver":"host","tiers":["host"],"output":{"integrity":"tool","confidentiality":"private"},"version":"1.0.0","cost":"moderate","origin":"built_in","may":null}"#;
+}
