@@ -54,6 +54,7 @@ pub use approval::{
 pub use authenticate::{AuthError, Authenticator, Credential};
 pub use budget::{Budget, BudgetScope, Each, Spent, Standing};
 pub use call::{Call, CallDigest, HostCall, Memory, Op, Query, Region, ToolCall};
+pub use carried::label_of_path;
 pub use catalogue::{
     AdmitError, ArgumentKind, Catalogue, CostClass, Driver, DriverKind, FOR_OPERATOR, FROM_PROGRAM, Origin,
     QUARANTINE, SideEffect, Tool, ToolSet, ToolSpec,
@@ -82,7 +83,8 @@ pub use regent_wire::{
     Completion, Inference, Message, ModelUsage, Offer, Role, Sampling, StopReason, ToolUse,
 };
 pub use regent_workspace::{
-    FileKind, Found, Listed, Listing, Overlap, OwnFolders, PathError, Placement, Workspace, Written, shown,
+    FileKind, Found, Listed, Listing, Missing, Overlap, OwnFolders, PathError, Placement, TreeEntry, TreeError,
+    TreeLimits, Workspace, Written, shown,
 };
 pub use request::{Aside, RequestSize, Saved};
 pub use role::PersonRole;

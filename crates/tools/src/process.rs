@@ -1,12 +1,9 @@
 //! Programs: what runs now, and the manifests of the tools that start some. Starting is the process sandbox's part.
 
-use regent_kernel::{
-    Access, ArgumentKind, Confidentiality, CostClass, DriverKind, Integrity, Label, SideEffect, Tier,
-    ToolSpec, shown,
-};
+use regent_kernel::{Confidentiality, Integrity, Label, ToolSpec, shown};
 use serde_json::{Value, json};
 
-use crate::manifest::{built_in, capabilities, integer, kinds, object, path};
+use crate::manifest::integer;
 use crate::output::{Room, blocking, failure};
 use crate::{Context, ToolError, tool};
 
@@ -28,52 +25,68 @@ const STEERING: &str = "^(LD_|DYLD_|GLIBC_|GCONV_|MALLOC_|BASH|ENV$|SHELLOPTS$|I
 
 /// The tools that start programs.
 pub fn program_specs() -> Vec<ToolSpec> {
-    vec![exec_spec(), shell_spec()]
+    vec![exec(), shell()]
 }
 
-fn exec_spec() -> ToolSpec {
-    program(
-        "process.exec",
-        "Run a program, by its argument list, in the process sandbox: without a network of its own, without the home folder, \
-         with the workspace as its working folder.",
-        &["argv"],
-        json!({
-            "argv": {
-                "type": "array", "minItems": 1, "maxItems": 4096, "items": {"type": "string", "maxLength": 131_072},
-                "description": "the program and its arguments",
-            },
-            "cwd": path("the folder to run in, inside the workspace; its root if absent"),
-            "env": {
-                "type": "object", "maxProperties": 256, "additionalProperties": {"type": "string", "maxLength": 32_768},
-                "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "maxLength": 128, "not": {"pattern": STEERING}},
-                "description": "variables to set; names that steer loaders, shells and interpreters are refused",
-            },
-            "stdin": stdin(),
-            "timeout_ms": integer(1, TIMEOUT_MS_MAX, "stop it after this time; policy may stop it earlier"),
-            "terminal": {"type": "boolean", "description": "give it the caller's terminal, where there is one"},
-            "merge_stderr": {"type": "boolean", "description": "write standard error into standard output, in order"},
-            "network": network(),
-        }),
-        ("/argv", ArgumentKind::Argv),
-    )
-}
+/// Run a program, by its argument list, in the process sandbox: without a network of its own, without the home folder, with the workspace
+/// as its working folder.
+///
+/// - argv: the program and its arguments
+/// - cwd: the folder to run in, inside the workspace; its root if absent
+/// - env: variables to set; names that steer loaders, shells and interpreters are refused
+/// - timeout_ms: stop it after this time; policy may stop it earlier
+/// - terminal: give it the caller's terminal, where there is one
+/// - merge_stderr: write standard error into standard output, in order
+// The weakest tier first: policy may raise it, and a program that is static can be a guest.
+#[tool(
+    name = "process.exec",
+    driver = "process",
+    tiers = ["process", "microvm"],
+    effect = "write",
+    capabilities = ["process.exec"],
+    cost = "moderate",
+    output = PROGRAM
+)]
+fn exec(
+    #[arg(argv, schema = json!({
+        "type": "array", "minItems": 1, "maxItems": 4096, "items": {"type": "string", "maxLength": 131_072},
+    }))]
+    argv: Vec<String>,
+    #[arg(path = "read")] cwd: Option<String>,
+    #[arg(schema = json!({
+        "type": "object", "maxProperties": 256, "additionalProperties": {"type": "string", "maxLength": 32_768},
+        "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "maxLength": 128, "not": {"pattern": STEERING}},
+    }))]
+    env: Option<BTreeMap<String, String>>,
+    #[arg(schema = stdin())] stdin: Option<String>,
+    #[arg(schema = integer(1, TIMEOUT_MS_MAX))] timeout_ms: Option<u64>,
+    terminal: Option<bool>,
+    merge_stderr: Option<bool>,
+    #[arg(schema = network())] network: Option<bool>,
+);
 
-fn shell_spec() -> ToolSpec {
-    program(
-        "shell.exec",
-        "Run a line in `/bin/sh` in the process sandbox: without a network of its own, without the home folder, with the workspace \
-         as its working folder.",
-        &["command"],
-        json!({
-            "command": {"type": "string", "minLength": 1, "maxLength": 131_072, "description": "the line for the shell"},
-            "cwd": path("the folder to run in, inside the workspace; its root if absent"),
-            "stdin": stdin(),
-            "timeout_ms": integer(1, TIMEOUT_MS_MAX, "stop it after this time; policy may stop it earlier"),
-            "network": network(),
-        }),
-        ("/command", ArgumentKind::Shell),
-    )
-}
+/// Run a line in `/bin/sh` in the process sandbox: without a network of its own, without the home folder, with the workspace as its
+/// working folder.
+///
+/// - command: the line for the shell
+/// - cwd: the folder to run in, inside the workspace; its root if absent
+/// - timeout_ms: stop it after this time; policy may stop it earlier
+#[tool(
+    name = "shell.exec",
+    driver = "process",
+    tiers = ["process", "microvm"],
+    effect = "write",
+    capabilities = ["process.exec"],
+    cost = "moderate",
+    output = PROGRAM
+)]
+fn shell(
+    #[arg(shell, schema = json!({"type": "string", "minLength": 1, "maxLength": 131_072}))] command: String,
+    #[arg(path = "read")] cwd: Option<String>,
+    #[arg(schema = stdin())] stdin: Option<String>,
+    #[arg(schema = integer(1, TIMEOUT_MS_MAX))] timeout_ms: Option<u64>,
+    #[arg(schema = network())] network: Option<bool>,
+);
 
 fn network() -> Value {
     let description =
@@ -83,31 +96,6 @@ fn network() -> Value {
 
 fn stdin() -> Value {
     json!({"type": "string", "maxLength": STDIN_BYTES_MAX, "description": "what it reads from its standard input; a handle `secret://name` is given as its value"})
-}
-
-fn program(
-    name: &str,
-    description: &str,
-    required: &[&str],
-    fields: Value,
-    what: (&str, ArgumentKind),
-) -> ToolSpec {
-    ToolSpec {
-        name: name.to_owned(),
-        description: description.to_owned(),
-        input: object(required, fields),
-        arguments: kinds([what, ("/cwd", ArgumentKind::Path(Access::Read))]),
-        capabilities: capabilities(&["process.exec"]),
-        effect: SideEffect::Write,
-        idempotent: false,
-        reversible: false,
-        driver: DriverKind::Process,
-        // The weakest first: policy may raise it, and a program that is static can be a guest.
-        tiers: vec![Tier::Process, Tier::Microvm],
-        output: PROGRAM,
-        cost: CostClass::Moderate,
-        ..built_in()
-    }
 }
 
 /// A program sees the workspace without what holds secrets, and the system's own files: what it prints is as secret as files outside the
@@ -205,7 +193,7 @@ fn describe(pid: u32, stat: &[u8]) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use regent_kernel::{Catalogue, Driver, ToolSet};
+    use regent_kernel::{Catalogue, Driver, DriverKind, ToolSet};
 
     use super::*;
 
@@ -233,7 +221,7 @@ mod tests {
     fn adv_033_steering_names_are_refused_by_the_schema() {
         let catalogue = Catalogue::default();
         let driver = Driver::missing(DriverKind::Process);
-        catalogue.admit_own(ToolSet::new("built-in").with(exec_spec(), driver)).unwrap();
+        catalogue.admit_own(ToolSet::new("built-in").with(exec(), driver)).unwrap();
         let tool = catalogue.get("process.exec").unwrap();
         let fits = |name: &str| tool.check(&json!({"argv": ["true"], "env": {name: "x"}})).is_ok();
         let refused = [
