@@ -22,7 +22,7 @@ use crate::agent::Slot;
 use crate::approval::Approved;
 use crate::budget::{Reservation, estimate};
 use crate::call::{Call, HostCall, Op};
-use crate::catalogue::{ArgumentKind, Tool};
+use crate::catalogue::{ArgumentKind, DriverKind, Tool};
 use crate::charges::Charges;
 use crate::history::Histories;
 use crate::journal::Doubt;
@@ -494,6 +494,12 @@ impl Sheet {
                 None
             }
         }
+    }
+
+    /// The tool, if the call runs a program in the process sandbox.
+    pub(crate) fn program(&self) -> Option<String> {
+        let spec = self.tool.as_ref().map(|tool| tool.spec())?;
+        (spec.driver == DriverKind::Process).then(|| spec.name.clone())
     }
 
     /// An approval was found for the call, bound to these files.

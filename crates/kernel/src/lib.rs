@@ -46,7 +46,7 @@ mod unended;
 mod vfs;
 mod within;
 
-pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec};
+pub use agent::{AgentId, Delivered, Lifecycle, RunningProgram, SpawnSpec};
 pub use approval::{
     Answer, Answered, Approved, Asked, Attention, BoundFile, LedgerPlace, OpenQuestion, Scope, SkipReason,
     Skipped, Ticket, TicketId, Traced, UNATTENDED, UNIDENTIFIED, Voice,

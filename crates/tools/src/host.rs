@@ -57,6 +57,7 @@ pub fn hosted(broker: &Broker) -> Vec<(ToolSpec, Driver)> {
         Arc::new(fs::search::search()),
         Arc::new(fs::stat::stat()),
         Arc::new(fs::write::write()),
+        Arc::new(process::kill()),
         Arc::new(process::list()),
         Arc::new(http::fetch(broker.client())),
         Arc::new(extract("auto")),

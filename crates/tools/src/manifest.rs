@@ -57,6 +57,7 @@ mod tests {
             "net.connect",
             "net.request",
             "process.exec",
+            "process.kill",
             "process.list",
             "shell.exec",
             "text.extract",

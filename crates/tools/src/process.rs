@@ -1,9 +1,9 @@
 //! Programs: what runs now, and the manifests of the tools that start some. Starting is the process sandbox's part.
 
-use regent_kernel::{Confidentiality, Integrity, Label, ToolSpec, shown};
+use regent_kernel::{Class, Confidentiality, Integrity, Label, RawOutput, ToolSpec, shown};
 use serde_json::{Value, json};
 
-use crate::manifest::integer;
+use crate::manifest::{INTEGER_MAX, integer};
 use crate::output::{Room, blocking, failure};
 use crate::{Context, ToolError, tool};
 
@@ -105,20 +105,36 @@ const PROGRAM: Label = Label { integrity: Integrity::Tool, confidentiality: Conf
 /// Arguments and environments are left out because they hold secrets; names of other users' processes are theirs.
 const PROCESSES: Label = Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Private };
 
-/// List the processes that run under this user on this machine. Only the operator may: a program in the sandbox sees the processes of its own
-/// sandbox with `ps`. Returns JSON: processes (pid, parent, name, state, started_ms after
-/// boot), more. Arguments and environments are not shown: they hold secrets.
+/// Numbers of calls, and names that the caller's own agents have.
+const PROGRAMS: Label = Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Internal };
+
+/// List the programs that the caller and the agents that it started are running now. Returns JSON: programs (call, caller, tool). The
+/// operator also gets the processes that run under this user on this machine: processes (pid, parent, name, state, started_ms after boot),
+/// more. Arguments and environments are not shown: they hold secrets.
 #[tool(
     name = "process.list",
     effect = "read",
-    capabilities = ["for.operator", "process.list"],
+    capabilities = ["process.list"],
     idempotent,
     reversible,
     cost = "cheap",
-    output = PROCESSES
+    output = PROGRAMS
 )]
-pub(crate) async fn list(context: &Context<'_>) -> Result<Value, ToolError> {
+pub(crate) async fn list(context: &Context<'_>) -> Result<RawOutput, ToolError> {
     let mut room = Room::of(context);
+    let mut programs = Vec::new();
+    for one in context.programs() {
+        let program = json!({"call": one.call, "caller": one.caller, "tool": one.tool});
+        if !room.take(&program) {
+            break;
+        }
+        programs.push(program);
+    }
+    // A guest that the operator runs is not the operator.
+    let call = context.call();
+    if call.principal().class() != Class::Operator || call.parent().is_some() {
+        return Ok(RawOutput::json(&json!({"programs": programs})));
+    }
     let uid = rustix::process::getuid().as_raw();
     let (all, mut more) = blocking(context, move |_| processes_of(uid))
         .await?
@@ -131,7 +147,25 @@ pub(crate) async fn list(context: &Context<'_>) -> Result<Value, ToolError> {
         }
         processes.push(process);
     }
-    Ok(json!({"processes": processes, "more": more}))
+    let all = json!({"programs": programs, "processes": processes, "more": more});
+    Ok(RawOutput::json(&all).with_label(PROCESSES))
+}
+
+/// End a program that the caller, or an agent that it started, is running with process.exec or shell.exec: all its processes, at once. Its
+/// call ends as cancelled. Returns JSON: call, killed.
+///
+/// - call: the number of the call, as process.list shows it
+#[tool(name = "process.kill", effect = "write", capabilities = ["process.kill"], output = PROGRAMS)]
+pub(crate) fn kill(
+    #[schemars(range(min = 0, max = INTEGER_MAX))] call: u64,
+    context: &Context<'_>,
+) -> Result<Value, ToolError> {
+    if !context.end_program(call) {
+        // The same for a program of others and for none.
+        let message = format!("no program of yours runs as call {call}; process.list shows those that do");
+        return Err(ToolError::failed("process.unknown_call", message));
+    }
+    Ok(json!({"call": call, "killed": true}))
 }
 
 fn processes_of(uid: u32) -> std::io::Result<(Vec<Value>, bool)> {

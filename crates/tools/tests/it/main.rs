@@ -9,4 +9,8 @@ mod macros;
 #[cfg(test)]
 mod names;
 #[cfg(test)]
+mod programs;
+#[cfg(test)]
+mod trees;
+#[cfg(test)]
 mod world;
