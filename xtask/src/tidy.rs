@@ -74,7 +74,7 @@ const WRITES_NO_FILES: &[&str] =
 const TRUSTED_BASE: &[&str] =
     &["policy", "provenance", "identity", "guard", "ledger", "store", "wire", "workspace", "kernel"];
 /// How much code that may be, without tests. It grows only with a decision that says why (ADR 0052).
-const TRUSTED_LINES_MAX: usize = 43_200;
+const TRUSTED_LINES_MAX: usize = 43_600;
 /// Spelt apart, so that this file passes its own exam.
 const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("unimpl", "emented!(")];
 const IGNORED: &str = concat!("#[ign", "ore");

@@ -54,7 +54,8 @@ fn request(
         "type": "object", "maxProperties": 100, "additionalProperties": {"type": "string", "maxLength": 65_536},
     }))]
     headers: BTreeMap<String, String>,
-    #[arg(schema = json!({"type": "integer", "minimum": 0, "maximum": (1_u64 << 53) - 1}))] body_bytes: Option<u64>,
+    #[arg(schema = json!({"type": "integer", "minimum": 0, "maximum": (1_u64 << 53) - 1}))]
+    body_bytes: Option<u64>,
     #[arg(schema = json!({"type": "string", "pattern": "^[0-9a-f]{64}$"}))] body_sha256: Option<String>,
     #[arg(schema = json!({"type": "string", "maxLength": 64}))] body_unbound: Option<String>,
     #[arg(schema = json!({"type": "array", "maxItems": 32, "items": {"type": "string", "maxLength": 4096}}))]

@@ -111,7 +111,9 @@ impl Core {
         let before: Vec<Option<Digest>> = paths.iter().map(before).collect::<Option<_>>()?;
         let after = match foreseen {
             Foreseen::Fails => None,
-            Foreseen::Holds(content) if content.len() as u64 > FILE_BYTES_MAX || paths.len() != 1 => return None,
+            Foreseen::Holds(content) if content.len() as u64 > FILE_BYTES_MAX || paths.len() != 1 => {
+                return None;
+            }
             Foreseen::Holds(content) => Some(vec![Some(Digest::of(&content))]),
             Foreseen::Relocates => Some(relocated(&paths, &before)),
         };

@@ -83,8 +83,8 @@ pub use regent_wire::{
     Completion, Inference, Message, ModelUsage, Offer, Role, Sampling, StopReason, ToolUse,
 };
 pub use regent_workspace::{
-    FileKind, Found, Listed, Listing, Missing, Overlap, OwnFolders, PathError, Placement, TreeEntry, TreeError,
-    TreeLimits, Workspace, Written, shown,
+    FileKind, Found, Listed, Listing, Missing, Overlap, OwnFolders, PathError, Placement, TreeEntry,
+    TreeError, TreeLimits, Workspace, Written, shown,
 };
 pub use request::{Aside, RequestSize, Saved};
 pub use role::PersonRole;

@@ -6,8 +6,8 @@ mod batch;
 use std::io::Read as _;
 
 use regent_kernel::{
-    Access, ArgumentKind, Attention, Digest, Host, LedgerPlace, OpenQuestion, PathError, Reader, Ticket, TicketId,
-    Tool, Traced,
+    Access, ArgumentKind, Attention, Digest, Host, LedgerPlace, OpenQuestion, PathError, Reader, Ticket,
+    TicketId, Tool, Traced,
 };
 use regent_wire::body::EntryBody;
 use serde_json::Value;
@@ -336,7 +336,8 @@ impl Asked {
     /// The argument of such a kind that the tool's manifest declares, if the call has it.
     fn declared(&self, tool: Option<&Tool>, is_wanted: impl Fn(ArgumentKind) -> bool) -> Option<String> {
         let all = tool.into_iter().flat_map(|tool| &tool.spec().arguments);
-        let names = all.filter(|(_, kind)| is_wanted(**kind)).filter_map(|(pointer, _)| pointer.strip_prefix('/'));
+        let names =
+            all.filter(|(_, kind)| is_wanted(**kind)).filter_map(|(pointer, _)| pointer.strip_prefix('/'));
         names.filter(|name| self.args.get(*name).is_some()).map(str::to_owned).next()
     }
 
@@ -345,7 +346,8 @@ impl Asked {
     fn show(&self, page: &mut Page<'_>, kernel: &Host) {
         let tool = kernel.tool(&self.tool);
         let declared = |kind: ArgumentKind| self.declared(tool.as_deref(), |one| one == kind);
-        let has = |names: &[&str]| names.iter().all(|name| self.args.get(*name).is_some_and(Value::is_string));
+        let has =
+            |names: &[&str]| names.iter().all(|name| self.args.get(*name).is_some_and(Value::is_string));
         let shown: Vec<String> = if let Some(line) = declared(ArgumentKind::Shell) {
             page.head(&self.tool, "");
             page.block(self.arg(&line));

@@ -3,7 +3,10 @@
 use proc_macro2::TokenStream;
 use quote::{ToTokens as _, quote};
 use syn::spanned::Spanned as _;
-use syn::{Attribute, Error, Expr, FnArg, GenericArgument, Ident, LitStr, Pat, PathArguments, Result, Signature, Type, TypeReference};
+use syn::{
+    Attribute, Error, Expr, FnArg, GenericArgument, Ident, LitStr, Pat, PathArguments, Result, Signature,
+    Type, TypeReference,
+};
 
 use crate::prose::{Prose, doc_text};
 
@@ -136,8 +139,7 @@ fn parameter(input: &mut FnArg) -> Result<Parameter> {
         (typed.ty.to_token_stream(), false)
     };
     let (of, doc) = ((*typed.ty).clone(), doc_text(&attributes));
-    let mut argument =
-        Argument { name, field, lent, kind: None, schema: None, of, passed: Vec::new(), doc };
+    let mut argument = Argument { name, field, lent, kind: None, schema: None, of, passed: Vec::new(), doc };
     for attribute in attributes {
         let path = attribute.path();
         if path.is_ident("arg") {

@@ -56,7 +56,10 @@ fn manifest(declared: &Declared, parameters: &[Parameter], prose: &Prose) -> Res
     let mut fields = Vec::new();
     for parameter in parameters {
         let Parameter::Argument(argument) = parameter else {
-            return Err(Error::new(Span::call_site(), "a tool without a body takes only arguments of the call"));
+            return Err(Error::new(
+                Span::call_site(),
+                "a tool without a body takes only arguments of the call",
+            ));
         };
         let schema = match (&argument.schema, argument.given_type()) {
             (Some(schema), _) => quote!(#schema),

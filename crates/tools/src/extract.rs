@@ -80,7 +80,8 @@ struct Args {
 async fn answer(
     #[arg(path = "read")] path: Option<String>,
     text: Option<String>,
-    #[arg(schema = json!({"type": "string", "minLength": 1, "maxLength": QUESTION_CHARS_MAX}))] question: String,
+    #[arg(schema = json!({"type": "string", "minLength": 1, "maxLength": QUESTION_CHARS_MAX}))]
+    question: String,
     #[arg(schema = json!({"enum": ["number", "integer", "boolean", "date", "choice"]}))] r#type: ValueType,
     #[arg(schema = choices_schema())] choices: Option<Vec<String>>,
     #[state] reading: &Reading,

@@ -78,9 +78,8 @@ struct Args<'a> {
 #[tool(name = "http.fetch", effect = "network", capabilities = ["network.request"], cost = "moderate", output = WEB)]
 pub(crate) async fn fetch(
     #[arg(url, schema = json!({"type": "string", "minLength": 1, "maxLength": 8192}))] url: &str,
-    #[arg(schema = json!({"enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]}))] method: Option<
-        String,
-    >,
+    #[arg(schema = json!({"enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]}))]
+    method: Option<String>,
     #[arg(schema = headers_schema())] headers: Option<Map<String, Value>>,
     #[arg(schema = json!({"type": "string", "maxLength": BODY_BYTES_MAX}))] body: Option<String>,
     #[schemars(range(min = 1, max = BYTES_MAX))] bytes_max: Option<u64>,

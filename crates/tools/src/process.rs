@@ -1,6 +1,6 @@
 //! Programs: what runs now, and the manifests of the tools that start some. Starting is the process sandbox's part.
 
-use regent_kernel::{Class, Confidentiality, Integrity, Label, RawOutput, ToolSpec, shown};
+use regent_kernel::{Confidentiality, Integrity, Label, PersonRole, RawOutput, ToolSpec, shown};
 use serde_json::{Value, json};
 
 use crate::manifest::{INTEGER_MAX, integer};
@@ -130,9 +130,9 @@ pub(crate) async fn list(context: &Context<'_>) -> Result<RawOutput, ToolError> 
         }
         programs.push(program);
     }
-    // A guest that the operator runs is not the operator.
+    // The machine is an admin's to see; a guest that an admin runs is not the admin.
     let call = context.call();
-    if call.principal().class() != Class::Operator || call.parent().is_some() {
+    if call.principal().role() != Some(PersonRole::Admin) || call.parent().is_some() {
         return Ok(RawOutput::json(&json!({"programs": programs})));
     }
     let uid = rustix::process::getuid().as_raw();

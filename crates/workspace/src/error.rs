@@ -82,7 +82,9 @@ pub enum PathError {
         entries_max: usize,
     },
     /// The place of a copy or a move is what is copied or moved, or lies in it, or the other way round.
-    #[error("a file or folder can't be moved or copied onto itself, into itself, or onto a folder that it is in")]
+    #[error(
+        "a file or folder can't be moved or copied onto itself, into itself, or onto a folder that it is in"
+    )]
     IntoItself,
     /// A link that would lead elsewhere from its new place.
     #[error("it is a link that leads out of the workspace, or would do so from its new place")]

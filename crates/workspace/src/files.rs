@@ -189,7 +189,11 @@ impl Workspace {
     }
 
     /// The folder that holds a name, opened, and the name.
-    pub(crate) fn parent<'a>(&self, spelling: &'a str, missing: Missing) -> Result<(OwnedFd, &'a str), PathError> {
+    pub(crate) fn parent<'a>(
+        &self,
+        spelling: &'a str,
+        missing: Missing,
+    ) -> Result<(OwnedFd, &'a str), PathError> {
         self.check_reach(spelling)?;
         if matches!(spelling, ROOT | "/") {
             return Err(PathError::IsFolder);

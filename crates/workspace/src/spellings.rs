@@ -52,9 +52,8 @@ impl Workspace {
         let (folder, passed) = self.resolved(above)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let opened = self.reach(&folder, flags, Mode::empty());
-        let stat = opened.ok().and_then(|opened| {
-            rustix::fs::statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW).ok()
-        });
+        let stat =
+            opened.ok().and_then(|opened| rustix::fs::statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW).ok());
         // What isn't seen to be a link is judged by where it leads, and nothing acts on a link in its place.
         if stat.is_none_or(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Symlink) {
             return self.spellings(text);
@@ -248,7 +247,11 @@ mod tests {
             (".", ".", &[]),
         ] {
             let found = workspace.entry_spellings(text).unwrap();
-            assert_eq!((found.real.as_str(), found.others), (real, others.iter().map(|one| (*one).to_owned()).collect()), "{text}");
+            assert_eq!(
+                (found.real.as_str(), found.others),
+                (real, others.iter().map(|one| (*one).to_owned()).collect()),
+                "{text}"
+            );
         }
     }
 }

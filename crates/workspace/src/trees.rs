@@ -113,8 +113,7 @@ impl Workspace {
             }
             let (folder, name) = self.parent(&entry.path, Missing::Refuse).map_err(|why| entry.fault(why))?;
             self.check_same(folder.as_fd(), name, entry)?;
-            let flags =
-                if entry.kind == FileKind::Folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+            let flags = if entry.kind == FileKind::Folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
             rustix::fs::unlinkat(&folder, name, flags).map_err(|errno| match errno {
                 Errno::NOTEMPTY | Errno::EXIST => entry.fault(PathError::Changed),
                 errno => entry.fault(errno),
@@ -150,7 +149,9 @@ impl Workspace {
                 .map_err(|errno| fault(errno.into()))?;
             return Err(root.fault(PathError::Changed));
         }
-        rustix::fs::fsync(&folder).and_then(|()| rustix::fs::fsync(&from_folder)).map_err(|errno| fault(errno.into()))
+        rustix::fs::fsync(&folder)
+            .and_then(|()| rustix::fs::fsync(&from_folder))
+            .map_err(|errno| fault(errno.into()))
     }
 
     /// Copies a surveyed tree: content, permission bits, and links as links. The copy appears whole or not at all. Missing folders are made.
@@ -190,7 +191,8 @@ impl Workspace {
                 }
                 if !self.is_same_shape(entries, to, limits) {
                     let hidden = draft.strip_prefix(above).unwrap_or(&draft);
-                    rustix::fs::renameat(&folder, name, &folder, hidden).map_err(|errno| fault(errno.into()))?;
+                    rustix::fs::renameat(&folder, name, &folder, hidden)
+                        .map_err(|errno| fault(errno.into()))?;
                     self.discard(&draft);
                     return Err(root.fault(PathError::Changed));
                 }
@@ -324,7 +326,8 @@ impl Survey<'_> {
         };
         match look.kind {
             FileKind::Link => {
-                let target = rustix::fs::readlinkat(folder, name, Vec::new()).map_err(|errno| fault(errno.into()))?;
+                let target =
+                    rustix::fs::readlinkat(folder, name, Vec::new()).map_err(|errno| fault(errno.into()))?;
                 entry.target = Some(target.into_string().map_err(|_| fault(PathError::NotText))?);
                 self.entries.push(entry);
             }
@@ -385,14 +388,18 @@ impl Copy<'_> {
             let (above, name) = place.rsplit_once('/').unwrap_or(("", &place));
             let opened = match above {
                 "" => None,
-                above => Some(openat2(folder, above, LIST, Mode::empty(), INSIDE).map_err(|why| entry.fault(why))?),
+                above => Some(
+                    openat2(folder, above, LIST, Mode::empty(), INSIDE).map_err(|why| entry.fault(why))?,
+                ),
             };
             let at = opened.as_ref().map_or(folder, AsFd::as_fd);
             match entry.kind {
                 FileKind::Folder => {
                     // Its own bits come when it is full: it may be read-only.
-                    rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o700)).map_err(|errno| entry.fault(errno))?;
-                    let made = openat2(at, name, LIST, Mode::empty(), INSIDE).map_err(|why| entry.fault(why))?;
+                    rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o700))
+                        .map_err(|errno| entry.fault(errno))?;
+                    let made =
+                        openat2(at, name, LIST, Mode::empty(), INSIDE).map_err(|why| entry.fault(why))?;
                     folders.push((made, entry));
                 }
                 FileKind::File => {
@@ -407,7 +414,9 @@ impl Copy<'_> {
         }
         for (made, entry) in folders.iter().rev() {
             let mode = Mode::from_raw_mode(entry.mode & MODE_KEPT);
-            rustix::fs::fchmod(made, mode).and_then(|()| rustix::fs::fsync(made)).map_err(|errno| entry.fault(errno))?;
+            rustix::fs::fchmod(made, mode)
+                .and_then(|()| rustix::fs::fsync(made))
+                .map_err(|errno| entry.fault(errno))?;
         }
         Ok(())
     }
@@ -419,12 +428,16 @@ impl Copy<'_> {
         let stat = rustix::fs::fstat(&source).map_err(|errno| entry.fault(errno))?;
         let draft = Draft::begin(folder, Some(&stat)).map_err(|why| entry.fault(why))?;
         let mut to = File::from(draft.file.try_clone().map_err(io)?);
-        let copied = std::io::copy(&mut source.take(self.bytes_left.saturating_add(1)), &mut to).map_err(io)?;
-        self.bytes_left = self.bytes_left.checked_sub(copied).ok_or_else(|| {
-            entry.fault(PathError::TooLarge { bytes_max: self.bytes_left })
-        })?;
+        let copied =
+            std::io::copy(&mut source.take(self.bytes_left.saturating_add(1)), &mut to).map_err(io)?;
+        self.bytes_left = self
+            .bytes_left
+            .checked_sub(copied)
+            .ok_or_else(|| entry.fault(PathError::TooLarge { bytes_max: self.bytes_left }))?;
         let mode = Mode::from_raw_mode(stat.st_mode & MODE_KEPT);
-        rustix::fs::fchmod(&to, mode).and_then(|()| rustix::fs::fsync(&to)).map_err(|errno| entry.fault(errno))?;
+        rustix::fs::fchmod(&to, mode)
+            .and_then(|()| rustix::fs::fsync(&to))
+            .map_err(|errno| entry.fault(errno))?;
         Ok(draft)
     }
 }

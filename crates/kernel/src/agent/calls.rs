@@ -142,9 +142,8 @@ impl Calls {
     /// Ends one of these, and says whether it is one.
     pub(crate) fn end_program(&self, of: &Principal, intent: u64) -> bool {
         let table = self.table();
-        let is_meant = |call: &&Entered| {
-            call.intent == intent && call.program.is_some() && call.who.answers_to(of)
-        };
+        let is_meant =
+            |call: &&Entered| call.intent == intent && call.program.is_some() && call.who.answers_to(of);
         table.running.values().find(is_meant).inspect(|call| call.cancel.pull(Why::Signal)).is_some()
     }
 

@@ -126,7 +126,12 @@ impl Agent<'_> {
             let acted = heard.and_then(|(heard, replayed)| {
                 let text = observe::told(&heard, &nonce)?;
                 let denied = observe::advice(&heard).map(str::to_owned);
-                Ok(Acted { text, replayed, denied, holds: holds(known.as_ref().map(|tool| tool.spec()), &call, &heard) })
+                Ok(Acted {
+                    text,
+                    replayed,
+                    denied,
+                    holds: holds(known.as_ref().map(|tool| tool.spec()), &call, &heard),
+                })
             });
             (index, acted)
         });

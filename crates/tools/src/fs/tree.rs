@@ -17,7 +17,10 @@ pub(super) async fn surveyed(
     recursive: Option<bool>,
 ) -> Driven<Vec<TreeEntry>> {
     if path == "." {
-        return Err(ToolError::failed("fs.workspace", "the workspace itself stays where it is: name something in it"));
+        return Err(ToolError::failed(
+            "fs.workspace",
+            "the workspace itself stays where it is: name something in it",
+        ));
     }
     let is_recursive = recursive == Some(true);
     let limits = if is_recursive { LIMITS } else { TreeLimits { entries_max: 1, ..LIMITS } };
@@ -28,7 +31,8 @@ pub(super) async fn surveyed(
             Ok(entries)
         }
         Err(TreeError { why: PathError::TooManyEntries { .. }, .. }) if !is_recursive => {
-            let message = format!("`{path}` is a folder with something in it; set `recursive` to mean all of it");
+            let message =
+                format!("`{path}` is a folder with something in it; set `recursive` to mean all of it");
             Err(ToolError::failed("fs.not_empty", message))
         }
         Err(error) => Err(tree_failure(&error)),

@@ -44,9 +44,8 @@ pub(crate) async fn write(
     #[arg(schema = json!({"type": "string", "maxLength": FILE_BYTES_MAX}))] content: &str,
     #[arg(schema = json!({"enum": ["text", "base64"]}))] encoding: Option<Encoding>,
     #[arg(schema = json!({"enum": ["create", "replace", "append"]}))] mode: Option<Mode>,
-    #[arg(schema = json!({"type": "string", "pattern": "^[0-9a-f]{64}$", "x-regent-fill": true}))] seen: Option<
-        Digest,
-    >,
+    #[arg(schema = json!({"type": "string", "pattern": "^[0-9a-f]{64}$", "x-regent-fill": true}))]
+    seen: Option<Digest>,
     permit: &Context<'_>,
 ) -> Result<RawOutput, ToolError> {
     let (mode, encoding) = (mode.unwrap_or_default(), encoding.unwrap_or_default());
@@ -134,7 +133,11 @@ mod tests {
         for (mut args, before, after) in cases {
             args["path"] = json!("a");
             let expected = after.map_or(Foreseen::Fails, |after| Foreseen::Holds(after.into()));
-            assert_eq!(write().foresee(&args, before.map(str::as_bytes)), Some(expected), "{args} {before:?}");
+            assert_eq!(
+                write().foresee(&args, before.map(str::as_bytes)),
+                Some(expected),
+                "{args} {before:?}"
+            );
         }
         assert_eq!(write().foresee(&json!({"path": 1}), None), None);
     }

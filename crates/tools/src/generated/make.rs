@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use regent_kernel::{
-    Catalogue, Confidentiality, Digest, ExecuteError, Integrity, Label, Op, Outcome, RawOutput, Reply, Status,
-    ToolCall, ToolSet,
+    Catalogue, Confidentiality, Digest, ExecuteError, Integrity, Label, Op, Outcome, RawOutput, Reply,
+    Status, ToolCall, ToolSet,
 };
 use serde_json::{Value, json};
 

@@ -35,7 +35,8 @@ fn described(spec: &ToolSpec) -> (String, Value) {
 fn golden_every_manifest_is_what_it_was() {
     let generated = Generated::with_interpreter("".into(), "".into(), Arc::new(NoTier), b"");
     let making = host_tools(&Arc::new(generated)).into_iter().map(|tool| tool.spec());
-    let all: serde_json::Map<_, _> = super::specs().into_iter().chain(making).map(|spec| described(&spec)).collect();
+    let all: serde_json::Map<_, _> =
+        super::specs().into_iter().chain(making).map(|spec| described(&spec)).collect();
     let found = serde_json::to_string_pretty(&Value::Object(all)).unwrap() + "\n";
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         std::fs::write(FILE, &found).unwrap();

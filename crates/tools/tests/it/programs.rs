@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use regent_kernel::{
-    BoxFuture, Driver, ExecuteError, Executor, Op, Permit, Principal, RawOutput, Reply, Status, ToolCall, tier,
+    BoxFuture, Driver, ExecuteError, Executor, Op, Permit, Principal, RawOutput, Reply, Status, ToolCall,
+    tier,
 };
 use regent_tools::Network;
 use serde_json::{Value, json};
@@ -44,7 +45,8 @@ async fn a_program_is_ended_by_whoever_answers_for_it_and_by_nobody_else() {
     let (parent, stranger) = (world.agent(&person, "parent").await, world.agent(&person, "stranger").await);
     let child = world.agent(&parent, "child").await;
     for killer in [&child, &parent, &person] {
-        let op = Op::RunTool(ToolCall { tool: "process.exec".to_owned(), args: json!({"argv": ["sleep", "9"]}) });
+        let op =
+            Op::RunTool(ToolCall { tool: "process.exec".to_owned(), args: json!({"argv": ["sleep", "9"]}) });
         let (kernel, runner) = (world.kernel.kernel(), child.clone());
         let running = tokio::spawn(async move { kernel.syscall(&runner, op).await.unwrap() });
         let call = loop {
@@ -54,7 +56,7 @@ async fn a_program_is_ended_by_whoever_answers_for_it_and_by_nobody_else() {
             }
         };
         assert_eq!(listed(&world, &parent).await.len(), 1);
-        assert_eq!(listed(&world, &parent).await[0]["caller"], "child");
+        assert_eq!(listed(&world, &parent).await[0]["caller"], "parent/child");
         assert!(listed(&world, &stranger).await.is_empty());
         for (who, call) in [(&stranger, call), (&child, call + 1_000), (&person, 0)] {
             let refused = world.call_as(who, "process.kill", json!({"call": call})).await;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use regent_kernel::{
-    AgentId, Catalogue, Confidentiality, Driver, DriverKind, Executors, Host, ManualClock, Op, Parts, Principal,
-    Reply, SpawnSpec, Status, ToolCall, Workspace,
+    AgentId, Catalogue, Confidentiality, Driver, DriverKind, Executors, Host, ManualClock, Op, Parts,
+    Principal, Reply, SpawnSpec, Status, ToolCall, Workspace,
 };
 use regent_ledger::{Kind, Ledger, LedgerKey, Reader};
 use regent_policy::{Layer, Policy, Source, load};
@@ -110,7 +110,13 @@ impl World {
 
     /// An agent of somebody's.
     pub(crate) async fn agent(&self, parent: &Principal, name: &str) -> Principal {
-        let spec = SpawnSpec { name: name.to_owned(), roles: Vec::new(), new_group: false, trust: None, budget: None };
+        let spec = SpawnSpec {
+            name: name.to_owned(),
+            roles: Vec::new(),
+            new_group: false,
+            trust: None,
+            budget: None,
+        };
         let reply = self.kernel.syscall(parent, Op::Spawn(spec)).await.unwrap();
         let Reply::Done(outcome) = reply else { panic!("not started: {reply:?}") };
         let born: Value = serde_json::from_slice(outcome.output.bytes()).unwrap();
