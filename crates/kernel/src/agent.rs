@@ -24,6 +24,7 @@ use crate::principal::Principal;
 use crate::role::PersonRole;
 use crate::signal::Signal;
 use crate::syscall::{Fault, Kernel};
+pub use calls::RunningProgram;
 pub(crate) use calls::{Calls, Running};
 pub(crate) use life::{End, Life, Slot};
 pub use lifecycle::Lifecycle;
@@ -65,12 +66,7 @@ pub(crate) struct Agent {
 impl Agent {
     /// Whether `who` may signal it, look at it and reach into its files: itself, its ancestors, and the person.
     pub(crate) fn answers_to(&self, who: &Principal) -> bool {
-        match who.class() {
-            Class::Operator => true,
-            Class::Agent | Class::Kernel | Class::Peer | Class::Service => {
-                self.principal.line().any(|one| one.is_caller(who))
-            }
-        }
+        self.principal.answers_to(who)
     }
 
     /// Whether `who` started it: its parent, or a person who may run agents, who answers for all of them.

@@ -1,14 +1,19 @@
 //! Labels that files carry. What an agent wrote is as tainted as the agent was, for every reader and under every name: laundering through
 //! a scratch file cleans nothing. What a tool of ours writes is known by its content. What a program writes isn't seen as it happens, so
-//! it is known by when: whatever last changed while the program ran may be its work.
+//! it is known by when: whatever last changed while the program ran may be its work. What a call copies or moves keeps its label: one
+//! that hangs on the time of the last change, or on the name, is noted by content before the call.
+
+mod by_name;
 
 use regent_ledger::Digest;
 use regent_policy::{Access, ArgLabels, Confidentiality, Integrity, Label, Tier};
 use regent_store::{self as store, Partition, StateError};
-use regent_workspace::{Content, PathError};
+use regent_workspace::{Content, FileKind, PathError, TreeError, TreeLimits};
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{Sheet, Target};
+pub use by_name::label_of_path;
+
+use crate::facts::{Sheet, Target, relocates};
 use crate::kernel::Core;
 use crate::syscall::{Fault, Frame, Status};
 
@@ -16,6 +21,10 @@ use crate::syscall::{Fault, Frame, Status};
 const KEPT_MS: i64 = 365 * 24 * 60 * 60 * 1000;
 /// Times that are kept apart. Beyond these, those with the least time between them become one.
 const SPANS_MAX: usize = 128;
+/// Files whose labels one call can bring along.
+const TREE: TreeLimits = TreeLimits { entries_max: 20_000, bytes_max: u64::MAX };
+/// Larger files outside of the workspace can't be brought into it: their content isn't known whole.
+const OUTSIDE_BYTES_MAX: u64 = 8 << 20;
 /// A file system's clock goes in steps, and may be this far behind.
 const STEP_MS: i64 = 20;
 
@@ -86,11 +95,61 @@ impl Core {
             // What is read as it comes has its label from the first byte on.
             self.carried(frame).await?.into_iter().for_each(|label| frame.flow.raise(label));
         }
+        if relocates(&frame.targets) {
+            self.keep_labels(frame).await?;
+        }
         if let Some(label) = label_to_carry(frame, sheet).filter(|_| runs_program(frame, Some(tier))) {
             let most_ms = i64::try_from(frame.limits.wall_ms_max).unwrap_or(i64::MAX);
             self.carry_span(frame.began_ms, frame.began_ms.saturating_add(most_ms), label).await?;
         }
         Ok(())
+    }
+
+    /// Notes the labels of files that are about to be copied or moved by their content, which is all that stays the same.
+    async fn keep_labels(&self, frame: &Frame) -> Result<(), StateError> {
+        let until_ms = self.clock.now_ms().saturating_add(KEPT_MS);
+        for target in &frame.targets {
+            let Target::Path { path, access: Access::Read | Access::Delete } = target else { continue };
+            for path in self.files_below(path).await.map_err(|error| unlabelled(error.why))? {
+                let by_name = Some(label_of_path(&path));
+                let by_name = by_name.filter(|label| label.confidentiality > Confidentiality::Internal);
+                let known = match self.label_of_file(&path).await {
+                    Ok(known) => known,
+                    Err(Unlabelled::State(error)) => return Err(error),
+                    Err(Unlabelled::Path(error)) => return Err(unlabelled(error)),
+                };
+                let Some(label) = known.into_iter().chain(by_name).reduce(Label::join) else { continue };
+                let Some(digest) = self.digest(&path).await.map_err(unlabelled)? else { continue };
+                let joined = |before: Option<Label>| before.map_or(label, |before| before.join(label));
+                self.raise_record(&label_key(digest), until_ms, joined).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The files at and below a path; none if nothing is there.
+    async fn files_below(&self, path: &str) -> Result<Vec<String>, TreeError> {
+        let (workspace, spelling) = (self.workspace.clone(), path.to_owned());
+        let surveyed = tokio::task::spawn_blocking(move || workspace.survey(&spelling, TREE)).await;
+        let torn = |_| Err(TreeError { name: path.to_owned(), why: PathError::Swapped });
+        match surveyed.unwrap_or_else(torn) {
+            Ok(entries) => {
+                let files = entries.into_iter().filter(|entry| entry.kind == FileKind::File);
+                Ok(files.map(|entry| entry.path).collect())
+            }
+            Err(TreeError { why: PathError::NotFound, .. }) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What a file's label is kept under, wherever the file is.
+    async fn digest(&self, path: &str) -> Result<Option<Digest>, PathError> {
+        if !path.starts_with('/') {
+            return Ok(self.content(path).await?.map(|content| content.digest));
+        }
+        let (workspace, path) = (self.workspace.clone(), path.to_owned());
+        let read = tokio::task::spawn_blocking(move || workspace.read_whole(&path, OUTSIDE_BYTES_MAX)).await;
+        read.unwrap_or(Err(PathError::Swapped)).map(|content| Some(Digest::of(&content)))
     }
 
     /// Notes the label of what a call has written. It only rises.
@@ -113,9 +172,15 @@ impl Core {
         if *status != Status::Ok {
             return Ok(());
         }
-        let unlabelled =
-            |error: PathError| StateError::Unusable(format!("a label can't be recorded: {error}"));
-        for path in paths(frame, Access::Write) {
+        let mut written: Vec<String> = paths(frame, Access::Write).cloned().collect();
+        if relocates(&frame.targets) {
+            let mut files = Vec::new();
+            for path in &written {
+                files.extend(self.files_below(path).await.map_err(|error| unlabelled(error.why))?);
+            }
+            written = files;
+        }
+        for path in &written {
             let Some(content) = self.content(path).await.map_err(unlabelled)? else { continue };
             let joined = |before: Option<Label>| before.map_or(label, |before| before.join(label));
             self.raise_record(&label_key(content.digest), until_ms, joined).await?;
@@ -178,6 +243,10 @@ fn label_to_carry(frame: &Frame, sheet: &Sheet) -> Option<Label> {
     let is_plain =
         label.integrity <= Integrity::OwnModel && label.confidentiality <= Confidentiality::Internal;
     (!is_plain && frame.call.principal.life().is_some()).then_some(label)
+}
+
+fn unlabelled(error: PathError) -> StateError {
+    StateError::Unusable(format!("a label can't be recorded: {error}"))
 }
 
 fn runs_program(frame: &Frame, tier: Option<Tier>) -> bool {

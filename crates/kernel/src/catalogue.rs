@@ -16,6 +16,7 @@ use regent_ledger::{CanonicalError, CanonicalJson, Digest};
 use regent_policy::{Access, Confidentiality, Integrity, Label, Tier};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::sync::watch;
 
 pub use driver::{Driver, DriverKind};
 pub use set::ToolSet;
@@ -290,6 +291,8 @@ pub enum AdmitError {
 #[derive(Debug, Default)]
 pub struct Catalogue {
     tools: RwLock<BTreeMap<String, Arc<Tool>>>,
+    /// How often tools came or went.
+    changes: watch::Sender<u64>,
 }
 
 impl Catalogue {
@@ -306,6 +309,7 @@ impl Catalogue {
         };
         let mut tools = self.tools.write().unwrap_or_else(PoisonError::into_inner);
         tools.retain(|_, tool| tool.source != source);
+        self.note_change();
         for tool in &offered {
             if let Some(other) = tools.get(&tool.spec.name) {
                 return Err(AdmitError::Taken {
@@ -331,7 +335,21 @@ impl Catalogue {
         let mut tools = self.tools.write().unwrap_or_else(PoisonError::into_inner);
         let before = tools.len();
         tools.retain(|_, tool| &*tool.source != source);
-        tools.len() < before
+        let is_fewer = tools.len() < before;
+        if is_fewer {
+            self.note_change();
+        }
+        is_fewer
+    }
+
+    /// Wakes whoever waits for tools that come or go. The number says nothing but that it is another.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Called while the tools are locked, so that whoever is woken sees all of a set or nothing of it.
+    fn note_change(&self) {
+        self.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
     }
 
     /// The tool of that name, compared byte by byte.

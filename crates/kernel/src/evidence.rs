@@ -1,16 +1,15 @@
 //! Whether a call that a crash cut off took effect.
 //!
-//! A tool that changes one file says beforehand what the file will hold ([`Executor::foresee`](crate::Executor::foresee)). The kernel
-//! reads the file, and the intent records both digests. After a crash the kernel reads the file again and compares: the content after
-//! means done, the content before means not done. Anything else, an error included, means that nobody can know, and a person is asked.
+//! A tool that changes files says beforehand what will be at the paths of its arguments ([`Executor::foresee`](crate::Executor::foresee)). The
+//! kernel looks at the paths, and the intent records digests of what is there before and after. After a crash the kernel looks again and
+//! compares: all as after means done, all as before means not done. Anything else, an error included, means that nobody can know, and a
+//! person is asked.
 //!
 //! The digests are in a payload with a random salt. The entry names the payload by its digest, so it says nothing about the content of
-//! the file, and the payload is encrypted and erased like the arguments.
+//! the files, and the payload is encrypted and erased like the arguments.
 
 #[cfg(test)]
 mod tests;
-
-use std::io::Read as _;
 
 use regent_ledger::{Digest, Payload};
 use regent_policy::{Access, Tier, Verdict};
@@ -28,15 +27,15 @@ use crate::kernel::Core;
 /// Larger files are not compared.
 const FILE_BYTES_MAX: u64 = 8 << 20;
 
-/// What the intent of a call records about the file that the call writes.
+/// What the intent of a call records about the paths that the call changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Evidence {
-    /// None if the call was expected to fail.
-    after: Option<Digest>,
-    /// None if the file did not exist.
-    before: Option<Digest>,
-    path: String,
+    /// What will be at each path, none for nothing. None at all if the call was expected to fail.
+    after: Option<Vec<Option<Digest>>>,
+    /// What was at each path, none for nothing.
+    before: Vec<Option<Digest>>,
+    paths: Vec<(String, Access)>,
     salt: String,
 }
 
@@ -65,11 +64,11 @@ pub(crate) enum Effect {
 }
 
 impl Evidence {
-    /// Compares the file with the evidence. A file that the call would have left as it was counts as done.
+    /// Compares the files with the evidence. Files that the call would have left as they were count as done.
     fn check(self, workspace: &Workspace, proven: bool) -> Effect {
-        let Ok(content) = content_of(workspace, &self.path) else { return Effect::Unknown };
-        let now = content.as_deref().map(Digest::of);
-        if proven && now.is_some() && now == self.after {
+        let now: Result<Vec<_>, _> = self.paths.iter().map(|(path, _)| workspace.state(path)).collect();
+        let Ok(now) = now else { return Effect::Unknown };
+        if proven && self.after.as_ref() == Some(&now) {
             Effect::Done(self)
         } else if now == self.before {
             Effect::NotDone
@@ -80,12 +79,17 @@ impl Evidence {
 
     /// What the caller receives instead of the tool's own result.
     pub(crate) fn output(&self) -> RawOutput {
-        let obtained = json!({"recovered": true, "sha256": self.after});
-        RawOutput::json(&json!({"path": self.path, "recovered": true})).with_obtained(obtained)
+        let (sha256, path) = match (self.after.as_deref(), self.paths.as_slice()) {
+            (Some([after]), [(path, _)]) => (*after, Some(path)),
+            (_, paths) => (None, paths.last().map(|(path, _)| path)),
+        };
+        let obtained = json!({"recovered": true, "sha256": sha256});
+        RawOutput::json(&json!({"path": path, "recovered": true})).with_obtained(obtained)
     }
 
     pub(crate) fn targets(&self) -> Vec<Target> {
-        vec![Target::Path { path: self.path.clone(), access: Access::Write }]
+        let target = |(path, access): &(String, Access)| Target::Path { path: path.clone(), access: *access };
+        self.paths.iter().map(target).collect()
     }
 }
 
@@ -93,23 +97,30 @@ impl Core {
     /// The evidence for the intent of a call that will run, if its tool can foresee what the call does.
     pub(crate) fn foresee(&self, call: &Call, sheet: &Sheet, verdict: &Verdict) -> Option<Payload> {
         let (Verdict::Allow(grant), Some(tool)) = (verdict, &sheet.tool) else { return None };
-        let [Target::Path { path, access: Access::Write }] = sheet.resources.as_slice() else { return None };
         if grant.tier != Tier::Host || sheet.is_idempotent(&call.op) {
             return None;
         }
-        let content = content_of(&self.workspace, path).ok()?;
+        let paths: Vec<(String, Access)> = sheet.resources.iter().map(path_of).collect::<Option<_>>()?;
+        let written = paths.iter().position(|(_, access)| *access == Access::Write);
+        let content = match written.and_then(|at| paths.get(at)) {
+            Some((path, _)) => content_of(&self.workspace, path).ok()?,
+            None => None,
+        };
         let foreseen = tool.driver().foresee(&sheet.args, content.as_deref())?;
+        let before = |(path, _): &(String, Access)| self.workspace.state(path).ok();
+        let before: Vec<Option<Digest>> = paths.iter().map(before).collect::<Option<_>>()?;
         let after = match foreseen {
-            Foreseen::Holds(content) if content.len() as u64 > FILE_BYTES_MAX => return None,
-            Foreseen::Holds(content) => Some(Digest::of(&content)),
             Foreseen::Fails => None,
+            Foreseen::Holds(content) if content.len() as u64 > FILE_BYTES_MAX || paths.len() != 1 => {
+                return None;
+            }
+            Foreseen::Holds(content) => Some(vec![Some(Digest::of(&content))]),
+            Foreseen::Relocates => Some(relocated(&paths, &before)),
         };
         let mut salt = [0_u8; 16];
         getrandom::fill(&mut salt).ok()?;
         let salt = format!("{:032x}", u128::from_ne_bytes(salt));
-        let evidence =
-            Evidence { after, before: content.as_deref().map(Digest::of), path: path.clone(), salt };
-        serde_json::to_vec(&evidence).ok().map(Payload::new)
+        serde_json::to_vec(&Evidence { after, before, paths, salt }).ok().map(Payload::new)
     }
 
     /// Looks whether a call in doubt took effect. An intent without evidence, or with erased evidence, tells nothing.
@@ -129,18 +140,30 @@ impl Core {
     }
 }
 
+/// What will be at each path of a call that removes, copies or moves: what is deleted is gone, and what is written is what the other was.
+fn relocated(paths: &[(String, Access)], before: &[Option<Digest>]) -> Vec<Option<Digest>> {
+    let all = || paths.iter().map(|(_, access)| *access).zip(before.iter().copied());
+    let source = all().find(|(access, _)| *access != Access::Write).and_then(|(_, digest)| digest);
+    let after = |(access, digest)| match access {
+        Access::Delete => None,
+        Access::Write => source,
+        Access::Read | Access::Execute | Access::List => digest,
+    };
+    all().map(after).collect()
+}
+
+fn path_of(target: &Target) -> Option<(String, Access)> {
+    match target {
+        Target::Path { path, access } => Some((path.clone(), *access)),
+        Target::Endpoint { .. } | Target::Argv(_) | Target::Secret(_) => None,
+    }
+}
+
 /// What a file holds, none if it doesn't exist. No link is followed. Any other error is an error: it is not "absent".
 fn content_of(workspace: &Workspace, path: &str) -> Result<Option<Vec<u8>>, PathError> {
-    let file = match workspace.open_read(path) {
-        Ok(file) => file,
-        Err(PathError::NotFound) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let mut content = Vec::new();
-    let read = file.take(FILE_BYTES_MAX.saturating_add(1)).read_to_end(&mut content);
-    read.map_err(|error| PathError::Os(error.to_string()))?;
-    if content.len() as u64 > FILE_BYTES_MAX {
-        return Err(PathError::TooLarge { bytes_max: FILE_BYTES_MAX });
+    match workspace.read_whole(path, FILE_BYTES_MAX) {
+        Ok(content) => Ok(Some(content)),
+        Err(PathError::NotFound) => Ok(None),
+        Err(error) => Err(error),
     }
-    Ok(Some(content))
 }

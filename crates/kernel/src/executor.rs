@@ -24,20 +24,22 @@ pub trait Executor<T: tier::Tier>: Send + Sync {
     /// Does what the permit says, within its limits, and stops when it is cancelled.
     fn execute<'s>(&'s self, permit: Permit<'s, T>) -> BoxFuture<'s, Result<RawOutput, ExecuteError>>;
 
-    /// What a call would do to the one file that it writes, computed from the judged arguments and from what the file holds now
-    /// (`None`: it doesn't exist). The kernel records the digests in the intent and compares them with the file after a crash. `None`
+    /// What a call would do to the paths of its arguments, computed from the judged arguments and from what the file that it writes holds
+    /// now (`None`: it doesn't exist). The kernel records digests in the intent and compares them with the files after a crash. `None`
     /// if the tool does anything else, or can't tell.
     fn foresee(&self, _args: &Value, _before: Option<&[u8]>) -> Option<Foreseen> {
         None
     }
 }
 
-/// What a call would do to a file.
+/// What a call would do to the paths of its arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Foreseen {
-    /// The file will hold this.
+    /// The one file will hold this.
     Holds(Vec<u8>),
-    /// The call will fail and leave the file as it is.
+    /// What it deletes will be gone, and what it writes will be what it reads or deletes now.
+    Relocates,
+    /// The call will fail and leave everything as it is.
     Fails,
 }
 

@@ -22,7 +22,7 @@ use crate::agent::Slot;
 use crate::approval::Approved;
 use crate::budget::{Reservation, estimate};
 use crate::call::{Call, HostCall, Op};
-use crate::catalogue::{ArgumentKind, Tool};
+use crate::catalogue::{ArgumentKind, DriverKind, Tool};
 use crate::charges::Charges;
 use crate::history::Histories;
 use crate::journal::Doubt;
@@ -35,7 +35,7 @@ use crate::syscall::Fault;
 use crate::within;
 pub(crate) use bound::{Binding, Bound, TreeState};
 use regent_workspace::{PathError, Spellings, Workspace};
-pub(crate) use target::{Target, program_target, reworded, sealed, text_bytes};
+pub(crate) use target::{Target, program_target, relocates, reworded, sealed, text_bytes};
 
 /// What a call may carry.
 const ARGS_BYTES_MAX: usize = 16 << 20;
@@ -184,6 +184,16 @@ impl Core {
         }
         for (pointer, kind) in &tool.spec().arguments {
             sheet.resolve(&self.workspace, pointer, *kind);
+        }
+        // What is moved can be read where it goes.
+        if relocates(&sheet.resources) {
+            let moved = sheet.resources.iter().filter_map(|target| match target {
+                Target::Path { path, access: Access::Delete } => {
+                    Some(Target::Path { path: path.clone(), access: Access::Read })
+                }
+                Target::Path { .. } | Target::Endpoint { .. } | Target::Argv(_) | Target::Secret(_) => None,
+            });
+            sheet.mentioned.extend(moved);
         }
         sheet.name_secrets();
         if matches!(call.op, Op::Elsewhere(_)) {
@@ -439,7 +449,12 @@ impl Sheet {
     }
 
     fn resolve_path(&mut self, workspace: &Workspace, pointer: &str, text: &str, access: Access) {
-        match workspace.spellings(text) {
+        // What is done to an entry of a folder is done to a link, not to where it leads.
+        let found = match access {
+            Access::Delete => workspace.entry_spellings(text),
+            Access::Read | Access::Write | Access::Execute | Access::List => workspace.spellings(text),
+        };
+        match found {
             Ok(Spellings { real, others }) => {
                 if let Some(slot) = self.args.pointer_mut(pointer) {
                     *slot = Value::String(real.clone());
@@ -488,6 +503,12 @@ impl Sheet {
                 None
             }
         }
+    }
+
+    /// The tool, if the call runs a program in the process sandbox.
+    pub(crate) fn program(&self) -> Option<String> {
+        let spec = self.tool.as_ref().map(|tool| tool.spec())?;
+        (spec.driver == DriverKind::Process).then(|| spec.name.clone())
     }
 
     /// An approval was found for the call, bound to these files.

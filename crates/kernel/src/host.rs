@@ -238,6 +238,11 @@ impl Kernel {
         self.0.catalogue.get(name)
     }
 
+    /// Tells when tools came or went.
+    pub fn tool_changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.0.catalogue.changes()
+    }
+
     /// All tools that can be called.
     pub fn tools(&self) -> Vec<Arc<Tool>> {
         self.0.catalogue.all()

@@ -46,7 +46,7 @@ mod unended;
 mod vfs;
 mod within;
 
-pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec};
+pub use agent::{AgentId, Delivered, Lifecycle, RunningProgram, SpawnSpec};
 pub use approval::{
     Answer, Answered, Approved, Asked, Attention, BoundFile, LedgerPlace, OpenQuestion, Scope, SkipReason,
     Skipped, Ticket, TicketId, Traced, UNATTENDED, UNIDENTIFIED, Voice,
@@ -54,6 +54,7 @@ pub use approval::{
 pub use authenticate::{AuthError, Authenticator, Credential};
 pub use budget::{Budget, BudgetScope, Each, Spent, Standing};
 pub use call::{Call, CallDigest, HostCall, Measured, Memory, Op, Query, Region, ToolCall};
+pub use carried::label_of_path;
 pub use catalogue::{
     AdmitError, ArgumentKind, Catalogue, CostClass, Driver, DriverKind, FOR_OPERATOR, FROM_PROGRAM, Origin,
     QUARANTINE, SideEffect, Tool, ToolSet, ToolSpec,
@@ -84,7 +85,8 @@ pub use regent_wire::{
     ToolUse,
 };
 pub use regent_workspace::{
-    FileKind, Found, Listed, Listing, Overlap, OwnFolders, PathError, Placement, Workspace, Written, shown,
+    FileKind, Found, Listed, Listing, Missing, Overlap, OwnFolders, PathError, Placement, TreeEntry,
+    TreeError, TreeLimits, Workspace, Written, shown,
 };
 pub use request::{Aside, RequestSize, Saved};
 pub use role::PersonRole;

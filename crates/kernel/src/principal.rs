@@ -284,6 +284,11 @@ impl Principal {
         (self.class(), self.agent_id(), self.name()) == (other.class(), other.agent_id(), other.name())
     }
 
+    /// Whether `who` answers for it: itself, whoever is above it, and the person.
+    pub(crate) fn answers_to(&self, who: &Self) -> bool {
+        who.class() == Class::Operator || self.line().any(|one| one.is_caller(who))
+    }
+
     /// Whose tree of the virtual file system is its own. People share one; a program's has its name.
     pub(crate) fn home(&self) -> AgentId {
         self.fields.agent.clone().unwrap_or_else(|| AgentId::from(self.name()))

@@ -302,7 +302,7 @@ impl Core {
         };
 
         // 4 permit and 5 effect: the permit borrows this frame, so it can't outlive the call it was minted for.
-        let running = self.society.calls.enter(call.principal(), intent.seq);
+        let running = self.society.calls.enter(call.principal(), intent.seq, facts.program());
         // Writing the intent took time: the files that an approval is bound to are compared once more.
         let stale = self.stale(&mut facts).await;
         let reservation = facts.spend(reservation, stale.is_none()).await;
@@ -341,7 +341,7 @@ impl Core {
     ) -> Result<Reply, Fault> {
         self.recorder.unended.resumed(&intent);
         self.await_again(&call, &mut facts);
-        let running = self.society.calls.enter(call.principal(), intent.seq);
+        let running = self.society.calls.enter(call.principal(), intent.seq, facts.program());
         let (tool, args, targets) = (facts.tool.clone(), facts.take_args(), evidence.targets());
         let (core, limits, cancel) = (Arc::clone(&self), Limits::default(), running.cancel());
         let reviewed = self.policy().policy.reviews(call.op.name());

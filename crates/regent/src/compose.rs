@@ -29,7 +29,7 @@ use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec};
 use regent_skills::{Severity, SkillTiers, SkillTools, Skills};
 use regent_store::{SqliteState, State};
-use regent_tools::{EXTRACT, Extract, HostTool, tool_set};
+use regent_tools::{EXTRACT, HostTool, extract, tool_set};
 use regent_vault::Vault;
 use regent_wire::body::EntryBody;
 
@@ -191,7 +191,7 @@ pub(crate) async fn judge(
         Some(model) => {
             let hub = Arc::new(models(context)?);
             hub.check_name(model).map_err(Failure::of_reason)?;
-            admit(&catalogue, tool_set("built-in", [Arc::new(Extract::new(model)) as Arc<dyn HostTool>]))?;
+            admit(&catalogue, tool_set("built-in", [Arc::new(extract(model)) as Arc<dyn HostTool>]))?;
             Executors { elsewhere, models: Some(hub as Arc<dyn Models>) }
         }
     };

@@ -6,7 +6,8 @@ mod batch;
 use std::io::Read as _;
 
 use regent_kernel::{
-    Attention, Digest, Host, LedgerPlace, OpenQuestion, PathError, Reader, Ticket, TicketId, Traced,
+    Access, ArgumentKind, Attention, Digest, Host, LedgerPlace, OpenQuestion, PathError, Reader, Ticket,
+    TicketId, Tool, Traced,
 };
 use regent_wire::body::EntryBody;
 use serde_json::Value;
@@ -332,54 +333,69 @@ impl Asked {
         self.args.get(name).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The call as a reviewer knows it: a difference for writes, the command for programs; then every argument that isn't in that.
+    /// The argument of such a kind that the tool's manifest declares, if the call has it.
+    fn declared(&self, tool: Option<&Tool>, is_wanted: impl Fn(ArgumentKind) -> bool) -> Option<String> {
+        let all = tool.into_iter().flat_map(|tool| &tool.spec().arguments);
+        let names =
+            all.filter(|(_, kind)| is_wanted(**kind)).filter_map(|(pointer, _)| pointer.strip_prefix('/'));
+        names.filter(|name| self.args.get(*name).is_some()).map(str::to_owned).next()
+    }
+
+    /// The call as a reviewer knows it: a difference for writes, the command for programs; then every argument that isn't in that. The
+    /// manifest says which arguments these are.
     fn show(&self, page: &mut Page<'_>, kernel: &Host) {
-        let shown: &[&str] = match self.tool.as_str() {
-            // What isn't given as text is no difference to look at.
-            "fs.write" if self.arg("encoding") != "base64" => {
-                let path = self.arg("path");
-                let old =
-                    if self.arg("mode") == "append" { Some(String::new()) } else { present(kernel, path) };
-                page.head(&self.tool, path);
-                match old {
-                    Some(old) => {
-                        page.difference(&old, self.arg("content"));
-                        &["path", "content"]
-                    }
-                    None => &["path"],
-                }
-            }
-            "fs.edit" => {
-                page.head(&self.tool, self.arg("path"));
+        let tool = kernel.tool(&self.tool);
+        let declared = |kind: ArgumentKind| self.declared(tool.as_deref(), |one| one == kind);
+        let has =
+            |names: &[&str]| names.iter().all(|name| self.args.get(*name).is_some_and(Value::is_string));
+        let shown: Vec<String> = if let Some(line) = declared(ArgumentKind::Shell) {
+            page.head(&self.tool, "");
+            page.block(self.arg(&line));
+            vec![line]
+        } else if let Some(words) = declared(ArgumentKind::Argv) {
+            page.head(&self.tool, "");
+            let argv = self.args.get(&words).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+            let argv: Vec<String> = argv.iter().filter_map(Value::as_str).map(quoted).collect();
+            page.block(&argv.join(" "));
+            vec![words]
+        } else if let Some(url) = declared(ArgumentKind::Url) {
+            let method = if self.arg("method").is_empty() { "GET" } else { self.arg("method") };
+            page.head(&self.tool, &format!("{method} {}", self.arg(&url)));
+            vec!["method".to_owned(), url]
+        } else if let Some(path) = declared(ArgumentKind::Path(Access::Write)) {
+            if has(&["old", "new"]) {
+                page.head(&self.tool, self.arg(&path));
                 page.difference(self.arg("old"), self.arg("new"));
-                &["path", "old", "new"]
-            }
-            "shell.exec" => {
+                vec![path, "old".to_owned(), "new".to_owned()]
+            } else if has(&["content"]) && self.arg("encoding") != "base64" {
+                self.show_content(page, kernel, path)
+            } else {
                 page.head(&self.tool, "");
-                page.block(self.arg("command"));
-                &["command"]
+                Vec::new()
             }
-            "process.exec" => {
-                page.head(&self.tool, "");
-                let argv =
-                    self.args.get("argv").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-                let words: Vec<String> = argv.iter().filter_map(Value::as_str).map(quoted).collect();
-                page.block(&words.join(" "));
-                &["argv"]
-            }
-            "http.fetch" | "net.request" => {
-                let method = if self.arg("method").is_empty() { "GET" } else { self.arg("method") };
-                page.head(&self.tool, &format!("{method} {}", self.arg("url")));
-                &["method", "url"]
-            }
-            _other => {
-                page.head(&self.tool, "");
-                &[]
-            }
+        } else {
+            page.head(&self.tool, "");
+            Vec::new()
         };
         let Value::Object(fields) = &self.args else { return page.argument("arguments", &self.args) };
-        for (name, value) in fields.iter().filter(|(name, _)| !shown.contains(&name.as_str())) {
+        for (name, value) in fields.iter().filter(|(name, _)| !shown.contains(name)) {
             page.argument(name, value);
+        }
+    }
+}
+
+impl Asked {
+    /// What a file will hold, against what it holds. What isn't given as text is no difference to look at.
+    fn show_content(&self, page: &mut Page<'_>, kernel: &Host, path: String) -> Vec<String> {
+        let file = self.arg(&path);
+        let old = if self.arg("mode") == "append" { Some(String::new()) } else { present(kernel, file) };
+        page.head(&self.tool, file);
+        match old {
+            Some(old) => {
+                page.difference(&old, self.arg("content"));
+                vec![path, "content".to_owned()]
+            }
+            None => vec![path],
         }
     }
 }

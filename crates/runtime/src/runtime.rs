@@ -23,6 +23,7 @@ use crate::event::{Event, Events};
 use crate::snapshot::{RestoreArgs, Restored, SnapshotError, Snapshots};
 use crate::stop::{Stop, Wish};
 use crate::task::{self, Difference, Tape, TaskIndex, TaskRecord, TaskSpec, TaskState, TaskView};
+pub(crate) use attempt::FILLED;
 use attempt::Replaying;
 use drive::Start;
 pub use drive::is_running;

@@ -2,13 +2,24 @@
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens as _, quote};
-use syn::{Attribute, Error, FnArg, Ident, ItemFn, LitStr, Pat, Result, Type, TypeReference};
+use syn::spanned::Spanned as _;
+use syn::{
+    Attribute, Error, Expr, FnArg, GenericArgument, Ident, LitStr, Pat, PathArguments, Result, Signature,
+    Type, TypeReference,
+};
 
 use crate::prose::{Prose, doc_text};
 
 /// What `#[arg(path = …)]` may say.
 const ACCESSES: &[(&str, &str)] =
     &[("read", "Read"), ("write", "Write"), ("execute", "Execute"), ("delete", "Delete"), ("list", "List")];
+
+/// What policy is to see of an argument.
+pub(crate) struct ArgumentKind {
+    pub(crate) variant: Ident,
+    /// A variant of `Access`, for a path.
+    pub(crate) access: Option<Ident>,
+}
 
 /// One parameter of the function.
 pub(crate) enum Parameter {
@@ -28,7 +39,11 @@ pub(crate) struct Argument {
     /// The function takes it by reference.
     pub(crate) lent: bool,
     /// An `ArgumentKind`, if policy is to see more than a value.
-    pub(crate) kind: Option<TokenStream>,
+    pub(crate) kind: Option<ArgumentKind>,
+    /// Its schema, if that isn't what its type says: an expression that gives JSON.
+    pub(crate) schema: Option<Expr>,
+    /// What the function declares.
+    of: Type,
     /// `#[serde(…)]` and `#[schemars(…)]`, passed on.
     pub(crate) passed: Vec<Attribute>,
     doc: String,
@@ -41,6 +56,23 @@ impl Argument {
         name.strip_prefix("r#").unwrap_or(&name).to_owned()
     }
 
+    /// Whether it may be left out.
+    pub(crate) fn is_optional(&self) -> bool {
+        is_named(&self.of, "Option")
+    }
+
+    /// The type that a value has where there is one.
+    pub(crate) fn given_type(&self) -> &Type {
+        if let Type::Path(path) = &self.of
+            && let Some(last) = path.path.segments.last().filter(|last| last.ident == "Option")
+            && let PathArguments::AngleBracketed(of) = &last.arguments
+            && let Some(GenericArgument::Type(inner)) = of.args.first()
+        {
+            return inner;
+        }
+        &self.of
+    }
+
     /// What is said about it: beside it, or in the list of the function's comment.
     pub(crate) fn description(&self, prose: &Prose) -> Option<String> {
         let own = Prose::read(&self.doc, &[]).description;
@@ -49,10 +81,10 @@ impl Argument {
 }
 
 /// Takes the parameters apart, and takes away the attributes that are ours.
-pub(crate) fn parameters(function: &mut ItemFn) -> Result<Vec<Parameter>> {
+pub(crate) fn parameters(signature: &mut Signature) -> Result<Vec<Parameter>> {
     let mut wrong: Option<Error> = None;
     let mut found = Vec::new();
-    for input in &mut function.sig.inputs {
+    for input in &mut signature.inputs {
         match parameter(input) {
             Ok(parameter) => found.push(parameter),
             Err(error) => match &mut wrong {
@@ -106,12 +138,12 @@ fn parameter(input: &mut FnArg) -> Result<Parameter> {
     } else {
         (typed.ty.to_token_stream(), false)
     };
-    let mut argument =
-        Argument { name, field, lent, kind: None, passed: Vec::new(), doc: doc_text(&attributes) };
+    let (of, doc) = ((*typed.ty).clone(), doc_text(&attributes));
+    let mut argument = Argument { name, field, lent, kind: None, schema: None, of, passed: Vec::new(), doc };
     for attribute in attributes {
         let path = attribute.path();
         if path.is_ident("arg") {
-            argument.kind = Some(kind(&attribute)?);
+            (argument.kind, argument.schema) = described(&attribute)?;
         } else if path.is_ident("serde") || path.is_ident("schemars") {
             argument.passed.push(attribute);
         } else if !path.is_ident("doc") {
@@ -123,11 +155,20 @@ fn parameter(input: &mut FnArg) -> Result<Parameter> {
     Ok(Parameter::Argument(Box::new(argument)))
 }
 
-/// `#[arg(path = "read")]`, `#[arg(url)]`, `#[arg(argv)]`, `#[arg(shell)]`.
-fn kind(attribute: &Attribute) -> Result<TokenStream> {
-    let mut found = None;
+/// `#[arg(path = "read")]`, `#[arg(url)]`, `#[arg(argv)]`, `#[arg(shell)]`; and `#[arg(schema = json!({…}))]`, alone or beside one of these.
+fn described(attribute: &Attribute) -> Result<(Option<ArgumentKind>, Option<Expr>)> {
+    let (mut found, mut schema) = (None, None);
     attribute.parse_nested_meta(|meta| {
-        let kind = match meta.path.get_ident().map(ToString::to_string).unwrap_or_default().as_str() {
+        let word = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
+        let span = meta.path.span();
+        let plain = |variant: &str| ArgumentKind { variant: Ident::new(variant, span), access: None };
+        let kind = match word.as_str() {
+            "schema" => {
+                if schema.replace(meta.value()?.parse()?).is_some() {
+                    return Err(meta.error("an argument has one schema"));
+                }
+                return Ok(());
+            }
             "path" => {
                 let access: LitStr = meta.value()?.parse()?;
                 let value = access.value();
@@ -135,16 +176,15 @@ fn kind(attribute: &Attribute) -> Result<TokenStream> {
                     let why = "a path is for \"read\", \"write\", \"execute\", \"delete\" or \"list\"";
                     return Err(Error::new(access.span(), why));
                 };
-                let variant = Ident::new(variant, access.span());
-                quote!(Path(::regent_tools::macros::Access::#variant))
+                ArgumentKind { access: Some(Ident::new(variant, access.span())), ..plain("Path") }
             }
-            "url" => quote!(Url),
-            "argv" => quote!(Argv),
-            "shell" => quote!(Shell),
+            "url" => plain("Url"),
+            "argv" => plain("Argv"),
+            "shell" => plain("Shell"),
             _unknown => {
-                return Err(
-                    meta.error("an argument is a `path = \"read\"`, a `url`, an `argv` or a `shell` line")
-                );
+                return Err(meta.error(
+                    "an argument is a `path = \"read\"`, a `url`, an `argv` or a `shell` line, or has a `schema`",
+                ));
             }
         };
         if found.replace(kind).is_some() {
@@ -152,9 +192,11 @@ fn kind(attribute: &Attribute) -> Result<TokenStream> {
         }
         Ok(())
     })?;
-    found.ok_or_else(|| {
-        Error::new_spanned(attribute, "say what kind of thing it is: `#[arg(path = \"read\")]`")
-    })
+    if found.is_none() && schema.is_none() {
+        let why = "say what kind of thing it is: `#[arg(path = \"read\")]`";
+        return Err(Error::new_spanned(attribute, why));
+    }
+    Ok((found, schema))
 }
 
 fn is_context(of: &Type) -> bool {

@@ -10,7 +10,16 @@ const EFFECTS: &[(&str, &str)] =
     &[("none", "None"), ("read", "Read"), ("write", "Write"), ("delete", "Delete"), ("network", "Network")];
 const COSTS: &[(&str, &str)] =
     &[("free", "Free"), ("cheap", "Cheap"), ("moderate", "Moderate"), ("expensive", "Expensive")];
-const KEYS: &str = "name, effect, capabilities, idempotent, reversible, cost, tiers, version and output";
+const DRIVERS: &[(&str, &str)] = &[
+    ("host", "Host"),
+    ("process", "Process"),
+    ("wasm", "Wasm"),
+    ("microvm", "Microvm"),
+    ("remote", "Remote"),
+];
+const TIERS: &[(&str, &str)] =
+    &[("host", "Host"), ("process", "Process"), ("wasm", "Wasm"), ("microvm", "Microvm")];
+const KEYS: &str = "name, effect, capabilities, idempotent, reversible, cost, driver, tiers, version, output, may and foresee";
 
 /// Everything that the attribute said, checked.
 pub(crate) struct Declared {
@@ -25,6 +34,14 @@ pub(crate) struct Declared {
     pub(crate) version: Option<LitStr>,
     /// An expression that gives the label of the output.
     pub(crate) output: Option<Expr>,
+    /// A variant of `DriverKind`.
+    pub(crate) driver: &'static str,
+    /// Variants of `Tier`.
+    pub(crate) tiers: Vec<&'static str>,
+    /// What its own calls may use.
+    pub(crate) may: Option<Vec<LitStr>>,
+    /// A function that says what a call would do.
+    pub(crate) foresee: Option<Expr>,
 }
 
 #[derive(Default)]
@@ -37,14 +54,32 @@ struct Found {
     cost: Option<&'static str>,
     version: Option<LitStr>,
     output: Option<Expr>,
+    driver: Option<(&'static str, Span)>,
+    tiers: Vec<(&'static str, Span)>,
+    may: Option<Vec<LitStr>>,
+    foresee: Option<Expr>,
     seen: Vec<String>,
 }
 
 impl Declared {
-    pub(crate) fn parse(attribute: TokenStream) -> Result<Self> {
+    /// What the attribute says. `is_body` is whether there is a function to run, or only a manifest to make.
+    pub(crate) fn parse(attribute: TokenStream, is_body: bool) -> Result<Self> {
         let mut found = Found::default();
         syn::meta::parser(|meta| found.key(&meta)).parse2(attribute)?;
         let missing = |what: &str| Error::new(Span::call_site(), what);
+        let elsewhere = found.driver.iter().chain(&found.tiers).find(|(word, _)| *word != "Host");
+        if let Some((_, span)) = elsewhere.filter(|_| is_body) {
+            let why = "a Rust function runs in this process, so its only tier is \"host\"; what something else performs has no body: `fn name(…);`";
+            return Err(Error::new(*span, why));
+        }
+        let driver = found.driver.map_or("Host", |(word, _)| word);
+        if driver != "Host" && found.tiers.is_empty() {
+            return Err(missing("a driver other than \"host\" needs `tiers`: `tiers = [\"process\"]`"));
+        }
+        if let Some(foresee) = found.foresee.as_ref().filter(|_| !is_body) {
+            return Err(Error::new_spanned(foresee, "only a tool with a body foresees something"));
+        }
+        let tiers: Vec<_> = found.tiers.iter().map(|(word, _)| *word).collect();
         Ok(Self {
             name: found.name.ok_or_else(|| missing("a tool has a name: `name = \"text.count\"`"))?,
             effect: found.effect.ok_or_else(|| {
@@ -56,6 +91,10 @@ impl Declared {
             cost: found.cost.unwrap_or("Cheap"),
             version: found.version,
             output: found.output,
+            driver,
+            tiers: if tiers.is_empty() { vec!["Host"] } else { tiers },
+            may: found.may,
+            foresee: found.foresee,
         })
     }
 }
@@ -77,14 +116,17 @@ impl Found {
             }
             "idempotent" => self.idempotent = true,
             "reversible" => self.reversible = true,
+            "driver" => {
+                let text: LitStr = meta.value()?.parse()?;
+                self.driver = Some((word(&text, "driver", DRIVERS)?, text.span()));
+            }
             "tiers" => {
                 for tier in texts(&meta.value()?.parse()?)? {
-                    if tier.value() != "host" {
-                        let why = "a Rust function runs in this process, so its only tier is \"host\"";
-                        return Err(Error::new(tier.span(), why));
-                    }
+                    self.tiers.push((word(&tier, "tiers", TIERS)?, tier.span()));
                 }
             }
+            "may" => self.may = Some(texts(&meta.value()?.parse()?)?),
+            "foresee" => self.foresee = Some(meta.value()?.parse()?),
             "version" => self.version = Some(version(meta.value()?.parse()?)?),
             "output" => self.output = Some(meta.value()?.parse()?),
             _unknown => return Err(meta.error(format!("not a word of #[tool]; there are {KEYS}"))),

@@ -1,17 +1,20 @@
-//! Files of the workspace: read, write, edit, list, search, describe.
+//! Files of the workspace: read, write, edit, list, search, describe, make folders, copy, move, delete.
 
+pub(crate) mod copy;
+pub(crate) mod delete;
 pub(crate) mod edit;
 pub(crate) mod list;
+pub(crate) mod mkdir;
 pub(crate) mod read;
+pub(crate) mod relocate;
 pub(crate) mod search;
 pub(crate) mod stat;
+mod tree;
 pub(crate) mod write;
 
-use std::io::Read as _;
+use regent_kernel::{Digest, Failure, FileKind, Listed, Op, Permit, Workspace, shown, tier};
 
-use regent_kernel::{Digest, Failure, FileKind, Listed, Op, PathError, Permit, Workspace, shown, tier};
-
-use crate::output::{Driven, blocking, failure, io_failure, is_cancelled, path_failure};
+use crate::output::{Driven, blocking, failure, is_cancelled, path_failure};
 
 /// The largest file that is edited, or written in one go.
 const FILE_BYTES_MAX: u64 = 8 << 20;
@@ -123,14 +126,7 @@ fn elsewhere(permit: &Permit<'_, tier::Host>, path: &str) -> Op {
 
 /// A whole file, if it isn't larger than that.
 fn read_whole(workspace: &Workspace, path: &str, bytes_max: u64) -> Result<Vec<u8>, Failure> {
-    let file = workspace.open_read(path).map_err(|error| path_failure(path, &error))?;
-    let mut content = Vec::new();
-    let mut bounded = file.take(bytes_max.saturating_add(1));
-    bounded.read_to_end(&mut content).map_err(|error| io_failure(path, &error))?;
-    if content.len() as u64 > bytes_max {
-        return Err(path_failure(path, &PathError::TooLarge { bytes_max }));
-    }
-    Ok(content)
+    workspace.read_whole(path, bytes_max).map_err(|error| path_failure(path, &error))
 }
 
 /// What a file holds after the call, for the receipt. A later write can require this content.

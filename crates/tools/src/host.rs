@@ -8,8 +8,8 @@ use regent_kernel::{
 };
 use serde_json::Value;
 
-use crate::extract::Extract;
-use crate::tool::{Context, HostTool, ToolError};
+use crate::extract::extract;
+use crate::tool::{HostTool, ToolError};
 use crate::{fs, http, memory, process};
 
 /// The driver of one tool.
@@ -34,31 +34,6 @@ impl Executor<tier::Host> for Hosted {
     }
 }
 
-/// A tool whose manifest is written by hand.
-struct Written {
-    spec: fn() -> ToolSpec,
-    run: for<'s> fn(&'s Context<'s>) -> BoxFuture<'s, Result<RawOutput, ToolError>>,
-    foresee: fn(&Value, Option<&[u8]>) -> Option<Foreseen>,
-}
-
-fn none(_args: &Value, _before: Option<&[u8]>) -> Option<Foreseen> {
-    None
-}
-
-impl HostTool for Written {
-    fn spec(&self) -> ToolSpec {
-        (self.spec)()
-    }
-
-    fn run<'s>(&'s self, permit: &'s Context<'s>) -> BoxFuture<'s, Result<RawOutput, ToolError>> {
-        (self.run)(permit)
-    }
-
-    fn foresee(&self, args: &Value, before: Option<&[u8]>) -> Option<Foreseen> {
-        (self.foresee)(args, before)
-    }
-}
-
 /// A tool with its driver, as the catalogue takes it.
 pub fn entry(tool: Arc<dyn HostTool>) -> (ToolSpec, Driver) {
     (tool.spec(), Driver::host(Arc::new(Hosted(tool))))
@@ -72,35 +47,20 @@ pub fn tool_set(source: &str, tools: impl IntoIterator<Item = Arc<dyn HostTool>>
 /// The built-in tools that run in this process. What leaves, leaves through this broker.
 pub fn hosted(broker: &Broker) -> Vec<(ToolSpec, Driver)> {
     let own: Vec<Arc<dyn HostTool>> = vec![
-        Arc::new(Written {
-            spec: fs::read::spec,
-            run: |permit| Box::pin(fs::read::run(permit)),
-            foresee: none,
-        }),
-        Arc::new(Written {
-            spec: fs::write::spec,
-            run: |permit| Box::pin(fs::write::run(permit)),
-            foresee: fs::write::foresee,
-        }),
-        Arc::new(Written {
-            spec: fs::edit::spec,
-            run: |permit| Box::pin(fs::edit::run(permit)),
-            foresee: fs::edit::foresee,
-        }),
-        Arc::new(Written {
-            spec: fs::list::spec,
-            run: |permit| Box::pin(fs::list::run(permit)),
-            foresee: none,
-        }),
-        Arc::new(Written {
-            spec: fs::search::spec,
-            run: |permit| Box::pin(fs::search::run(permit)),
-            foresee: none,
-        }),
+        Arc::new(fs::copy::copy()),
+        Arc::new(fs::delete::delete()),
+        Arc::new(fs::edit::replace()),
+        Arc::new(fs::list::list()),
+        Arc::new(fs::mkdir::make()),
+        Arc::new(fs::read::read()),
+        Arc::new(fs::relocate::relocate()),
+        Arc::new(fs::search::search()),
         Arc::new(fs::stat::stat()),
+        Arc::new(fs::write::write()),
+        Arc::new(process::kill()),
         Arc::new(process::list()),
-        Arc::new(http::Fetch(broker.client())),
-        Arc::new(Extract::default()),
+        Arc::new(http::fetch(broker.client())),
+        Arc::new(extract("auto")),
         Arc::new(memory::remember()),
         Arc::new(memory::recall()),
     ];

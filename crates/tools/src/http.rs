@@ -13,18 +13,15 @@ use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode};
 use regent_egress::{Client, ReachError, Request, Response};
 use regent_kernel::{
-    ArgumentKind, BoxFuture, Confidentiality, CostClass, Fault, Integrity, Label, Op, Outcome, Permit,
-    RawOutput, Reply, Secret, SecretError, SideEffect, Spent, Status, Tier, ToolCall, ToolSpec, endpoint,
-    tier,
+    Confidentiality, Fault, Integrity, Label, Op, Outcome, RawOutput, Reply, Secret, SecretError, Spent,
+    Status, ToolCall, endpoint,
 };
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use crate::manifest::{built_in, capabilities, integer, kinds, object};
-use crate::output::{Driven, Room, arguments, failure};
+use crate::output::{Driven, Room, failure};
 use crate::seam::{self, SEAM_BYTES};
-use crate::tool::{Context, HostTool, ToolError};
+use crate::{Context, ToolError, tool};
 
 const BYTES_DEFAULT: u64 = 1 << 20;
 const BYTES_MAX: u64 = 8 << 20;
@@ -58,75 +55,54 @@ const CREDENTIALS: &[&str] = &["authorization", "x-api-key"];
 /// The open network: nobody vouches for it, and everybody can read it.
 const WEB: Label = Label { integrity: Integrity::Web, confidentiality: Confidentiality::Public };
 
-fn spec() -> ToolSpec {
-    let methods = json!(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]);
-    ToolSpec {
-        name: "http.fetch".to_owned(),
-        description: "Make one HTTP request to a public address. Redirects are followed as calls of their own, each judged by \
-                      policy. Returns JSON: url, status, headers, body (text) or base64, bytes, truncated."
-            .to_owned(),
-        input: object(
-            &["url"],
-            json!({
-                "url": {"type": "string", "minLength": 1, "maxLength": 8192, "description": "http or https"},
-                "method": {"enum": methods, "description": "GET if absent"},
-                "headers": {
-                    "type": "object", "maxProperties": 32, "additionalProperties": {"type": "string", "maxLength": 8192},
-                    "description": format!("any of: {}; a handle `secret://name` is sent as its value", HEADERS.join(", ")),
-                },
-                "body": {"type": "string", "maxLength": BODY_BYTES_MAX, "description": "what to send; a handle `secret://name` is sent as its value"},
-                "bytes_max": integer(1, BYTES_MAX, "how much of the body to return; 1048576 if absent"),
-                "redirects_max": integer(0, REDIRECTS_MAX, "how many redirects to follow; 5 if absent"),
-            }),
-        ),
-        arguments: kinds([("/url", ArgumentKind::Url)]),
-        capabilities: capabilities(&["network.request"]),
-        effect: SideEffect::Network,
-        // Some methods are, but the manifest speaks for all of them.
-        idempotent: false,
-        reversible: false,
-        tiers: vec![Tier::Host],
-        output: WEB,
-        cost: CostClass::Moderate,
-        ..built_in()
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// What a call asks for.
+#[derive(Debug)]
 struct Args<'a> {
     url: &'a str,
-    #[serde(default = "get")]
     method: &'a str,
-    #[serde(default)]
     headers: Map<String, Value>,
     body: Option<&'a str>,
     bytes_max: Option<u64>,
     redirects_max: Option<u64>,
 }
 
-fn get() -> &'static str {
-    "GET"
+/// Make one HTTP request to a public address. Redirects are followed as calls of their own, each judged by policy. Returns JSON: url,
+/// status, headers, body (text) or base64, bytes, truncated.
+///
+/// - url: http or https
+/// - method: GET if absent
+/// - body: what to send; a handle `secret://name` is sent as its value
+/// - bytes_max: how much of the body to return; 1048576 if absent
+/// - redirects_max: how many redirects to follow; 5 if absent
+// Some methods are idempotent, but the manifest speaks for all of them.
+#[tool(name = "http.fetch", effect = "network", capabilities = ["network.request"], cost = "moderate", output = WEB)]
+pub(crate) async fn fetch(
+    #[arg(url, schema = json!({"type": "string", "minLength": 1, "maxLength": 8192}))] url: &str,
+    #[arg(schema = json!({"enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]}))]
+    method: Option<String>,
+    #[arg(schema = headers_schema())] headers: Option<Map<String, Value>>,
+    #[arg(schema = json!({"type": "string", "maxLength": BODY_BYTES_MAX}))] body: Option<String>,
+    #[schemars(range(min = 1, max = BYTES_MAX))] bytes_max: Option<u64>,
+    #[schemars(range(min = 0, max = REDIRECTS_MAX))] redirects_max: Option<u64>,
+    #[state] client: &Client,
+    permit: &Context<'_>,
+) -> Result<RawOutput, ToolError> {
+    let (method, body) = (method.as_deref().unwrap_or("GET"), body.as_deref());
+    let headers = headers.unwrap_or_default();
+    request(permit, client, &Args { url, method, headers, body, bytes_max, redirects_max }).await
 }
 
-/// The tool, with what makes its connections.
-pub(crate) struct Fetch(pub(crate) Client);
-
-impl HostTool for Fetch {
-    fn spec(&self) -> ToolSpec {
-        spec()
-    }
-
-    fn run<'s>(&'s self, permit: &'s Context<'s>) -> BoxFuture<'s, Result<RawOutput, ToolError>> {
-        Box::pin(run(permit, &self.0))
-    }
+fn headers_schema() -> Value {
+    json!({
+        "type": "object", "maxProperties": 32, "additionalProperties": {"type": "string", "maxLength": 8192},
+        "description": format!("any of: {}; a handle `secret://name` is sent as its value", HEADERS.join(", ")),
+    })
 }
 
-async fn run(permit: &Permit<'_, tier::Host>, client: &Client) -> Driven<RawOutput> {
-    let args: Args<'_> = arguments(permit)?;
+async fn request(permit: &Context<'_>, client: &Client, args: &Args<'_>) -> Driven<RawOutput> {
     keep_secrets(permit, permit.args())?;
     let has_secret = Cell::new(false);
-    let request = request_of(&args, |text| {
+    let request = request_of(args, |text| {
         let filled = permit.filled(text)?;
         has_secret.set(has_secret.get() || filled.expose() != text.as_bytes());
         Ok(filled)
@@ -144,7 +120,7 @@ async fn run(permit: &Permit<'_, tier::Host>, client: &Client) -> Driven<RawOutp
         response = client.send(&request, bytes_max.saturating_add(SEAM_BYTES as u64)) => response.map_err(unreached)?,
     };
     let spent = Spent { bytes_out: response.bytes_sent, ..Spent::default() };
-    if let Some(next) = redirect(&args, &request, &response)? {
+    if let Some(next) = redirect(args, &request, &response)? {
         keep_secrets(permit, &next)?;
         return hop(permit, next, spent).await;
     }
@@ -154,7 +130,7 @@ async fn run(permit: &Permit<'_, tier::Host>, client: &Client) -> Driven<RawOutp
 }
 
 /// A value that was revealed leaves only where we put it, not where an agent or a server did.
-fn keep_secrets(permit: &Permit<'_, tier::Host>, args: &Value) -> Driven<()> {
+fn keep_secrets(permit: &Context<'_>, args: &Value) -> Driven<()> {
     if permit.scrub(&mut args.to_string().into_bytes()) {
         let message = "the request would send the value of a secret; give its handle (secret://name) instead";
         return Err(failure("http.secret_leaving", message).into());
@@ -248,7 +224,7 @@ fn headers_onward(
 }
 
 /// Follows a redirect the only way there is: as a call that is judged and recorded like any other.
-async fn hop(permit: &Permit<'_, tier::Host>, args: Value, spent: Spent) -> Driven<RawOutput> {
+async fn hop(permit: &Context<'_>, args: Value, spent: Spent) -> Driven<RawOutput> {
     let to = args.get("url").and_then(Value::as_str).unwrap_or_default().to_owned();
     let op = Op::RunTool(ToolCall { tool: "http.fetch".to_owned(), args });
     match permit.syscall(op).await {

@@ -58,7 +58,7 @@ pub mod schema;
 mod seam;
 mod tool;
 
-pub use extract::{EXTRACT, Extract};
+pub use extract::{EXTRACT, extract};
 pub use host::{built_in, entry, hosted, tool_set};
 pub use manifest::specs;
 pub use pins::{PinError, PinFile};

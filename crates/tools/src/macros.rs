@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 
 use regent_kernel::BoxFuture;
-pub use regent_kernel::{Access, ArgumentKind, CostClass, DriverKind, Origin, SideEffect, Tier, ToolSpec};
+pub use regent_kernel::{
+    Access, ArgumentKind, CostClass, DriverKind, Foreseen, Origin, SideEffect, Tier, ToolSpec,
+};
 use regent_kernel::{ExecuteError, RawOutput};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+pub use serde_json::Value;
+use serde_json::{Map, json};
 pub use {schemars, serde};
 
 use crate::manifest::INTEGER_MAX;
@@ -24,6 +27,11 @@ pub fn arguments<T: DeserializeOwned>(permit: &Context<'_>) -> Result<T, ToolErr
     T::deserialize(permit.args()).map_err(|error| output::failure("args.invalid", error.to_string()).into())
 }
 
+/// The same before the call: what can't be read foresees nothing.
+pub fn foreseeable<T: DeserializeOwned>(args: &Value) -> Option<T> {
+    T::deserialize(args).ok()
+}
+
 /// The kinds of a tool's arguments, by pointer.
 pub fn kinds(kinds: &[(&str, ArgumentKind)]) -> BTreeMap<String, ArgumentKind> {
     kinds.iter().map(|(pointer, kind)| ((*pointer).to_owned(), *kind)).collect()
@@ -36,8 +44,9 @@ pub fn json<T: Serialize>(done: &T) -> Result<RawOutput, ToolError> {
 }
 
 /// The schema of the arguments, in the form that all tools have theirs: one closed object, nothing to look up elsewhere, whole numbers
-/// that every JSON reader agrees on, and an argument that may be left out rather than `null`.
-pub fn input<T: JsonSchema>(kinds: &BTreeMap<String, ArgumentKind>) -> Value {
+/// that every JSON reader agrees on, and an argument that may be left out rather than `null`. A schema in `given` stands as it is, and takes
+/// its description from the doc comment if it has none.
+pub fn input<T: JsonSchema>(kinds: &BTreeMap<String, ArgumentKind>, given: Vec<(&str, Value)>) -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
@@ -49,7 +58,15 @@ pub fn input<T: JsonSchema>(kinds: &BTreeMap<String, ArgumentKind>) -> Value {
     };
     let required = own.remove("required").unwrap_or_else(|| json!([]));
     let mut properties = own.remove("properties").unwrap_or_else(|| json!({}));
+    let mut given: BTreeMap<&str, Value> = given.into_iter().collect();
     for (name, field) in properties.as_object_mut().into_iter().flatten() {
+        if let Some(mut schema) = given.remove(name.as_str()) {
+            if let (Some(own), Some(text)) = (schema.as_object_mut(), field.get("description")) {
+                own.entry("description").or_insert_with(|| text.clone());
+            }
+            *field = schema;
+            continue;
+        }
         if !required.as_array().is_some_and(|all| all.iter().any(|one| one == name)) {
             without_null(field);
         }

@@ -1,9 +1,9 @@
-//! The manifests of all built-in tools, and the words that they are written with.
+//! The manifests of all built-in tools.
 
 use std::path::Path;
 
 use regent_egress::{Broker, Network};
-use regent_kernel::{ArgumentKind, CostClass, Driver, DriverKind, Origin, ToolSpec};
+use regent_kernel::{Driver, DriverKind, ToolSpec};
 use serde_json::{Value, json};
 
 use crate::host;
@@ -19,40 +19,18 @@ pub fn specs() -> Vec<ToolSpec> {
     host::built_in(&broker, &programs).specs().cloned().collect()
 }
 
-/// What the built-in tools have in common.
-pub(crate) fn built_in() -> ToolSpec {
-    ToolSpec { cost: CostClass::Cheap, origin: Origin::BuiltIn, ..ToolSpec::default() }
-}
-
-/// An object schema that names all its fields.
-pub(crate) fn object(required: &[&str], properties: Value) -> Value {
-    json!({"type": "object", "additionalProperties": false, "required": required, "properties": properties})
-}
-
-/// A path argument.
-pub(crate) fn path(description: &str) -> Value {
-    json!({"type": "string", "minLength": 1, "maxLength": 4095, "description": description})
-}
-
 /// A whole number between bounds.
-pub(crate) fn integer(minimum: u64, maximum: u64, description: &str) -> Value {
-    json!({"type": "integer", "minimum": minimum, "maximum": maximum, "description": description})
-}
-
-/// The kinds of a tool's arguments, by pointer.
-pub(crate) fn kinds<const N: usize>(
-    kinds: [(&str, ArgumentKind); N],
-) -> std::collections::BTreeMap<String, ArgumentKind> {
-    kinds.into_iter().map(|(pointer, kind)| (pointer.to_owned(), kind)).collect()
-}
-
-/// Capabilities, as a manifest has them.
-pub(crate) fn capabilities(names: &[&str]) -> Vec<String> {
-    names.iter().map(|&name| name.to_owned()).collect()
+pub(crate) fn integer(minimum: u64, maximum: u64) -> Value {
+    json!({"type": "integer", "minimum": minimum, "maximum": maximum})
 }
 
 #[cfg(test)]
+mod golden;
+
+#[cfg(test)]
 mod tests {
+    use regent_kernel::Origin;
+
     use super::*;
 
     #[test]
@@ -65,8 +43,12 @@ mod tests {
         }
         let names: Vec<_> = catalogue.all().iter().map(|tool| tool.spec().name.clone()).collect();
         let expected = [
+            "fs.copy",
+            "fs.delete",
             "fs.edit",
             "fs.list",
+            "fs.mkdir",
+            "fs.move",
             "fs.read",
             "fs.search",
             "fs.stat",
@@ -77,6 +59,7 @@ mod tests {
             "net.connect",
             "net.request",
             "process.exec",
+            "process.kill",
             "process.list",
             "shell.exec",
             "text.extract",

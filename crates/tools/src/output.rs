@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 
 use regent_kernel::{ExecuteError, Failure, PathError, Permit, tier};
-use serde::Deserialize;
 
 use crate::tool::ToolError;
 
@@ -26,11 +25,6 @@ pub(crate) fn path_failure(path: &str, error: &PathError) -> Failure {
 /// The failure of reading or writing what was already open.
 pub(crate) fn io_failure(path: &str, error: &std::io::Error) -> Failure {
     failure("fs.failed", format!("`{}`: {error}", path.escape_debug()))
-}
-
-/// The arguments as a driver wants them. The schema was checked before; what it can't express is said here.
-pub(crate) fn arguments<'s, T: Deserialize<'s>>(permit: &Permit<'s, tier::Host>) -> Result<T, Failure> {
-    T::deserialize(permit.args()).map_err(|error| failure("args.invalid", error.to_string()))
 }
 
 /// Tells blocking work to stop.

@@ -1,12 +1,9 @@
 //! Programs: what runs now, and the manifests of the tools that start some. Starting is the process sandbox's part.
 
-use regent_kernel::{
-    Access, ArgumentKind, Confidentiality, CostClass, DriverKind, Integrity, Label, SideEffect, Tier,
-    ToolSpec, shown,
-};
+use regent_kernel::{Confidentiality, Integrity, Label, PersonRole, RawOutput, ToolSpec, shown};
 use serde_json::{Value, json};
 
-use crate::manifest::{built_in, capabilities, integer, kinds, object, path};
+use crate::manifest::{INTEGER_MAX, integer};
 use crate::output::{Room, blocking, failure};
 use crate::{Context, ToolError, tool};
 
@@ -28,52 +25,68 @@ const STEERING: &str = "^(LD_|DYLD_|GLIBC_|GCONV_|MALLOC_|BASH|ENV$|SHELLOPTS$|I
 
 /// The tools that start programs.
 pub fn program_specs() -> Vec<ToolSpec> {
-    vec![exec_spec(), shell_spec()]
+    vec![exec(), shell()]
 }
 
-fn exec_spec() -> ToolSpec {
-    program(
-        "process.exec",
-        "Run a program, by its argument list, in the process sandbox: without a network of its own, without the home folder, \
-         with the workspace as its working folder.",
-        &["argv"],
-        json!({
-            "argv": {
-                "type": "array", "minItems": 1, "maxItems": 4096, "items": {"type": "string", "maxLength": 131_072},
-                "description": "the program and its arguments",
-            },
-            "cwd": path("the folder to run in, inside the workspace; its root if absent"),
-            "env": {
-                "type": "object", "maxProperties": 256, "additionalProperties": {"type": "string", "maxLength": 32_768},
-                "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "maxLength": 128, "not": {"pattern": STEERING}},
-                "description": "variables to set; names that steer loaders, shells and interpreters are refused",
-            },
-            "stdin": stdin(),
-            "timeout_ms": integer(1, TIMEOUT_MS_MAX, "stop it after this time; policy may stop it earlier"),
-            "terminal": {"type": "boolean", "description": "give it the terminal of the person who reads the output, where there is one"},
-            "merge_stderr": {"type": "boolean", "description": "write standard error into standard output, in order"},
-            "network": network(),
-        }),
-        ("/argv", ArgumentKind::Argv),
-    )
-}
+/// Run a program, by its argument list, in the process sandbox: without a network of its own, without the home folder, with the workspace
+/// as its working folder.
+///
+/// - argv: the program and its arguments
+/// - cwd: the folder to run in, inside the workspace; its root if absent
+/// - env: variables to set; names that steer loaders, shells and interpreters are refused
+/// - timeout_ms: stop it after this time; policy may stop it earlier
+/// - terminal: give it the terminal of the person who reads the output, where there is one
+/// - merge_stderr: write standard error into standard output, in order
+// The weakest tier first: policy may raise it, and a program that is static can be a guest.
+#[tool(
+    name = "process.exec",
+    driver = "process",
+    tiers = ["process", "microvm"],
+    effect = "write",
+    capabilities = ["process.exec"],
+    cost = "moderate",
+    output = PROGRAM
+)]
+fn exec(
+    #[arg(argv, schema = json!({
+        "type": "array", "minItems": 1, "maxItems": 4096, "items": {"type": "string", "maxLength": 131_072},
+    }))]
+    argv: Vec<String>,
+    #[arg(path = "read")] cwd: Option<String>,
+    #[arg(schema = json!({
+        "type": "object", "maxProperties": 256, "additionalProperties": {"type": "string", "maxLength": 32_768},
+        "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "maxLength": 128, "not": {"pattern": STEERING}},
+    }))]
+    env: Option<BTreeMap<String, String>>,
+    #[arg(schema = stdin())] stdin: Option<String>,
+    #[arg(schema = integer(1, TIMEOUT_MS_MAX))] timeout_ms: Option<u64>,
+    terminal: Option<bool>,
+    merge_stderr: Option<bool>,
+    #[arg(schema = network())] network: Option<bool>,
+);
 
-fn shell_spec() -> ToolSpec {
-    program(
-        "shell.exec",
-        "Run a line in `/bin/sh` in the process sandbox: without a network of its own, without the home folder, with the workspace \
-         as its working folder.",
-        &["command"],
-        json!({
-            "command": {"type": "string", "minLength": 1, "maxLength": 131_072, "description": "the line for the shell"},
-            "cwd": path("the folder to run in, inside the workspace; its root if absent"),
-            "stdin": stdin(),
-            "timeout_ms": integer(1, TIMEOUT_MS_MAX, "stop it after this time; policy may stop it earlier"),
-            "network": network(),
-        }),
-        ("/command", ArgumentKind::Shell),
-    )
-}
+/// Run a line in `/bin/sh` in the process sandbox: without a network of its own, without the home folder, with the workspace as its
+/// working folder.
+///
+/// - command: the line for the shell
+/// - cwd: the folder to run in, inside the workspace; its root if absent
+/// - timeout_ms: stop it after this time; policy may stop it earlier
+#[tool(
+    name = "shell.exec",
+    driver = "process",
+    tiers = ["process", "microvm"],
+    effect = "write",
+    capabilities = ["process.exec"],
+    cost = "moderate",
+    output = PROGRAM
+)]
+fn shell(
+    #[arg(shell, schema = json!({"type": "string", "minLength": 1, "maxLength": 131_072}))] command: String,
+    #[arg(path = "read")] cwd: Option<String>,
+    #[arg(schema = stdin())] stdin: Option<String>,
+    #[arg(schema = integer(1, TIMEOUT_MS_MAX))] timeout_ms: Option<u64>,
+    #[arg(schema = network())] network: Option<bool>,
+);
 
 fn network() -> Value {
     let description =
@@ -85,31 +98,6 @@ fn stdin() -> Value {
     json!({"type": "string", "maxLength": STDIN_BYTES_MAX, "description": "what it reads from its standard input; a handle `secret://name` is given as its value"})
 }
 
-fn program(
-    name: &str,
-    description: &str,
-    required: &[&str],
-    fields: Value,
-    what: (&str, ArgumentKind),
-) -> ToolSpec {
-    ToolSpec {
-        name: name.to_owned(),
-        description: description.to_owned(),
-        input: object(required, fields),
-        arguments: kinds([what, ("/cwd", ArgumentKind::Path(Access::Read))]),
-        capabilities: capabilities(&["process.exec"]),
-        effect: SideEffect::Write,
-        idempotent: false,
-        reversible: false,
-        driver: DriverKind::Process,
-        // The weakest first: policy may raise it, and a program that is static can be a guest.
-        tiers: vec![Tier::Process, Tier::Microvm],
-        output: PROGRAM,
-        cost: CostClass::Moderate,
-        ..built_in()
-    }
-}
-
 /// A program sees the workspace without what holds secrets, and the system's own files: what it prints is as secret as files outside the
 /// workspace are taken for.
 const PROGRAM: Label = Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Private };
@@ -117,20 +105,36 @@ const PROGRAM: Label = Label { integrity: Integrity::Tool, confidentiality: Conf
 /// Arguments and environments are left out because they hold secrets; names of other users' processes are theirs.
 const PROCESSES: Label = Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Private };
 
-/// List the processes that run under this user on this machine. Only the operator may: a program in the sandbox sees the processes of its own
-/// sandbox with `ps`. Returns JSON: processes (pid, parent, name, state, started_ms after
-/// boot), more. Arguments and environments are not shown: they hold secrets.
+/// Numbers of calls, and names that the caller's own agents have.
+const PROGRAMS: Label = Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Internal };
+
+/// List the programs that the caller and the agents that it started are running now. Returns JSON: programs (call, caller, tool). The
+/// operator also gets the processes that run under this user on this machine: processes (pid, parent, name, state, started_ms after boot),
+/// more. Arguments and environments are not shown: they hold secrets.
 #[tool(
     name = "process.list",
     effect = "read",
-    capabilities = ["for.operator", "process.list"],
+    capabilities = ["process.list"],
     idempotent,
     reversible,
     cost = "cheap",
-    output = PROCESSES
+    output = PROGRAMS
 )]
-pub(crate) async fn list(context: &Context<'_>) -> Result<Value, ToolError> {
+pub(crate) async fn list(context: &Context<'_>) -> Result<RawOutput, ToolError> {
     let mut room = Room::of(context);
+    let mut programs = Vec::new();
+    for one in context.programs() {
+        let program = json!({"call": one.call, "caller": one.caller, "tool": one.tool});
+        if !room.take(&program) {
+            break;
+        }
+        programs.push(program);
+    }
+    // The machine is an admin's to see; a guest that an admin runs is not the admin.
+    let call = context.call();
+    if call.principal().role() != Some(PersonRole::Admin) || call.parent().is_some() {
+        return Ok(RawOutput::json(&json!({"programs": programs})));
+    }
     let uid = rustix::process::getuid().as_raw();
     let (all, mut more) = blocking(context, move |_| processes_of(uid))
         .await?
@@ -143,7 +147,25 @@ pub(crate) async fn list(context: &Context<'_>) -> Result<Value, ToolError> {
         }
         processes.push(process);
     }
-    Ok(json!({"processes": processes, "more": more}))
+    let all = json!({"programs": programs, "processes": processes, "more": more});
+    Ok(RawOutput::json(&all).with_label(PROCESSES))
+}
+
+/// End a program that the caller, or an agent that it started, is running with process.exec or shell.exec: all its processes, at once. Its
+/// call ends as cancelled. Returns JSON: call, killed.
+///
+/// - call: the number of the call, as process.list shows it
+#[tool(name = "process.kill", effect = "write", capabilities = ["process.kill"], output = PROGRAMS)]
+pub(crate) fn kill(
+    #[schemars(range(min = 0, max = INTEGER_MAX))] call: u64,
+    context: &Context<'_>,
+) -> Result<Value, ToolError> {
+    if !context.end_program(call) {
+        // The same for a program of others and for none.
+        let message = format!("no program of yours runs as call {call}; process.list shows those that do");
+        return Err(ToolError::failed("process.unknown_call", message));
+    }
+    Ok(json!({"call": call, "killed": true}))
 }
 
 fn processes_of(uid: u32) -> std::io::Result<(Vec<Value>, bool)> {
@@ -205,7 +227,7 @@ fn describe(pid: u32, stat: &[u8]) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use regent_kernel::{Catalogue, Driver, ToolSet};
+    use regent_kernel::{Catalogue, Driver, DriverKind, ToolSet};
 
     use super::*;
 
@@ -233,7 +255,7 @@ mod tests {
     fn adv_033_steering_names_are_refused_by_the_schema() {
         let catalogue = Catalogue::default();
         let driver = Driver::missing(DriverKind::Process);
-        catalogue.admit_own(ToolSet::new("built-in").with(exec_spec(), driver)).unwrap();
+        catalogue.admit_own(ToolSet::new("built-in").with(exec(), driver)).unwrap();
         let tool = catalogue.get("process.exec").unwrap();
         let fits = |name: &str| tool.check(&json!({"argv": ["true"], "env": {name: "x"}})).is_ok();
         let refused = [

@@ -75,6 +75,23 @@ pub enum PathError {
         /// How much would be fine.
         bytes_max: u64,
     },
+    /// More than is acted on at once.
+    #[error("it holds more than {entries_max} files and folders, or folders more than 64 deep")]
+    TooManyEntries {
+        /// How many would be fine.
+        entries_max: usize,
+    },
+    /// The place of a copy or a move is what is copied or moved, or lies in it, or the other way round.
+    #[error(
+        "a file or folder can't be moved or copied onto itself, into itself, or onto a folder that it is in"
+    )]
+    IntoItself,
+    /// A link that would lead elsewhere from its new place.
+    #[error("it is a link that leads out of the workspace, or would do so from its new place")]
+    LinkLeaves,
+    /// The call was told to stop.
+    #[error("the call was told to stop; what was done before that stays")]
+    Stopped,
     /// More than can be looked at.
     #[error("it holds more than 200,000 files, or folders more than 128 deep")]
     TooMany,
@@ -88,7 +105,7 @@ impl PathError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotText | Self::Empty | Self::TooLong | Self::Control => "path.invalid",
-            Self::Links | Self::TooManyNames => "path.links",
+            Self::Links | Self::TooManyNames | Self::LinkLeaves => "path.links",
             Self::MagicLink => "path.magic_link",
             Self::Swapped | Self::NotResolved => "path.swapped",
             Self::OtherMount => "path.other_mount",
@@ -104,7 +121,9 @@ impl PathError {
             Self::NotPermitted => "fs.not_permitted",
             Self::Full => "fs.full",
             Self::TooLarge { .. } => "fs.too_large",
-            Self::TooMany => "fs.too_many",
+            Self::TooMany | Self::TooManyEntries { .. } => "fs.too_many",
+            Self::IntoItself => "fs.into_itself",
+            Self::Stopped => "fs.stopped",
             Self::Os(_) => "fs.failed",
         }
     }

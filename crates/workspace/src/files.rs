@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{INSIDE, NO_LINKS, OUTSIDE, PathError, ROOT, Workspace, is_inside, openat2};
 
 /// The permission bits that a replaced file keeps; set-id bits are not carried to content that someone else wrote.
-const MODE_KEPT: u32 = 0o777;
+pub(crate) const MODE_KEPT: u32 = 0o777;
 /// A write waits this long for another write in the same folder: this many times, this long each time.
 const LOCK_TRIES_MAX: u32 = 1_000;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
@@ -99,6 +99,14 @@ impl Workspace {
         Ok(File::from(file))
     }
 
+    /// The content of a file that isn't larger than that.
+    pub fn read_whole(&self, spelling: &str, bytes_max: u64) -> Result<Vec<u8>, PathError> {
+        let mut content = Vec::new();
+        let mut bounded = self.open_read(spelling)?.take(bytes_max.saturating_add(1));
+        bounded.read_to_end(&mut content).map_err(|error| PathError::of_io(&error))?;
+        if content.len() as u64 > bytes_max { Err(PathError::TooLarge { bytes_max }) } else { Ok(content) }
+    }
+
     /// Returns the metadata of a path.
     pub fn stat(&self, spelling: &str) -> Result<Found, PathError> {
         Ok(found(&rustix::fs::fstat(self.reach(spelling, OFlags::PATH, Mode::empty())?)?))
@@ -181,7 +189,11 @@ impl Workspace {
     }
 
     /// The folder that holds a name, opened, and the name.
-    fn parent<'a>(&self, spelling: &'a str, missing: Missing) -> Result<(OwnedFd, &'a str), PathError> {
+    pub(crate) fn parent<'a>(
+        &self,
+        spelling: &'a str,
+        missing: Missing,
+    ) -> Result<(OwnedFd, &'a str), PathError> {
         self.check_reach(spelling)?;
         if matches!(spelling, ROOT | "/") {
             return Err(PathError::IsFolder);
@@ -221,9 +233,11 @@ impl Workspace {
 }
 
 /// What to do about folders that a path names and that aren't there.
-#[derive(Debug, Clone, Copy)]
-enum Missing {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// Make them.
     Make,
+    /// Fail.
     Refuse,
 }
 
@@ -252,17 +266,22 @@ pub(crate) fn is_regents(name: &[u8]) -> bool {
 }
 
 /// A file under a name of its own beside its place, taken away again unless it is published.
-struct Draft<'f> {
+pub(crate) struct Draft<'f> {
     folder: BorrowedFd<'f>,
     name: String,
-    file: OwnedFd,
+    pub(crate) file: OwnedFd,
 }
 
 impl<'f> Draft<'f> {
-    fn begin(folder: BorrowedFd<'f>, old: Option<&Stat>) -> Result<Self, PathError> {
+    /// A name for something unfinished.
+    pub(crate) fn name_of_one() -> Result<String, PathError> {
         let mut bytes = [0_u8; 8];
         getrandom::fill(&mut bytes).map_err(|error| PathError::Os(error.to_string()))?;
-        let name = format!(".regent-{:016x}.tmp", u64::from_ne_bytes(bytes));
+        Ok(format!(".regent-{:016x}.tmp", u64::from_ne_bytes(bytes)))
+    }
+
+    pub(crate) fn begin(folder: BorrowedFd<'f>, old: Option<&Stat>) -> Result<Self, PathError> {
+        let name = Self::name_of_one()?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         // Nobody may read the new content of a private file while it is being written; a new file gets what the umask gives.
         let mode = Mode::from_raw_mode(if old.is_some() { 0o600 } else { 0o666 });
@@ -291,7 +310,7 @@ impl<'f> Draft<'f> {
         Ok(rustix::fs::fsync(&self.file)?)
     }
 
-    fn publish(self, name: &str, how: Placement) -> Result<(), PathError> {
+    pub(crate) fn publish(self, name: &str, how: Placement) -> Result<(), PathError> {
         let flags = match how {
             Placement::Create => RenameFlags::NOREPLACE,
             Placement::Replace | Placement::Swap(_) => RenameFlags::empty(),
@@ -314,10 +333,10 @@ impl Drop for Draft<'_> {
 }
 
 /// The turn to write in a folder: an advisory lock on the folder itself, so that it goes with the process and leaves no file behind.
-struct Turn<'f>(Option<BorrowedFd<'f>>);
+pub(crate) struct Turn<'f>(Option<BorrowedFd<'f>>);
 
 impl<'f> Turn<'f> {
-    fn take(folder: &'f OwnedFd) -> Result<Self, PathError> {
+    pub(crate) fn take(folder: &'f OwnedFd) -> Result<Self, PathError> {
         for _ in 0..LOCK_TRIES_MAX {
             match rustix::fs::flock(folder, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(Self(Some(folder.as_fd()))),
@@ -356,7 +375,7 @@ fn still(folder: &OwnedFd, name: &str, expected: &Digest) -> Result<(), PathErro
 }
 
 /// What a write would replace, if anything. Looked at, never opened.
-fn existing(folder: &OwnedFd, name: &str, inside: bool) -> Result<Option<Stat>, PathError> {
+pub(crate) fn existing(folder: &OwnedFd, name: &str, inside: bool) -> Result<Option<Stat>, PathError> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     match openat2(folder.as_fd(), name, flags, Mode::empty(), INSIDE) {
         Ok(file) => sound(&file, inside).map(Some),
@@ -366,7 +385,7 @@ fn existing(folder: &OwnedFd, name: &str, inside: bool) -> Result<Option<Stat>, 
 }
 
 /// Only plain files are read and written, and inside the workspace only such as have no other name.
-fn sound(file: &OwnedFd, inside: bool) -> Result<Stat, PathError> {
+pub(crate) fn sound(file: &OwnedFd, inside: bool) -> Result<Stat, PathError> {
     let stat = rustix::fs::fstat(file)?;
     let found = found(&stat);
     match found.kind {
@@ -384,7 +403,7 @@ pub(crate) fn ms_of(seconds: i64, nanoseconds: impl TryInto<i64>) -> i64 {
     seconds.saturating_mul(1000).saturating_add(nanoseconds.try_into().unwrap_or(0) / 1_000_000)
 }
 
-fn found(stat: &Stat) -> Found {
+pub(crate) fn found(stat: &Stat) -> Found {
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => FileKind::File,
         FileType::Directory => FileKind::Folder,

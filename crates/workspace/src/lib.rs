@@ -17,6 +17,7 @@ mod error;
 mod files;
 mod own;
 mod spellings;
+mod trees;
 mod walk;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,9 +30,10 @@ use rustix::path::Arg;
 
 pub use content::{Content, NamedEntry, NamedFile, TreeError};
 pub use error::PathError;
-pub use files::{FileKind, Found, Listed, Listing, Placement, Written, shown};
+pub use files::{FileKind, Found, Listed, Listing, Missing, Placement, Written, shown};
 pub use own::{Overlap, OwnFolders};
 pub use spellings::Spellings;
+pub use trees::{TreeEntry, TreeLimits};
 
 /// The spelling of the workspace's own root.
 const ROOT: &str = ".";

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
-use super::{NO_LINKS, PathError, ROOT, Workspace, identity_of, is_inside, openat2, walk};
+use super::{NO_LINKS, PathError, ROOT, Workspace, check_text, identity_of, is_inside, openat2, walk};
 
 /// Where git looks for hooks, and the file that can say otherwise.
 const HOOKS: &str = ".git/hooks";
@@ -34,7 +34,38 @@ struct Stage {
 impl Workspace {
     /// The real spelling of a path, and all other names of it that rules may know.
     pub fn spellings(&self, text: &str) -> Result<Spellings, PathError> {
-        let (real, mut others) = self.resolved(text)?;
+        let (real, others) = self.resolved(text)?;
+        self.with_links_to(real, others)
+    }
+
+    /// The same for what is done to an entry of a folder, such as removing it: a link at the end is itself, and is not followed.
+    pub fn entry_spellings(&self, text: &str) -> Result<Spellings, PathError> {
+        check_text(text)?;
+        let (above, name) = match text.rsplit_once('/') {
+            None => (ROOT, text),
+            Some(("", name)) => ("/", name),
+            Some((above, name)) => (above, name),
+        };
+        if matches!(name, "" | "." | "..") {
+            return self.spellings(text);
+        }
+        let (folder, passed) = self.resolved(above)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let opened = self.reach(&folder, flags, Mode::empty());
+        let stat =
+            opened.ok().and_then(|opened| rustix::fs::statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW).ok());
+        // What isn't seen to be a link is judged by where it leads, and nothing acts on a link in its place.
+        if stat.is_none_or(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Symlink) {
+            return self.spellings(text);
+        }
+        let entry = |folder: &str| match folder {
+            ROOT => name.to_owned(),
+            folder => format!("{}/{name}", folder.strip_suffix('/').unwrap_or(folder)),
+        };
+        self.with_links_to(entry(&folder), passed.iter().map(|folder| entry(folder)).collect())
+    }
+
+    fn with_links_to(&self, real: String, mut others: Vec<String>) -> Result<Spellings, PathError> {
         if is_inside(&real) {
             self.add_links_to(&real, &mut others)?;
         }
@@ -196,6 +227,26 @@ mod tests {
             ("/etc/hostname", "/etc/hostname", &[]),
         ] {
             let found = workspace.spellings(text).unwrap();
+            assert_eq!(
+                (found.real.as_str(), found.others),
+                (real, others.iter().map(|one| (*one).to_owned()).collect()),
+                "{text}"
+            );
+        }
+        // As an entry of its folder, a link is itself; everything else is what it is elsewhere.
+        for (text, real, others) in [
+            (".envrc", ".envrc", &[][..]),
+            ("private/x", "data/x", &["private/x"]),
+            ("./private", "private", &[]),
+            ("private/", "data", &["private"]),
+            ("a/b/AGENTS.md", "a/b/AGENTS.md", &[]),
+            (".git/hooks/pre-commit", ".git/hooks/pre-commit", &[]),
+            ("config/envrc", "config/envrc", &[".envrc"]),
+            ("circle", "circle", &[]),
+            ("none", "none", &[]),
+            (".", ".", &[]),
+        ] {
+            let found = workspace.entry_spellings(text).unwrap();
             assert_eq!(
                 (found.real.as_str(), found.others),
                 (real, others.iter().map(|one| (*one).to_owned()).collect()),

@@ -37,8 +37,22 @@ struct Table {
 #[derive(Debug)]
 struct Entered {
     agent: Option<AgentId>,
+    who: Principal,
+    /// The tool, if the call runs a program.
+    program: Option<String>,
     intent: u64,
     cancel: Cancel,
+}
+
+/// A program that runs as a call of an agent or a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunningProgram {
+    /// The position of the call's intent in the ledger.
+    pub call: u64,
+    /// The name of the caller.
+    pub caller: String,
+    /// The tool that started it.
+    pub tool: String,
 }
 
 /// The running calls of one agent, and those who wait until there are none.
@@ -86,7 +100,7 @@ impl Calls {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn enter(&self, who: &Principal, intent: u64) -> Running {
+    pub(crate) fn enter(&self, who: &Principal, intent: u64, program: Option<String>) -> Running {
         let cancel = Cancel::default();
         let agent = who.agent_id().cloned();
         let mut table = self.table();
@@ -95,7 +109,8 @@ impl Calls {
         if let Some(agent) = &agent {
             table.by_agent.entry(agent.clone()).or_default().running.insert(number);
         }
-        table.running.insert(number, Entered { agent, intent, cancel: cancel.clone() });
+        let entered = Entered { agent, who: who.clone(), program, intent, cancel: cancel.clone() };
+        table.running.insert(number, entered);
         // Ending an agent marks it first and looks for its calls after. So a call that was judged before the end is
         // either found here or sees the mark.
         if table.stopping || who.life().is_some_and(|life| life.stage().is_over()) {
@@ -111,6 +126,25 @@ impl Calls {
         let own = table.by_agent.get(agent).into_iter().flat_map(|of_agent| &of_agent.running);
         let told = own.filter_map(|number| table.running.get(number));
         told.filter(|call| Some(call.intent) != except).inspect(|call| call.cancel.pull(Why::Signal)).count()
+    }
+
+    /// The programs that this caller answers for: its own, and those of the agents below it.
+    pub(crate) fn programs(&self, of: &Principal) -> Vec<RunningProgram> {
+        let table = self.table();
+        let own = table.running.values().filter(|call| call.who.answers_to(of));
+        let program = |call: &Entered| {
+            let caller = call.who.display_name().to_owned();
+            Some(RunningProgram { call: call.intent, caller, tool: call.program.clone()? })
+        };
+        own.filter_map(program).collect()
+    }
+
+    /// Ends one of these, and says whether it is one.
+    pub(crate) fn end_program(&self, of: &Principal, intent: u64) -> bool {
+        let table = self.table();
+        let is_meant =
+            |call: &&Entered| call.intent == intent && call.program.is_some() && call.who.answers_to(of);
+        table.running.values().find(is_meant).inspect(|call| call.cancel.pull(Why::Signal)).is_some()
     }
 
     pub(crate) fn running(&self, agent: &AgentId) -> usize {

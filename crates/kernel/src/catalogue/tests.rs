@@ -150,3 +150,21 @@ fn what_is_not_said_is_the_cautious_answer_and_a_blank_is_not_admitted() {
         assert!(matches!(odd, Err(AdmitError::Version(_))), "{version:?}");
     }
 }
+
+#[test]
+fn whoever_waits_hears_that_tools_came_and_went_and_nothing_else() {
+    let catalogue = Catalogue::default();
+    let mut changes = catalogue.changes();
+    let mut is_new = || {
+        let is_new = changes.has_changed().unwrap();
+        changes.borrow_and_update();
+        is_new
+    };
+    assert!(!is_new());
+    catalogue.admit_own(ToolSet::new("s").with(spec("t", "T."), host())).unwrap();
+    assert!(is_new());
+    assert!(!catalogue.withdraw("other") && !is_new());
+    assert!(catalogue.withdraw("s") && is_new());
+    let unagreed = ToolSet::new("s").with(spec("t", "T."), host());
+    assert!(catalogue.admit(unagreed, None).is_err() && !is_new());
+}

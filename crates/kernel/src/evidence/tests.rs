@@ -17,7 +17,13 @@ fn digest(content: &str) -> Digest {
 
 fn evidence(before: Option<&str>, after: Option<&str>) -> Evidence {
     let path = "folder/file".to_owned();
-    Evidence { after: after.map(digest), before: before.map(digest), path, salt: "00".to_owned() }
+    let after = after.map(|after| vec![Some(digest(after))]);
+    Evidence {
+        after,
+        before: vec![before.map(digest)],
+        paths: vec![(path, Access::Write)],
+        salt: "00".to_owned(),
+    }
 }
 
 fn word(effect: &Effect) -> &'static str {
@@ -111,7 +117,8 @@ fn a_large_file_proves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let large = "x".repeat(FILE_BYTES_MAX as usize + 1);
     std::fs::write(folder.path().join("file"), &large).unwrap();
-    let evidence = Evidence { path: "file".to_owned(), ..evidence(Some("old"), Some(&large)) };
+    let evidence =
+        Evidence { paths: vec![("file".to_owned(), Access::Write)], ..evidence(Some("old"), Some(&large)) };
     assert_eq!(checked(folder.path(), &evidence, true), "unknown");
 }
 
@@ -128,7 +135,8 @@ impl Killed {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         let clock = Arc::new(ManualClock::at(START_MS));
         let place = Place { folder, clock, state: Arc::new(MemoryState::default()) };
-        let evidence = Evidence { path: "file".to_owned(), ..evidence(before, Some(after)) };
+        let evidence =
+            Evidence { paths: vec![("file".to_owned(), Access::Write)], ..evidence(before, Some(after)) };
         let payload = Payload::new(serde_json::to_vec(&evidence).unwrap());
         let killed = Self { place, task: TaskId::new("task-1").unwrap(), evidence: payload.digest() };
         let (first, second) = (killed.ledger(), killed.ledger());

@@ -1,5 +1,6 @@
 //! What a call reaches for: how it is found in arguments, and how much of it an entry of the ledger says.
 
+use regent_policy::Access;
 pub(crate) use regent_policy::Target;
 use serde_json::Value;
 
@@ -16,6 +17,14 @@ pub(crate) fn program_target(kind: ArgumentKind, value: &Value) -> Option<Target
         }
         (ArgumentKind::Argv | ArgumentKind::Shell | ArgumentKind::Path(_) | ArgumentKind::Url, _) => None,
     }
+}
+
+/// Whether a call that reaches for these brings the content of one path to another: it copies or moves.
+pub(crate) fn relocates(targets: &[Target]) -> bool {
+    let has = |wanted: &[Access]| {
+        targets.iter().any(|target| matches!(target, Target::Path { access, .. } if wanted.contains(access)))
+    };
+    has(&[Access::Write]) && has(&[Access::Read, Access::Delete])
 }
 
 /// About how much an entry would say about it.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::{Channel, Delivery, Fault, FileJudge, Flow, Overflow, Reading, Reply};
-use crate::agent::{Life, Lifecycle};
+use crate::agent::{Life, Lifecycle, RunningProgram};
 use crate::budget::{Reservation, Settled, Spent};
 use crate::call::{Call, Op};
 use crate::cancel::Cancel;
@@ -242,6 +242,16 @@ impl<'s> Permit<'s, tier::Host> {
     /// The tools that exist, for a driver that makes tools. Only drivers of ours run at this tier.
     pub fn catalogue(&self) -> &'s Catalogue {
         &self.frame.core.catalogue
+    }
+
+    /// The programs that run as calls of the caller and of the agents below it.
+    pub fn programs(&self) -> Vec<RunningProgram> {
+        self.frame.core.society.calls.programs(self.frame.call.principal())
+    }
+
+    /// Ends one of these programs with all its processes: its call ends as cancelled. Says whether it is one of these.
+    pub fn end_program(&self, call: u64) -> bool {
+        self.frame.core.society.calls.end_program(self.frame.call.principal(), call)
     }
 }
 

@@ -117,11 +117,15 @@ impl CallSketch {
 /// What the built-in tools do, for calls that don't say.
 fn habits(tool: &str) -> (Access, &'static [&'static str], Tier) {
     match tool {
-        "fs.write" | "fs.edit" => (Access::Write, &["file.write"], Tier::Host),
+        "fs.write" | "fs.edit" | "fs.mkdir" => (Access::Write, &["file.write"], Tier::Host),
+        "fs.copy" => (Access::Write, &["file.read", "file.write"], Tier::Host),
+        "fs.move" => (Access::Write, &["file.delete", "file.read", "file.write"], Tier::Host),
+        "fs.delete" => (Access::Delete, &["file.delete"], Tier::Host),
         "fs.list" => (Access::List, &["file.read"], Tier::Host),
         "fs.read" | "fs.search" | "fs.stat" => (Access::Read, &["file.read"], Tier::Host),
         "shell.exec" | "process.exec" => (Access::Execute, &["process.exec"], Tier::Process),
         "process.list" => (Access::Read, &["process.list"], Tier::Host),
+        "process.kill" => (Access::Read, &["process.kill"], Tier::Host),
         "http.fetch" => (Access::Read, &["network.request"], Tier::Host),
         "vfs.write" | "vfs.mount" => (Access::Write, &[], Tier::Host),
         "vfs.list" => (Access::List, &[], Tier::Host),

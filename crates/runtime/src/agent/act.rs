@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use regent_kernel::{Message, Op, Outcome, SideEffect, Status, ToolCall, ToolUse};
+use regent_kernel::{
+    Access, ArgumentKind, DriverKind, Message, Op, Outcome, SideEffect, Status, ToolCall, ToolSpec, ToolUse,
+};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -12,12 +14,13 @@ use super::placeholders::{Table, final_call};
 use super::{Agent, FINISH, observe};
 use crate::door::{Heard, Later, Patience};
 use crate::event::{Event, shown};
+use crate::runtime::FILLED;
 use crate::stop::Stop;
 
 /// The tool that keeps a note in the agent's own memory.
 const REMEMBER: &str = "memory.remember";
 
-/// What the files hold that this agent has read or written, by path: a later `fs.write` says what it means to replace.
+/// What the files hold that this agent has read or written, by path: a later write says what it means to replace.
 pub(super) type Seen = BTreeMap<String, String>;
 
 /// One turn's calls as they continue.
@@ -38,7 +41,7 @@ struct Acted {
     text: String,
     replayed: bool,
     denied: Option<String>,
-    holds: Option<(String, Option<String>)>,
+    holds: Vec<(String, Option<String>)>,
 }
 
 impl Agent<'_> {
@@ -111,6 +114,7 @@ impl Agent<'_> {
         let (door, room) = (self.door.clone(), Arc::clone(&acting.room));
         let step = format!("{turn}/tool/{index}");
         let nonce = self.work.markers.at(&door.name_of(&turn.to_string()));
+        let known = door.kernel().tool(&call.tool);
         acting.running.spawn(async move {
             let _place = room.acquire().await;
             let (tool, args) = (call.tool.clone(), shown(&call.args.to_string()));
@@ -128,7 +132,12 @@ impl Agent<'_> {
             let acted = heard.and_then(|(heard, replayed)| {
                 let text = observe::told(&heard, &nonce)?;
                 let denied = observe::advice(&heard).map(str::to_owned);
-                Ok(Acted { text, replayed, denied, holds: holds(&call, &heard) })
+                Ok(Acted {
+                    text,
+                    replayed,
+                    denied,
+                    holds: holds(known.as_ref().map(|tool| tool.spec()), &call, &heard),
+                })
             });
             (index, acted)
         });
@@ -143,10 +152,11 @@ impl Agent<'_> {
                     acting.changed |= !acted.replayed && changes;
                     acting.texts.insert(index, acted.text);
                     acting.denied.extend(acted.denied.map(|advice| (index, advice)));
-                    match acted.holds {
-                        Some((path, Some(sha256))) => drop(self.seen.insert(path, sha256)),
-                        Some((path, None)) => drop(self.seen.remove(&path)),
-                        None => {}
+                    for (path, sha256) in acted.holds {
+                        match sha256 {
+                            Some(sha256) => drop(self.seen.insert(path, sha256)),
+                            None => drop(self.seen.remove(&path)),
+                        }
                     }
                 }
                 Ok((_, Err(stop))) => acting.stopped = Some(stop),
@@ -166,7 +176,7 @@ impl Agent<'_> {
             SideEffect::Write | SideEffect::Delete => true,
             SideEffect::Network => {
                 let method = call.args.get("method").and_then(Value::as_str).unwrap_or("GET");
-                call.tool != "http.fetch" || !matches!(method, "GET" | "HEAD")
+                !self.names_method(&call.tool) || !matches!(method, "GET" | "HEAD")
             }
         }
     }
@@ -177,6 +187,14 @@ impl Agent<'_> {
         tool.map_or(SideEffect::Write, |tool| tool.spec().effect)
     }
 
+    /// Whether its calls say by which method they contact a URL, as policy judges it.
+    fn names_method(&self, tool: &str) -> bool {
+        self.door.kernel().tool(tool).is_some_and(|tool| {
+            let contacts = tool.spec().arguments.values().any(|kind| *kind == ArgumentKind::Url);
+            contacts && tool.spec().input.pointer("/properties/method").is_some()
+        })
+    }
+
     fn call_to_make(&self, asked: &ToolUse, table: &Table) -> Result<ToolCall, &'static str> {
         let tool = self.door.kernel().tool(&asked.tool);
         final_call(&call_of(asked), tool.as_ref().map(|tool| tool.spec()), table)
@@ -184,8 +202,10 @@ impl Agent<'_> {
 
     /// An agent that replaces a file means the content that it has seen. If that has changed since, the tool refuses.
     fn with_seen(&self, mut call: ToolCall) -> ToolCall {
-        if call.tool == "fs.write"
-            && let Some(sha256) = path_of(&call).and_then(|path| self.seen.get(&path))
+        let tool = self.door.kernel().tool(&call.tool);
+        if let Some(spec) = tool.as_ref().map(|tool| tool.spec()).filter(|spec| takes_seen(spec))
+            && let [(path, Access::Write)] = paths_of(spec, &call).as_slice()
+            && let Some(sha256) = self.seen.get(path)
             && let Some(fields) = call.args.as_object_mut()
         {
             fields.insert("seen".to_owned(), Value::String(sha256.clone()));
@@ -222,26 +242,41 @@ fn told_once(texts: &mut BTreeMap<usize, String>, denied: &BTreeMap<usize, Strin
     }
 }
 
-/// What a file holds after a call, as the tool's receipt says; `None` as content if nobody knows any more.
-fn holds(call: &ToolCall, heard: &Heard) -> Option<(String, Option<String>)> {
-    if !matches!(call.tool.as_str(), "fs.read" | "fs.write" | "fs.edit") {
-        return None;
+/// What files hold after a call, as the tool's receipt says; `None` as content if nobody knows any more.
+fn holds(spec: Option<&ToolSpec>, call: &ToolCall, heard: &Heard) -> Vec<(String, Option<String>)> {
+    let (Some(spec), Heard::Done(outcome)) = (spec, heard) else { return Vec::new() };
+    // Where a program runs is no file that it reads.
+    if spec.driver == DriverKind::Process {
+        return Vec::new();
     }
-    let path = path_of(call)?;
-    let Heard::Done(outcome) = heard else { return None };
     let sha256 = outcome.obtained.as_ref().and_then(|obtained| obtained.get("sha256")?.as_str());
-    match (&outcome.status, sha256) {
-        (Status::Ok, Some(sha256)) => Some((path, Some(sha256.to_owned()))),
-        // A part that was read leaves what is known of the whole.
-        (Status::Ok, None) if call.tool == "fs.read" => None,
-        (_, _) => Some((path, None)),
+    match (&outcome.status, sha256, paths_of(spec, call).as_slice()) {
+        (Status::Ok, Some(sha256), [(path, _)]) => vec![(path.clone(), Some(sha256.to_owned()))],
+        (status, _, paths) => {
+            // A part that was read leaves what is known of the whole.
+            let stays = |access: Access| {
+                *status == Status::Ok && matches!(access, Access::Read | Access::List | Access::Execute)
+            };
+            let lost = paths.iter().filter(|(_, access)| !stays(*access));
+            lost.map(|(path, _)| (path.clone(), None)).collect()
+        }
     }
 }
 
-fn path_of(call: &ToolCall) -> Option<String> {
-    let path = call.args.get("path")?.as_str()?;
-    let names: Vec<&str> = path.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
-    (!path.starts_with('/') && !names.contains(&"..")).then(|| names.join("/"))
+/// Whether the tool compares a file with what its caller has seen of it.
+fn takes_seen(spec: &ToolSpec) -> bool {
+    spec.input.pointer("/properties/seen").is_some_and(|field| field.get(FILLED).is_some())
+}
+
+/// The paths in the workspace that a call names, by what its manifest says of its arguments.
+fn paths_of(spec: &ToolSpec, call: &ToolCall) -> Vec<(String, Access)> {
+    let path = |(pointer, kind): (&String, &ArgumentKind)| {
+        let ArgumentKind::Path(access) = kind else { return None };
+        let path = call.args.pointer(pointer)?.as_str()?;
+        let names: Vec<&str> = path.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
+        (!path.starts_with('/') && !names.contains(&"..")).then(|| (names.join("/"), *access))
+    };
+    spec.arguments.iter().filter_map(path).collect()
 }
 
 /// What a model hears whose arguments can't be read.

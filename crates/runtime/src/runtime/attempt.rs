@@ -20,7 +20,7 @@ use crate::stop::{Stop, Wish};
 use crate::task::{Mode, Said, TaskRecord, TaskState};
 
 /// Marks a field of a tool's schema that no model fills in.
-const FILLED: &str = "x-regent-fill";
+pub(crate) const FILLED: &str = "x-regent-fill";
 
 /// The steps that a replay may ask for.
 #[derive(Debug)]

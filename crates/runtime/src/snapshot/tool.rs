@@ -1,11 +1,9 @@
 //! Putting a snapshot back as a system call: judged, recorded before it happens, and only for a person.
 
-use regent_kernel::{Confidentiality, Integrity};
-use regent_kernel::{
-    CostClass, FOR_OPERATOR, Label, Origin, RawOutput, SideEffect, Tier, ToolCall, ToolSpec, Workspace,
-};
+use regent_kernel::{Confidentiality, Integrity, Label, RawOutput, ToolCall, Workspace};
+use regent_tools_macros::tool;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{SnapshotError, Snapshots};
 
@@ -34,33 +32,29 @@ impl RestoreArgs {
     }
 }
 
-/// The tool's manifest. It is idempotent, so an interrupted restore is simply repeated.
-pub fn restore_spec() -> ToolSpec {
-    let id = json!({"type": "string", "pattern": "^[0-9a-f]{16}$"});
-    ToolSpec {
-        name: RESTORE.to_owned(),
-        description: "Put the workspace back to a snapshot. Returns JSON: before, written, removed, left, failed, left_out, not_kept."
-            .to_owned(),
-        input: json!({
-            "type": "object",
-            "properties": {"task": {"type": "string", "maxLength": 128}, "snapshot": id, "before": id},
-            "required": ["task", "snapshot", "before"],
-            "additionalProperties": false,
-        }),
-        capabilities: vec!["workspace.restore".to_owned(), FOR_OPERATOR.to_owned()],
-        effect: SideEffect::Write,
-        idempotent: true,
-        reversible: true,
-        tiers: vec![Tier::Host],
-        output: OUTPUT,
-        cost: CostClass::Moderate,
-        origin: Origin::BuiltIn,
-        ..ToolSpec::default()
-    }
+/// Put the workspace back to a snapshot. Returns JSON: before, written, removed, left, failed, left_out, not_kept.
+// It is idempotent, so an interrupted restore is simply repeated.
+#[tool(
+    name = "workspace.restore",
+    effect = "write",
+    capabilities = ["workspace.restore", "for.operator"],
+    idempotent,
+    reversible,
+    cost = "moderate",
+    output = OUTPUT
+)]
+pub fn restore_spec(
+    #[arg(schema = json!({"type": "string", "maxLength": 128}))] task: String,
+    #[arg(schema = id_schema())] snapshot: String,
+    #[arg(schema = id_schema())] before: String,
+);
+
+fn id_schema() -> Value {
+    json!({"type": "string", "pattern": "^[0-9a-f]{16}$"})
 }
 
 /// Does it. May take as long as the files that differ need.
-pub fn run_restore(store: &Snapshots, workspace: &Workspace, args: &serde_json::Value) -> RawOutput {
+pub fn run_restore(store: &Snapshots, workspace: &Workspace, args: &Value) -> RawOutput {
     let args = match RestoreArgs::deserialize(args) {
         Ok(args) => args,
         Err(error) => return RawOutput::failed("args.invalid", error.to_string()),
@@ -78,4 +72,17 @@ fn code_of(error: &SnapshotError) -> &'static str {
         SnapshotError::Path { error, .. } => error.code(),
         SnapshotError::Store(_) => "snapshot.store",
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_the_manifest_is_what_it_was() {
+        let text = serde_json::to_string(&restore_spec()).unwrap();
+        assert_eq!(text, GOLDEN);
+    }
+
+    const GOLDEN: &str = r#"{"name":"workspace.restore","description":"Put the workspace back to a snapshot. Returns JSON: before, written, removed, left, failed, left_out, not_kept.","input":{"additionalProperties":false,"properties":{"before":{"pattern":"^[0-9a-f]{16}$","type":"string"},"snapshot":{"pattern":"^[0-9a-f]{16}$","type":"string"},"task":{"maxLength":128,"type":"string"}},"required":["task","snapshot","before"],"type":"object"},"arguments":{},"capabilities":["workspace.restore","for.operator"],"effect":"write","idempotent":true,"reversible":true,"driver":"host","tiers":["host"],"output":{"integrity":"tool","confidentiality":"private"},"version":"1.0.0","cost":"moderate","origin":"built_in","may":null}"#;
 }

@@ -1,16 +1,12 @@
 //! `fs.edit`: replaces exact text in a file.
 
-use regent_kernel::{
-    Access, ArgumentKind, Digest, Failure, Foreseen, Label, Permit, Placement, RawOutput, SideEffect, Tier,
-    ToolSpec, tier,
-};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use regent_kernel::{Digest, Failure, Foreseen, Label, Placement, RawOutput, label_of_path};
+use serde_json::json;
 
 use super::{FILE_BYTES_MAX, check_size, content_is, read_whole};
-use crate::confidentiality::{RECEIPT, label_of};
-use crate::manifest::{built_in, capabilities, integer, kinds, object, path};
-use crate::output::{Driven, arguments, blocking, failure, path_failure};
+use crate::confidentiality::RECEIPT;
+use crate::output::{blocking, failure, path_failure};
+use crate::{Context, ToolError, tool};
 
 const COUNT_MAX: u64 = 10_000;
 /// Places that the returned diff shows.
@@ -18,44 +14,29 @@ const SHOWN_MAX: usize = 10;
 /// How much of the old and of the new text it shows.
 const SHOWN_BYTES_MAX: usize = 2000;
 
-pub(crate) fn spec() -> ToolSpec {
-    ToolSpec {
-        name: "fs.edit".to_owned(),
-        description: "Replace exact text in a UTF-8 file. `old` must occur exactly once, or exactly `count` times, all of which \
-                      are replaced. Fails if the file changes meanwhile. Returns JSON: path, replaced, lines, diff."
-            .to_owned(),
-        input: object(
-            &["path", "old", "new"],
-            json!({
-                "path": path("the file"),
-                "old": {"type": "string", "minLength": 1, "maxLength": FILE_BYTES_MAX, "description": "the text that is there"},
-                "new": {"type": "string", "maxLength": FILE_BYTES_MAX, "description": "the text to put in its place"},
-                "count": integer(1, COUNT_MAX, "how often `old` occurs; 1 if absent"),
-            }),
-        ),
-        arguments: kinds([("/path", ArgumentKind::Path(Access::Write))]),
-        // Whether the old text is there is something learnt about the content, so it is a read as well.
-        capabilities: capabilities(&["file.read", "file.write"]),
-        effect: SideEffect::Write,
-        idempotent: false,
-        reversible: true,
-        tiers: vec![Tier::Host],
-        output: RECEIPT,
-        ..built_in()
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Args<'a> {
-    path: &'a str,
-    old: &'a str,
-    new: &'a str,
-    count: Option<usize>,
-}
-
-pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
-    let Args { path, old, new, count } = arguments(permit)?;
+/// Replace exact text in a UTF-8 file. `old` must occur exactly once, or exactly `count` times, all of which are replaced. Fails if the
+/// file changes meanwhile. Returns JSON: path, replaced, lines, diff.
+///
+/// - path: the file
+/// - old: the text that is there
+/// - new: the text to put in its place
+/// - count: how often `old` occurs; 1 if absent
+// Whether the old text is there is something learnt about the content, so it is a read as well.
+#[tool(
+    name = "fs.edit",
+    effect = "write",
+    capabilities = ["file.read", "file.write"],
+    reversible,
+    output = RECEIPT,
+    foresee = foresee
+)]
+pub(crate) async fn replace(
+    #[arg(path = "write")] path: &str,
+    #[arg(schema = json!({"type": "string", "minLength": 1, "maxLength": FILE_BYTES_MAX}))] old: &str,
+    #[arg(schema = json!({"type": "string", "maxLength": FILE_BYTES_MAX}))] new: &str,
+    #[schemars(range(min = 1, max = COUNT_MAX))] count: Option<usize>,
+    permit: &Context<'_>,
+) -> Result<RawOutput, ToolError> {
     let (workspace, place) = (permit.workspace().clone(), path.to_owned());
     let content = blocking(permit, move |_| read_whole(&workspace, &place, FILE_BYTES_MAX)).await??;
     let before = Digest::of(&content);
@@ -74,12 +55,17 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
         .map_err(|error| path_failure(path, &error))?;
     let diff = diff(&edit.lines, old, new);
     let result = json!({"path": path, "replaced": edit.replaced, "lines": edit.lines, "diff": diff});
-    let label = Label { integrity: RECEIPT.integrity, ..label_of(path) };
+    let label = Label { integrity: RECEIPT.integrity, ..label_of_path(path) };
     Ok(RawOutput::json(&result).with_label(label).with_obtained(content_is(&after)))
 }
 
-pub(crate) fn foresee(args: &Value, before: Option<&[u8]>) -> Option<Foreseen> {
-    let Args { old, new, count, .. } = Args::deserialize(args).ok()?;
+fn foresee(
+    _path: &str,
+    old: &str,
+    new: &str,
+    count: Option<usize>,
+    before: Option<&[u8]>,
+) -> Option<Foreseen> {
     let content = before.and_then(|before| std::str::from_utf8(before).ok());
     let edited = content.and_then(|content| edit(content, old, new, count.unwrap_or(1)).ok());
     Some(edited.map_or(Foreseen::Fails, |edited| Foreseen::Holds(edited.content.into_bytes())))
@@ -153,6 +139,7 @@ fn cut(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::HostTool as _;
 
     #[test]
     fn only_an_exact_and_expected_match_is_replaced() {
@@ -185,9 +172,9 @@ mod tests {
         for (mut args, before, after) in cases {
             args["path"] = json!("a");
             let expected = after.map_or(Foreseen::Fails, |after| Foreseen::Holds(after.into()));
-            assert_eq!(foresee(&args, before), Some(expected), "{args} {before:?}");
+            assert_eq!(replace().foresee(&args, before), Some(expected), "{args} {before:?}");
         }
-        assert_eq!(foresee(&json!({"path": "a"}), Some(b"")), None);
+        assert_eq!(replace().foresee(&json!({"path": "a"}), Some(b"")), None);
     }
 
     #[test]

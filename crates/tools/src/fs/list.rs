@@ -1,56 +1,38 @@
 //! `fs.list`: what is in a folder.
 
-use regent_kernel::{Access, ArgumentKind, Permit, RawOutput, SideEffect, Tier, ToolSpec, tier};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Below, Met, Tour};
 use crate::confidentiality::WORKSPACE_FILE;
-use crate::manifest::{built_in, capabilities, integer, kinds, object, path};
-use crate::output::{Driven, Room, arguments};
+use crate::output::Room;
+use crate::{Context, ToolError, tool};
 
 const ENTRIES_DEFAULT: usize = 1000;
 const ENTRIES_MAX: u64 = 20_000;
 
-pub(crate) fn spec() -> ToolSpec {
-    ToolSpec {
-        name: "fs.list".to_owned(),
-        description: "List a folder, with everything below it if `recursive`. Links are shown, not followed; `.git` is not gone \
-                      into. Returns JSON: entries (path, kind, bytes), more (there are more than fit), left_out (folders that \
-                      were not gone into because policy or permissions are against it)."
-            .to_owned(),
-        input: object(
-            &["path"],
-            json!({
-                "path": path("the folder; `.` is the workspace"),
-                "recursive": {"type": "boolean", "description": "false if absent"},
-                "entries_max": integer(1, ENTRIES_MAX, "how many at most; 1000 if absent"),
-            }),
-        ),
-        arguments: kinds([("/path", ArgumentKind::Path(Access::List))]),
-        capabilities: capabilities(&["file.list"]),
-        effect: SideEffect::Read,
-        idempotent: true,
-        reversible: true,
-        tiers: vec![Tier::Host],
-        output: WORKSPACE_FILE,
-        ..built_in()
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Args<'a> {
-    path: &'a str,
-    #[serde(default)]
-    recursive: bool,
-    entries_max: Option<usize>,
-}
-
-pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
-    let Args { path, recursive, entries_max } = arguments(permit)?;
+/// List a folder, with everything below it if `recursive`. Links are shown, not followed; `.git` is not gone into. Returns JSON: entries
+/// (path, kind, bytes), more (there are more than fit), left_out (folders that were not gone into because policy or permissions are
+/// against it).
+///
+/// - path: the folder; `.` is the workspace
+/// - recursive: false if absent
+/// - entries_max: how many at most; 1000 if absent
+#[tool(
+    name = "fs.list",
+    effect = "read",
+    capabilities = ["file.list"],
+    idempotent,
+    reversible,
+    output = WORKSPACE_FILE
+)]
+pub(crate) async fn list(
+    #[arg(path = "list")] path: &str,
+    recursive: Option<bool>,
+    #[schemars(range(min = 1, max = ENTRIES_MAX))] entries_max: Option<usize>,
+    permit: &Context<'_>,
+) -> Result<Value, ToolError> {
     let entries_max = entries_max.unwrap_or(ENTRIES_DEFAULT);
-    let below = if recursive { Below::Enter } else { Below::Stay };
+    let below = if recursive == Some(true) { Below::Enter } else { Below::Stay };
     let (mut tour, mut room) = (Tour::new(path), Room::of(permit));
     let (mut entries, mut more) = (Vec::new(), false);
     'tour: while let Some(folder) = tour.next(permit, below).await? {
@@ -63,8 +45,7 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
             entries.push(entry);
         }
     }
-    let result = json!({"path": path, "entries": entries, "more": more, "left_out": tour.left_out});
-    Ok(RawOutput::json(&result))
+    Ok(json!({"path": path, "entries": entries, "more": more, "left_out": tour.left_out}))
 }
 
 fn describe(met: &Met) -> Value {

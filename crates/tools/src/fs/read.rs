@@ -5,58 +5,19 @@ use std::ops::Range;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use regent_kernel::{
-    Access, ArgumentKind, Digest, Failure, RawOutput, SideEffect, Tier, ToolSpec, Workspace,
-};
-use regent_kernel::{Permit, tier};
+use regent_kernel::{Digest, Failure, RawOutput, Workspace, label_of_path};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::content_is;
-use crate::confidentiality::{WORKSPACE_FILE, label_of};
-use crate::manifest::{INTEGER_MAX, built_in, capabilities, integer, kinds, object, path};
-use crate::output::{Driven, Room, arguments, blocking, failure, io_failure, path_failure};
+use crate::confidentiality::WORKSPACE_FILE;
+use crate::manifest::INTEGER_MAX;
+use crate::output::{Room, blocking, failure, io_failure, path_failure};
 use crate::seam::{self, SEAM_BYTES};
+use crate::{Context, ToolError, tool};
 
 const BYTES_DEFAULT: u64 = 256 << 10;
 const BYTES_MAX: u64 = 8 << 20;
-
-pub(crate) fn spec() -> ToolSpec {
-    ToolSpec {
-        name: "fs.read".to_owned(),
-        description: "Read a file. Text comes back as it is; if not all of it fits, a last line in square brackets says where to \
-                      go on. What isn't UTF-8, or is asked for so, comes back as JSON with `base64`."
-            .to_owned(),
-        input: object(
-            &["path"],
-            json!({
-                "path": path("the file"),
-                "offset": integer(0, INTEGER_MAX, "the byte to start at; 0 if absent"),
-                "bytes_max": integer(1, BYTES_MAX, "how much to return at most; 262144 if absent"),
-                "encoding": {"enum": ["auto", "base64"], "description": "`base64` always gives JSON; `auto` if absent"},
-            }),
-        ),
-        arguments: kinds([("/path", ArgumentKind::Path(Access::Read))]),
-        capabilities: capabilities(&["file.read"]),
-        effect: SideEffect::Read,
-        idempotent: true,
-        reversible: true,
-        tiers: vec![Tier::Host],
-        output: WORKSPACE_FILE,
-        ..built_in()
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Args<'a> {
-    path: &'a str,
-    #[serde(default)]
-    offset: u64,
-    bytes_max: Option<u64>,
-    #[serde(default)]
-    encoding: Encoding,
-}
 
 /// How the content comes back. Programs want one form whatever a file holds; models want text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -67,8 +28,29 @@ enum Encoding {
     Base64,
 }
 
-pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
-    let Args { path, offset, bytes_max, encoding } = arguments(permit)?;
+/// Read a file. Text comes back as it is; if not all of it fits, a last line in square brackets says where to go on. What isn't UTF-8, or
+/// is asked for so, comes back as JSON with `base64`.
+///
+/// - path: the file
+/// - offset: the byte to start at; 0 if absent
+/// - bytes_max: how much to return at most; 262144 if absent
+/// - encoding: `base64` always gives JSON; `auto` if absent
+#[tool(
+    name = "fs.read",
+    effect = "read",
+    capabilities = ["file.read"],
+    idempotent,
+    reversible,
+    output = WORKSPACE_FILE
+)]
+pub(crate) async fn read(
+    #[arg(path = "read")] path: &str,
+    #[schemars(range(min = 0, max = INTEGER_MAX))] offset: Option<u64>,
+    #[schemars(range(min = 1, max = BYTES_MAX))] bytes_max: Option<u64>,
+    #[arg(schema = json!({"enum": ["auto", "base64"]}))] encoding: Option<Encoding>,
+    permit: &Context<'_>,
+) -> Result<RawOutput, ToolError> {
+    let (offset, encoding) = (offset.unwrap_or_default(), encoding.unwrap_or_default());
     let room = Room::of(permit).bytes_left() as u64;
     let bytes_max = bytes_max.unwrap_or(BYTES_DEFAULT).min(room);
     let (workspace, place) = (permit.workspace().clone(), path.to_owned());
@@ -76,7 +58,7 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
     let is_text = part.settle(room, encoding);
     part.keep_secrets_whole(|bytes| permit.scrub(bytes))?;
     let whole = (part.offset == 0 && !part.more()).then(|| Digest::of(part.content()));
-    let output = part.into_output(is_text).with_label(label_of(path));
+    let output = part.into_output(is_text).with_label(label_of_path(path));
     Ok(match whole {
         Some(sha256) => output.with_obtained(content_is(&sha256)),
         None => output,
@@ -205,7 +187,7 @@ mod tests {
     }
 
     /// What `fs.read` gives of a file: the piece, or that it is refused.
-    fn read(file: &[u8], offset: usize, bytes_max: usize) -> Option<Vec<u8>> {
+    fn piece_of(file: &[u8], offset: usize, bytes_max: usize) -> Option<Vec<u8>> {
         let start = offset.min(SEAM_BYTES);
         let window = file[offset - start..file.len().min(offset + bytes_max + SEAM_BYTES)].to_vec();
         let piece = start..window.len().min(start + bytes_max);
@@ -221,7 +203,7 @@ mod tests {
         for offset in 0..file.len() {
             for bytes_max in 1..=file.len() {
                 let end = (offset + bytes_max).min(file.len());
-                let given = read(&file, offset, bytes_max);
+                let given = piece_of(&file, offset, bytes_max);
                 let is_cut = within(end);
                 assert_eq!(
                     given.is_none(),
@@ -239,9 +221,9 @@ mod tests {
         let mut file = vec![b'a'; 100_000];
         file.extend_from_slice(SECRET);
         file.extend(vec![b'b'; 50_000]);
-        let given = read(&file, 0, 100_005).unwrap();
+        let given = piece_of(&file, 0, 100_005).unwrap();
         assert_eq!(given.len(), 100_000);
-        assert_eq!(read(&file, 0, 110_000).unwrap().len(), 110_000);
-        assert_eq!(read(&vec![b'a'; 100_000], 70_000, 10).unwrap(), b"aaaaaaaaaa");
+        assert_eq!(piece_of(&file, 0, 110_000).unwrap().len(), 110_000);
+        assert_eq!(piece_of(&vec![b'a'; 100_000], 70_000, 10).unwrap(), b"aaaaaaaaaa");
     }
 }

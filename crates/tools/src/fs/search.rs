@@ -1,17 +1,13 @@
 //! `fs.search`: lines that match a pattern, in a file or in all files of a folder.
 
-use regent_kernel::{
-    Access, ArgumentKind, Failure, FileKind, PathPattern, Permit, RawOutput, SideEffect, Tier, ToolSpec,
-    Workspace, tier,
-};
+use regent_kernel::{Failure, FileKind, PathPattern, RawOutput, Workspace, label_of_path};
 use regex::bytes::{Regex, RegexBuilder};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Below, Met, Tour, elsewhere, read_whole};
-use crate::confidentiality::{WORKSPACE_FILE, label_of};
-use crate::manifest::{built_in, capabilities, integer, kinds, object, path};
-use crate::output::{Driven, Room, Stop, arguments, blocking, failure};
+use crate::confidentiality::WORKSPACE_FILE;
+use crate::output::{Driven, Room, Stop, blocking, failure, path_failure};
+use crate::{Context, ToolError, tool};
 
 const MATCHES_DEFAULT: usize = 200;
 const MATCHES_MAX: u64 = 5000;
@@ -27,55 +23,38 @@ const LINE_BYTES_MAX: usize = 400;
 /// Files that one search opens at most.
 const FILES_MAX: usize = 50_000;
 
-pub(crate) fn spec() -> ToolSpec {
-    ToolSpec {
-        name: "fs.search".to_owned(),
-        description: "Find lines that match a regular expression in a file or in all files below a folder. Linear time: no look-around, no \
-                      back-references. Binary files, files over 4 MiB and `.git` are skipped; files that policy doesn't \
-                      let the caller search are left out and counted. Returns JSON: matches (path, line, text), more, left_out, \
-                      skipped."
-            .to_owned(),
-        input: object(
-            // Pattern before path: a small model that must name the path first invents one.
-            &["pattern", "path"],
-            json!({
-                "path": path("the file or folder; `.` is the workspace"),
-                "pattern": {"type": "string", "minLength": 1, "maxLength": PATTERN_BYTES_MAX, "description": "the regular expression"},
-                "glob": {"type": "string", "minLength": 1, "maxLength": 256, "description": "only files whose path or name matches, e.g. `*.rs`"},
-                "matches_max": integer(1, MATCHES_MAX, "how many at most; 200 if absent"),
-            }),
-        ),
-        arguments: kinds([("/path", ArgumentKind::Path(Access::Read))]),
-        capabilities: capabilities(&["file.read", "file.search"]),
-        effect: SideEffect::Read,
-        idempotent: true,
-        reversible: true,
-        tiers: vec![Tier::Host],
-        output: WORKSPACE_FILE,
-        ..built_in()
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Args<'a> {
-    path: &'a str,
-    pattern: &'a str,
-    glob: Option<&'a str>,
-    matches_max: Option<usize>,
-}
-
-pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
-    let args: Args<'_> = arguments(permit)?;
-    let mut search = Search::new(&args, Room::of(permit))?;
-    let found =
-        permit.workspace().stat(args.path).map_err(|error| crate::output::path_failure(args.path, &error))?;
+/// Find lines that match a regular expression in a file or in all files below a folder. Linear time: no look-around, no back-references.
+/// Binary files, files over 4 MiB and `.git` are skipped; files that policy doesn't let the caller search are left out and counted.
+/// Returns JSON: matches (path, line, text), more, left_out, skipped.
+///
+/// - path: the file or folder; `.` is the workspace
+/// - pattern: the regular expression
+/// - glob: only files whose path or name matches, e.g. `*.rs`
+/// - matches_max: how many at most; 200 if absent
+// Pattern before path: a small model that must name the path first invents one.
+#[tool(
+    name = "fs.search",
+    effect = "read",
+    capabilities = ["file.read", "file.search"],
+    idempotent,
+    reversible,
+    output = WORKSPACE_FILE
+)]
+pub(crate) async fn search(
+    #[arg(schema = json!({"type": "string", "minLength": 1, "maxLength": PATTERN_BYTES_MAX}))] pattern: &str,
+    #[arg(path = "read")] path: &str,
+    #[arg(schema = json!({"type": "string", "minLength": 1, "maxLength": 256}))] glob: Option<String>,
+    #[schemars(range(min = 1, max = MATCHES_MAX))] matches_max: Option<usize>,
+    permit: &Context<'_>,
+) -> Result<RawOutput, ToolError> {
+    let mut search = Search::new(pattern, glob.as_deref(), matches_max, Room::of(permit))?;
+    let found = permit.workspace().stat(path).map_err(|error| path_failure(path, &error))?;
     if found.kind == FileKind::File {
-        let file = args.path.to_owned();
+        let file = path.to_owned();
         search = in_files(permit, search, vec![file]).await?;
-        return Ok(search.into_output(args.path, 0));
+        return Ok(search.into_output(path, 0));
     }
-    let mut tour = Tour::new(args.path);
+    let mut tour = Tour::new(path);
     while let Some(folder) = tour.next(permit, Below::Enter).await? {
         let mut files = Vec::new();
         for met in folder.iter().filter(|met| search.wants(met)) {
@@ -92,10 +71,10 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
             break;
         }
     }
-    Ok(search.into_output(args.path, tour.left_out))
+    Ok(search.into_output(path, tour.left_out))
 }
 
-async fn in_files(permit: &Permit<'_, tier::Host>, mut search: Search, files: Vec<String>) -> Driven<Search> {
+async fn in_files(permit: &Context<'_>, mut search: Search, files: Vec<String>) -> Driven<Search> {
     let (workspace, scrub) = (permit.workspace().clone(), permit.scrubber());
     let search = blocking(permit, move |stop| {
         for file in &files {
@@ -129,21 +108,25 @@ struct Search {
 }
 
 impl Search {
-    fn new(args: &Args<'_>, room: Room) -> Result<Self, Failure> {
-        let pattern = RegexBuilder::new(args.pattern)
+    fn new(
+        pattern: &str,
+        glob: Option<&str>,
+        matches_max: Option<usize>,
+        room: Room,
+    ) -> Result<Self, Failure> {
+        let pattern = RegexBuilder::new(pattern)
             .size_limit(PATTERN_COMPILED_BYTES_MAX)
             .dfa_size_limit(PATTERN_COMPILED_BYTES_MAX)
             .build()
             .map_err(|error| failure("search.pattern", format!("the pattern is not one: {error}")))?;
-        let glob = args
-            .glob
+        let glob = glob
             .map(PathPattern::new)
             .transpose()
             .map_err(|error| failure("search.glob", format!("the glob is not one: {error}")))?;
         Ok(Self {
             pattern,
             glob,
-            matches_max: args.matches_max.unwrap_or(MATCHES_DEFAULT),
+            matches_max: matches_max.unwrap_or(MATCHES_DEFAULT),
             room,
             matches: Vec::new(),
             label: WORKSPACE_FILE,
@@ -203,7 +186,7 @@ impl Search {
                 return;
             }
             self.matches.push(found);
-            self.label = self.label.join(label_of(path));
+            self.label = self.label.join(label_of_path(path));
         }
     }
 

@@ -2,60 +2,14 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use regent_kernel::{
-    Access, ArgumentKind, Digest, Failure, Foreseen, PathError, Permit, Placement, RawOutput, SideEffect,
-    Tier, ToolSpec, tier,
-};
+use regent_kernel::{Digest, Failure, Foreseen, PathError, Placement, RawOutput};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{FILE_BYTES_MAX, check_size, content_is};
 use crate::confidentiality::RECEIPT;
-use crate::manifest::{built_in, capabilities, kinds, object, path};
-use crate::output::{Driven, arguments, blocking, failure, path_failure};
-
-pub(crate) fn spec() -> ToolSpec {
-    ToolSpec {
-        name: "fs.write".to_owned(),
-        description: "Write a file, making missing folders. `create` refuses to replace, `replace` (the default) writes the whole \
-                      file at once or leaves it as it was, `append` adds to the end. Returns JSON: path, created, bytes."
-            .to_owned(),
-        input: object(
-            &["path", "content"],
-            json!({
-                "path": path("the file"),
-                "content": {"type": "string", "maxLength": FILE_BYTES_MAX, "description": "what to write"},
-                "encoding": {"enum": ["text", "base64"], "description": "what `content` is; `text` if absent"},
-                "mode": {"enum": ["create", "replace", "append"], "description": "`replace` if absent"},
-                "seen": {
-                    "type": "string", "pattern": "^[0-9a-f]{64}$", "x-regent-fill": true,
-                    "description": "SHA-256 of the content to replace or add to; fails if the file has another by now",
-                },
-            }),
-        ),
-        arguments: kinds([("/path", ArgumentKind::Path(Access::Write))]),
-        capabilities: capabilities(&["file.write"]),
-        effect: SideEffect::Write,
-        // Appending twice is not appending once.
-        idempotent: false,
-        reversible: false,
-        tiers: vec![Tier::Host],
-        output: RECEIPT,
-        ..built_in()
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Args<'a> {
-    path: &'a str,
-    content: &'a str,
-    #[serde(default)]
-    mode: Mode,
-    #[serde(default)]
-    encoding: Encoding,
-    seen: Option<Digest>,
-}
+use crate::output::{blocking, failure, path_failure};
+use crate::{Context, ToolError, tool};
 
 /// What the content is given as.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
@@ -75,8 +29,26 @@ enum Mode {
     Append,
 }
 
-pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
-    let Args { path, content, mode, encoding, seen } = arguments(permit)?;
+/// Write a file, making missing folders. `create` refuses to replace, `replace` (the default) writes the whole file at once or leaves it
+/// as it was, `append` adds to the end. Returns JSON: path, created, bytes.
+///
+/// - path: the file
+/// - content: what to write
+/// - encoding: what `content` is; `text` if absent
+/// - mode: `replace` if absent
+/// - seen: SHA-256 of the content to replace or add to; fails if the file has another by now
+// Appending twice is not appending once, so it isn't idempotent.
+#[tool(name = "fs.write", effect = "write", capabilities = ["file.write"], output = RECEIPT, foresee = foresee)]
+pub(crate) async fn write(
+    #[arg(path = "write")] path: &str,
+    #[arg(schema = json!({"type": "string", "maxLength": FILE_BYTES_MAX}))] content: &str,
+    #[arg(schema = json!({"enum": ["text", "base64"]}))] encoding: Option<Encoding>,
+    #[arg(schema = json!({"enum": ["create", "replace", "append"]}))] mode: Option<Mode>,
+    #[arg(schema = json!({"type": "string", "pattern": "^[0-9a-f]{64}$", "x-regent-fill": true}))]
+    seen: Option<Digest>,
+    permit: &Context<'_>,
+) -> Result<RawOutput, ToolError> {
+    let (mode, encoding) = (mode.unwrap_or_default(), encoding.unwrap_or_default());
     let content = decoded(content, encoding)?;
     check_size(permit, content.len())?;
     let (workspace, place) = (permit.workspace().clone(), path.to_owned());
@@ -112,8 +84,15 @@ fn decoded(content: &str, encoding: Encoding) -> Result<Vec<u8>, Failure> {
     }
 }
 
-pub(crate) fn foresee(args: &Value, before: Option<&[u8]>) -> Option<Foreseen> {
-    let Args { content, mode, encoding, seen, .. } = Args::deserialize(args).ok()?;
+fn foresee(
+    _path: &str,
+    content: &str,
+    encoding: Option<Encoding>,
+    mode: Option<Mode>,
+    seen: Option<Digest>,
+    before: Option<&[u8]>,
+) -> Option<Foreseen> {
+    let (mode, encoding) = (mode.unwrap_or_default(), encoding.unwrap_or_default());
     let Ok(content) = decoded(content, encoding) else { return Some(Foreseen::Fails) };
     Some(match (mode, before) {
         (Mode::Create, Some(_)) => Foreseen::Fails,
@@ -130,6 +109,7 @@ pub(crate) fn foresee(args: &Value, before: Option<&[u8]>) -> Option<Foreseen> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::HostTool as _;
 
     #[test]
     fn foresees_what_the_file_will_hold() {
@@ -153,8 +133,12 @@ mod tests {
         for (mut args, before, after) in cases {
             args["path"] = json!("a");
             let expected = after.map_or(Foreseen::Fails, |after| Foreseen::Holds(after.into()));
-            assert_eq!(foresee(&args, before.map(str::as_bytes)), Some(expected), "{args} {before:?}");
+            assert_eq!(
+                write().foresee(&args, before.map(str::as_bytes)),
+                Some(expected),
+                "{args} {before:?}"
+            );
         }
-        assert_eq!(foresee(&json!({"path": 1}), None), None);
+        assert_eq!(write().foresee(&json!({"path": 1}), None), None);
     }
 }

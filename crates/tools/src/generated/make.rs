@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use regent_kernel::{
     Catalogue, Confidentiality, Digest, ExecuteError, Integrity, Label, Op, Outcome, RawOutput, Reply,
-    SideEffect, Status, Tier, ToolCall, ToolSet, ToolSpec,
+    Status, ToolCall, ToolSet,
 };
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::manifest::{Example, Manifest, Wanted, same};
 use super::{Generated, GeneratedError, source_of};
-use crate::manifest::{capabilities, integer, object};
-use crate::output::{arguments, blocking};
-use crate::tool::{Context, HostTool, ToolError};
+use crate::manifest::integer;
+use crate::output::blocking;
+use crate::{Context, HostTool, ToolError, tool};
 
 const SOURCE_BYTES_MAX: u64 = 1 << 20;
 /// How much of an answer is shown when an example comes out otherwise.
@@ -24,125 +23,81 @@ const OWN: Label = Label { integrity: Integrity::Tool, confidentiality: Confiden
 /// The tools `tool.generate`, `tool.rollback` and `tool.remove`.
 pub fn host_tools(generated: &Arc<Generated>) -> Vec<Arc<dyn HostTool>> {
     vec![
-        Arc::new(Generate(Arc::clone(generated))),
-        Arc::new(RollBack(Arc::clone(generated))),
-        Arc::new(Remove(Arc::clone(generated))),
+        Arc::new(generate(Arc::clone(generated))),
+        Arc::new(roll_back(Arc::clone(generated))),
+        Arc::new(remove(Arc::clone(generated))),
     ]
 }
 
-struct Generate(Arc<Generated>);
-struct RollBack(Arc<Generated>);
-struct Remove(Arc<Generated>);
-
-fn spec(name: &str, description: &str, input: Value) -> ToolSpec {
-    ToolSpec {
-        name: name.to_owned(),
-        description: description.to_owned(),
-        input,
-        capabilities: capabilities(&["tool.generate"]),
-        effect: SideEffect::Write,
-        tiers: vec![Tier::Host],
-        output: OWN,
-        origin: regent_kernel::Origin::BuiltIn,
-        ..ToolSpec::default()
-    }
-}
-
-fn name_field() -> Value {
+fn name_schema() -> Value {
     json!({"type": "string", "minLength": 5, "maxLength": 64, "description": "the tool's name, e.g. gen.word_count"})
 }
 
-impl HostTool for Generate {
-    fn spec(&self) -> ToolSpec {
-        let text = |most: u64, about: &str| json!({"type": "string", "minLength": 1, "maxLength": most, "description": about});
-        let example = object(
-            &["input", "output"],
-            json!({"input": {"type": "object"}, "output": {"description": "the JSON that must come back"}}),
-        );
-        spec(
-            "tool.generate",
-            "Make a tool out of source in a strict subset of JavaScript: `export function run(input) { … }` gets JSON and returns JSON. \
-             It is read, tried on every example in the WASM tier, and only then kept as a new version. No imports, no eval; the host is \
-             `regent.readFile, writeFile, appendFile, listDir, stat, fetch, callTool, kv.get, kv.set, log, now`, each of which needs its \
-             capability: file.read, file.write, file.list, network.request, memory. Returns JSON: name, version, sha256, examples.",
-            object(
-                &["name", "description", "source", "examples"],
-                json!({
-                    "name": name_field(),
-                    "description": text(2000, "one sentence: what it does and what it returns"),
-                    "source": text(SOURCE_BYTES_MAX, "the program"),
-                    "input": {"type": "object", "description": "JSON Schema of the arguments; any object if absent"},
-                    "examples": {"type": "array", "minItems": 1, "maxItems": 50, "items": example},
-                    "capabilities": {"type": "array", "maxItems": 32, "items": {"type": "string", "maxLength": 64},
-                        "description": "what it shall be granted; nothing if absent"},
-                }),
-            ),
-        )
-    }
-
-    fn run<'s>(
-        &'s self,
-        permit: &'s Context<'s>,
-    ) -> regent_kernel::BoxFuture<'s, Result<RawOutput, ToolError>> {
-        Box::pin(self.0.generate(permit))
-    }
+fn text_schema(chars_max: u64) -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": chars_max})
 }
 
-/// The arguments of the other two.
-#[derive(Debug, Deserialize)]
-struct Named {
-    name: String,
-    version: Option<u32>,
+fn examples_schema() -> Value {
+    let fields =
+        json!({"input": {"type": "object"}, "output": {"description": "the JSON that must come back"}});
+    let example = json!({"type": "object", "additionalProperties": false, "required": ["input", "output"], "properties": fields});
+    json!({"type": "array", "minItems": 1, "maxItems": 50, "items": example})
 }
 
-impl HostTool for RollBack {
-    fn spec(&self) -> ToolSpec {
-        let version =
-            integer(1, 10_000, "the version to go back to; the one before the active one if absent");
-        spec(
-            "tool.rollback",
-            "Make an earlier version of a generated tool the active one. Returns JSON: name, version, sha256.",
-            object(&["name"], json!({"name": name_field(), "version": version})),
-        )
-    }
-
-    fn run<'s>(
-        &'s self,
-        permit: &'s Context<'s>,
-    ) -> regent_kernel::BoxFuture<'s, Result<RawOutput, ToolError>> {
-        Box::pin(async move {
-            let Named { name, version } = arguments(permit)?;
-            let (registry, interpreter) = (self.0.registry.clone(), self.0.digest);
-            let kept = blocking(permit, move |_| registry.roll_back(&name, version, interpreter)).await??;
-            let told =
-                json!({"name": kept.manifest.name, "version": kept.manifest.version, "sha256": kept.digest});
-            self.0.enact(permit.catalogue(), kept)?;
-            Ok(RawOutput::json(&told))
-        })
-    }
+/// Make a tool out of source in a strict subset of JavaScript: `export function run(input) { … }` gets JSON and returns JSON. It is read,
+/// tried on every example in the WASM tier, and only then kept as a new version. No imports, no eval; the host is `regent.readFile,
+/// writeFile, appendFile, listDir, stat, fetch, callTool, kv.get, kv.set, log, now`, each of which needs its capability: file.read,
+/// file.write, file.list, network.request, memory. Returns JSON: name, version, sha256, examples.
+///
+/// - description: one sentence: what it does and what it returns
+/// - source: the program
+/// - input: JSON Schema of the arguments; any object if absent
+/// - capabilities: what it shall be granted; nothing if absent
+#[tool(name = "tool.generate", effect = "write", capabilities = ["tool.generate"], cost = "moderate", output = OWN)]
+async fn generate(
+    #[arg(schema = name_schema())] name: String,
+    #[arg(schema = text_schema(2000))] description: String,
+    #[arg(schema = text_schema(SOURCE_BYTES_MAX))] source: String,
+    #[arg(schema = examples_schema())] examples: Vec<Example>,
+    #[arg(schema = json!({"type": "object"}))] input: Option<Value>,
+    #[arg(schema = json!({"type": "array", "maxItems": 32, "items": {"type": "string", "maxLength": 64}}))]
+    capabilities: Option<Vec<String>>,
+    #[state] generated: &Arc<Generated>,
+    permit: &Context<'_>,
+) -> Result<RawOutput, ToolError> {
+    let input = input.unwrap_or_else(|| json!({"type": "object"}));
+    let capabilities = capabilities.unwrap_or_default();
+    generated.generate(permit, Wanted { name, description, source, input, examples, capabilities }).await
 }
 
-impl HostTool for Remove {
-    fn spec(&self) -> ToolSpec {
-        spec(
-            "tool.remove",
-            "Remove a generated tool, all its versions. Returns JSON: name, removed.",
-            object(&["name"], json!({"name": name_field()})),
-        )
-    }
+/// Make an earlier version of a generated tool the active one. Returns JSON: name, version, sha256.
+///
+/// - version: the version to go back to; the one before the active one if absent
+#[tool(name = "tool.rollback", effect = "write", capabilities = ["tool.generate"], cost = "moderate", output = OWN)]
+async fn roll_back(
+    #[arg(schema = name_schema())] name: String,
+    #[arg(schema = integer(1, 10_000))] version: Option<u32>,
+    #[state] generated: &Arc<Generated>,
+    permit: &Context<'_>,
+) -> Result<Value, ToolError> {
+    let (registry, interpreter) = (generated.registry.clone(), generated.digest);
+    let kept = blocking(permit, move |_| registry.roll_back(&name, version, interpreter)).await??;
+    let told = json!({"name": kept.manifest.name, "version": kept.manifest.version, "sha256": kept.digest});
+    generated.enact(permit.catalogue(), kept)?;
+    Ok(told)
+}
 
-    fn run<'s>(
-        &'s self,
-        permit: &'s Context<'s>,
-    ) -> regent_kernel::BoxFuture<'s, Result<RawOutput, ToolError>> {
-        Box::pin(async move {
-            let Named { name, .. } = arguments(permit)?;
-            let (registry, gone) = (self.0.registry.clone(), name.clone());
-            blocking(permit, move |_| registry.remove(&gone)).await??;
-            permit.catalogue().withdraw(&source_of(&name));
-            Ok(RawOutput::json(&json!({"name": name, "removed": true})))
-        })
-    }
+/// Remove a generated tool, all its versions. Returns JSON: name, removed.
+#[tool(name = "tool.remove", effect = "write", capabilities = ["tool.generate"], cost = "moderate", output = OWN)]
+async fn remove(
+    #[arg(schema = name_schema())] name: String,
+    #[state] generated: &Arc<Generated>,
+    permit: &Context<'_>,
+) -> Result<Value, ToolError> {
+    let (registry, gone) = (generated.registry.clone(), name.clone());
+    blocking(permit, move |_| registry.remove(&gone)).await??;
+    permit.catalogue().withdraw(&source_of(&name));
+    Ok(json!({"name": name, "removed": true}))
 }
 
 /// A tool that is being tried: callable under a name of its own until this is dropped.
@@ -159,8 +114,7 @@ impl Drop for Trial<'_> {
 
 impl Generated {
     /// Reads, checks, tries, and only then keeps.
-    async fn generate(&self, permit: &Context<'_>) -> Result<RawOutput, ToolError> {
-        let wanted: Wanted = arguments(permit)?;
+    async fn generate(&self, permit: &Context<'_>, wanted: Wanted) -> Result<RawOutput, ToolError> {
         let (wanted, uses) = blocking(permit, move |_| wanted.check().map(|uses| (wanted, uses))).await??;
         let manifest = Manifest {
             format: 1,

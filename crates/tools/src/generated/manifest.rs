@@ -2,7 +2,7 @@
 
 use regent_kernel::{CostClass, Digest, DriverKind, Origin, SideEffect, Tier, ToolSpec};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::GeneratedError;
 
@@ -56,21 +56,14 @@ pub struct Example {
 }
 
 /// What is asked of `tool.generate`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) name: String,
     pub(crate) description: String,
     pub(crate) source: String,
-    #[serde(default = "anything")]
     pub(crate) input: Value,
     pub(crate) examples: Vec<Example>,
-    #[serde(default)]
     pub(crate) capabilities: Vec<String>,
-}
-
-fn anything() -> Value {
-    json!({"type": "object"})
 }
 
 impl Wanted {

@@ -11,4 +11,8 @@ mod memory;
 #[cfg(test)]
 mod names;
 #[cfg(test)]
+mod programs;
+#[cfg(test)]
+mod trees;
+#[cfg(test)]
 mod world;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use regent_kernel::{
-    Catalogue, Confidentiality, Driver, DriverKind, Executors, Host, ManualClock, Op, Parts, Reply, Status,
-    ToolCall, Workspace,
+    AgentId, Catalogue, Confidentiality, Driver, DriverKind, Executors, Host, ManualClock, Op, Parts,
+    Principal, Reply, SpawnSpec, Status, ToolCall, Workspace,
 };
 use regent_ledger::{Kind, Ledger, LedgerKey, Reader};
 use regent_policy::{Layer, Policy, Source, load};
@@ -55,12 +55,21 @@ impl World {
 
     /// With these tools besides the built-in ones.
     pub(crate) async fn with_tools(policy: &str, network: Network, added: Vec<Arc<dyn HostTool>>) -> Self {
+        Self::with_programs(policy, network, added, Driver::missing(DriverKind::Process)).await
+    }
+
+    /// The same with what runs programs.
+    pub(crate) async fn with_programs(
+        policy: &str,
+        network: Network,
+        added: Vec<Arc<dyn HostTool>>,
+        programs: Driver,
+    ) -> Self {
         let tmp = tempfile::tempdir().unwrap();
         std::fs::create_dir(tmp.path().join("ws")).unwrap();
         std::fs::create_dir(tmp.path().join("outside")).unwrap();
         std::fs::write(tmp.path().join("outside/secret"), "the secret").unwrap();
         let catalogue = Catalogue::default();
-        let programs = Driver::missing(DriverKind::Process);
         catalogue.admit_own(built_in(&Broker::new(network, tmp.path()), &programs)).unwrap();
         catalogue.admit_own(tool_set("added", added)).unwrap();
         let parts = Parts {
@@ -96,6 +105,20 @@ impl World {
     }
 
     pub(crate) async fn call(&self, tool: &str, args: Value) -> Heard {
+        self.call_as(&self.kernel.operator(), tool, args).await
+    }
+
+    /// An agent of somebody's.
+    pub(crate) async fn agent(&self, parent: &Principal, name: &str) -> Principal {
+        let spec = SpawnSpec { name: name.to_owned(), ..SpawnSpec::default() };
+        let reply = self.kernel.syscall(parent, Op::Spawn(spec)).await.unwrap();
+        let Reply::Done(outcome) = reply else { panic!("not started: {reply:?}") };
+        let born: Value = serde_json::from_slice(outcome.output.bytes()).unwrap();
+        let id = AgentId::from(born["agent"].as_str().unwrap());
+        self.kernel.principal_of(parent, &id).unwrap()
+    }
+
+    pub(crate) async fn call_as(&self, caller: &Principal, tool: &str, args: Value) -> Heard {
         let op = Op::RunTool(ToolCall { tool: tool.to_owned(), args });
         let heard = |how: &str, message: String| Heard {
             how: how.to_owned(),
@@ -103,7 +126,7 @@ impl World {
             output: Vec::new(),
             confidentiality: None,
         };
-        match self.kernel.syscall(&self.kernel.operator(), op).await {
+        match self.kernel.syscall(caller, op).await {
             Ok(Reply::Done(outcome)) => {
                 let (how, message) = match outcome.status {
                     Status::Ok => ("ok".to_owned(), String::new()),

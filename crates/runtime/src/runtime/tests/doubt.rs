@@ -43,7 +43,11 @@ fn writer() -> Puppet {
 
 impl Desk {
     fn new() -> Self {
-        Self { site: Site::new(writer()), asked: Arc::default() }
+        Self::with(writer())
+    }
+
+    fn with(puppet: Puppet) -> Self {
+        Self { site: Site::new(puppet), asked: Arc::default() }
     }
 
     async fn boot(&self, disk: &Sim) -> Option<(TestKernel, Runtime)> {
@@ -109,6 +113,55 @@ async fn points() -> std::ops::Range<u64> {
     assert_eq!(end.answer.unwrap().text, "written");
     assert_eq!(desk.read(), written());
     booted..disk.operations()
+}
+
+/// Copies, moves and deletes, files and folders. None of these calls is idempotent but the one that makes a folder.
+fn mover() -> Puppet {
+    let call = |tool: &str, args: serde_json::Value| Says::Calls(vec![(tool.to_owned(), args)]);
+    let tree = |from: &str, to: &str| json!({"from": from, "to": to, "recursive": true});
+    Puppet::script(vec![
+        call("fs.mkdir", json!({"path": "new"})),
+        call("fs.write", json!({"path": "a/deep/one", "mode": "create", "content": "1"})),
+        call("fs.copy", tree("a", "b")),
+        call("fs.move", tree("b", "c/d")),
+        call("fs.copy", json!({"from": "a/deep/one", "to": "c/one"})),
+        call("fs.copy", json!({"from": "a/deep/one", "to": "c/one"})),
+        call("fs.delete", json!({"path": "a", "recursive": true})),
+        call("fs.move", json!({"from": "c/one", "to": "two"})),
+        finish("written"),
+    ])
+}
+
+#[tokio::test]
+async fn adv_098_a_crash_leads_to_no_question_about_a_copy_a_move_or_a_deletion() {
+    let is_done = |desk: &Desk| {
+        let there = ["new", "c/d/deep/one", "two"].iter().all(|path| desk.path(path).exists());
+        there && ["a", "b", "c/one"].iter().all(|path| !desk.path(path).exists())
+    };
+    let desk = Desk::with(mover());
+    let disk = Sim::new(1);
+    let (_test, runtime) = desk.boot(&disk).await.unwrap();
+    let booted = disk.operations();
+    assert_eq!(finished(&runtime, quick("write")).await.answer.unwrap().text, "written");
+    assert!(is_done(&desk));
+    let mut seen: Vec<String> = Vec::new();
+    for crash_at in booted..disk.operations() {
+        let desk = Desk::with(mover());
+        let (disk, task) = desk.killed(crash_at).await;
+        let Some(task) = task else { continue };
+        let (test, runtime) = desk.boot(&disk).await.unwrap();
+        seen.extend(effects(&test));
+        if let Ok(mut handle) = runtime.resume(&task).await {
+            let end = handle.ended().await.unwrap();
+            assert_eq!(end.state, TaskState::Finalized, "{crash_at}: {:?}", end.why);
+        }
+        assert!(is_done(&desk), "{crash_at}: {}", told(&test.kernel, &task));
+        assert_eq!(desk.asked.0.load(Ordering::Relaxed), 0, "{crash_at}");
+    }
+    for effect in ["done", "not_done"] {
+        assert!(seen.iter().any(|one| one == effect), "no call was found {effect}: {seen:?}");
+    }
+    assert!(!seen.iter().any(|one| one == "unknown"), "{seen:?}");
 }
 
 /// What the kernel noted at boot about calls in doubt that can't simply be repeated.

@@ -1,0 +1,61 @@
+//! `fs.copy`: the same content under another name.
+
+use regent_kernel::{Foreseen, Placement};
+use serde_json::{Value, json};
+
+use super::tree::{LIMITS, judge_below, moved, surveyed, tree_failure};
+use crate::confidentiality::RECEIPT;
+use crate::output::blocking;
+use crate::{Context, ToolError, tool};
+
+/// Copy a file with its permission bits, and a folder with everything in it if `recursive`. Missing folders are made. The copy appears
+/// whole or not at all. Links below a folder are copied as links, and must stay in the workspace. Returns JSON: from, to, copied (files,
+/// folders and links), bytes.
+///
+/// - from: what to copy
+/// - to: the name of the copy, not the folder to put it in
+/// - recursive: copy what is in the folder, too; false if absent
+/// - overwrite: replace a file that is there; false if absent
+#[tool(
+    name = "fs.copy",
+    effect = "write",
+    capabilities = ["file.read", "file.write"],
+    reversible,
+    output = RECEIPT,
+    foresee = foresee
+)]
+pub(crate) async fn copy(
+    #[arg(path = "read")] from: &str,
+    #[arg(path = "write")] to: &str,
+    recursive: Option<bool>,
+    overwrite: Option<bool>,
+    permit: &Context<'_>,
+) -> Result<Value, ToolError> {
+    let entries = surveyed(permit, from, recursive).await?;
+    let args = |path: &str, to: String| json!({"from": path, "to": to});
+    judge_below(permit, &entries, |entry| args(&entry.path, moved(entry, from, to))).await?;
+    let (workspace, place, copied) = (permit.workspace().clone(), to.to_owned(), entries.len());
+    let how = placement(overwrite);
+    let bytes = blocking(permit, move |stop| {
+        workspace.copy_tree(&entries, &place, how, LIMITS, &|| stop.is_pulled())
+    })
+    .await?
+    .map_err(|error| tree_failure(&error))?;
+    Ok(json!({"from": from, "to": to, "copied": copied, "bytes": bytes}))
+}
+
+pub(super) fn placement(overwrite: Option<bool>) -> Placement {
+    if overwrite == Some(true) { Placement::Replace } else { Placement::Create }
+}
+
+/// What is at `to` makes the call fail, unless it may be replaced.
+pub(super) fn foresee(
+    _from: &str,
+    _to: &str,
+    _recursive: Option<bool>,
+    overwrite: Option<bool>,
+    before: Option<&[u8]>,
+) -> Option<Foreseen> {
+    let is_in_the_way = before.is_some() && placement(overwrite) == Placement::Create;
+    Some(if is_in_the_way { Foreseen::Fails } else { Foreseen::Relocates })
+}

@@ -1,0 +1,82 @@
+//! What deleting, copying and moving have in common: one survey, judged entry by entry, then one act on what was surveyed.
+
+use regent_kernel::{Op, PathError, ToolCall, TreeEntry, TreeError, TreeLimits};
+use serde_json::Value;
+
+use crate::Context;
+use crate::output::{Driven, blocking, failure, is_cancelled, path_failure};
+use crate::tool::ToolError;
+
+/// How much one call deletes, copies or moves.
+pub(super) const LIMITS: TreeLimits = TreeLimits { entries_max: 10_000, bytes_max: 1 << 30 };
+
+/// What is at a path. What is below it takes `recursive`.
+pub(super) async fn surveyed(
+    permit: &Context<'_>,
+    path: &str,
+    recursive: Option<bool>,
+) -> Driven<Vec<TreeEntry>> {
+    if path == "." {
+        return Err(ToolError::failed(
+            "fs.workspace",
+            "the workspace itself stays where it is: name something in it",
+        ));
+    }
+    let is_recursive = recursive == Some(true);
+    let limits = if is_recursive { LIMITS } else { TreeLimits { entries_max: 1, ..LIMITS } };
+    let (workspace, place) = (permit.workspace().clone(), path.to_owned());
+    match blocking(permit, move |_| workspace.survey(&place, limits)).await? {
+        Ok(entries) => {
+            check_sizes(permit, &entries)?;
+            Ok(entries)
+        }
+        Err(TreeError { why: PathError::TooManyEntries { .. }, .. }) if !is_recursive => {
+            let message =
+                format!("`{path}` is a folder with something in it; set `recursive` to mean all of it");
+            Err(ToolError::failed("fs.not_empty", message))
+        }
+        Err(error) => Err(tree_failure(&error)),
+    }
+}
+
+fn check_sizes(permit: &Context<'_>, entries: &[TreeEntry]) -> Driven<()> {
+    let bytes_max = permit.limits().file_bytes_max;
+    match entries.iter().find(|entry| entry.bytes > bytes_max) {
+        Some(entry) => Err(path_failure(&entry.path, &PathError::TooLarge { bytes_max }).into()),
+        None => Ok(()),
+    }
+}
+
+/// Asks policy about everything below the root, as if each had been named by itself. `args` are the arguments of that call. What somebody
+/// would be asked about isn't allowed either: its own call asks.
+pub(super) async fn judge_below(
+    permit: &Context<'_>,
+    entries: &[TreeEntry],
+    args: impl Fn(&TreeEntry) -> Value,
+) -> Driven<()> {
+    let Op::RunTool(run) = permit.call().op() else { return Ok(()) };
+    for entry in entries.iter().skip(1) {
+        if is_cancelled(permit) {
+            return Err(failure("fs.stopped", "the call was told to stop; nothing was changed").into());
+        }
+        let op = Op::RunTool(ToolCall { tool: run.tool.clone(), args: args(entry) });
+        if !permit.would_allow(op).await {
+            let message = format!(
+                "nothing was changed: policy doesn't simply allow this for `{}`; make the call for that one by itself",
+                entry.path.escape_debug()
+            );
+            return Err(failure("fs.refused_below", message).into());
+        }
+    }
+    Ok(())
+}
+
+/// The same entry in another tree.
+pub(super) fn moved(entry: &TreeEntry, from: &str, to: &str) -> String {
+    format!("{to}{}", entry.path.strip_prefix(from).unwrap_or_default())
+}
+
+pub(super) fn tree_failure(error: &TreeError) -> ToolError {
+    // The name is fit for people already.
+    failure(error.why.code(), format!("`{}`: {}", error.name, error.why)).into()
+}

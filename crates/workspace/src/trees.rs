@@ -1,0 +1,443 @@
+//! Files and folders as wholes: surveyed, removed, copied, moved. A survey lists every entry; what follows acts on these entries and on no
+//! others, so what was judged is what happens. A folder that gains an entry in between is left alone, or put back.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use regent_ledger::Digest;
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use crate::content::DIGEST_BYTES_MAX;
+use crate::files::{Draft, MODE_KEPT, Missing, Turn, existing, found, sound};
+use crate::{FileKind, INSIDE, PathError, Placement, TreeError, Workspace, is_inside, openat2, shown};
+
+/// Folders within folders. Each holds a descriptor while it is surveyed.
+const DEPTH_MAX: usize = 64;
+/// What evidence looks at.
+const STATE_LIMITS: TreeLimits = TreeLimits { entries_max: 20_000, bytes_max: u64::MAX };
+
+const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+const LIST: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// How large a tree may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TreeLimits {
+    /// Files, folders and links, the tree's own root included.
+    pub entries_max: usize,
+    /// Content of all files.
+    pub bytes_max: u64,
+}
+
+/// One entry of a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeEntry {
+    /// Its resolved spelling. A link is spelled by its own name.
+    pub path: String,
+    /// What it is.
+    pub kind: FileKind,
+    /// How large.
+    pub bytes: u64,
+    /// Where a link leads, as it says.
+    target: Option<String>,
+    mode: u32,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl TreeEntry {
+    /// Its path below the root of a tree, with the slash before it; empty for the root.
+    fn below(&self, root: &str) -> &str {
+        self.path.strip_prefix(root).unwrap_or_default()
+    }
+
+    fn fault(&self, why: impl Into<PathError>) -> TreeError {
+        TreeError { name: shown(self.path.as_bytes()), why: why.into() }
+    }
+}
+
+impl Workspace {
+    /// Everything at and below a path, folders before what they hold. Refuses what no tool may touch: Regent's own files, other mounts,
+    /// devices, files with a second name, names that aren't plain text.
+    pub fn survey(&self, spelling: &str, limits: TreeLimits) -> Result<Vec<TreeEntry>, TreeError> {
+        let fault = |why| TreeError { name: shown(spelling.as_bytes()), why };
+        let (folder, name) = self.parent(spelling, Missing::Refuse).map_err(fault)?;
+        let mut survey = Survey { workspace: self, entries: Vec::new(), bytes: 0, limits };
+        survey.add(folder.as_fd(), name, spelling, 0)?;
+        Ok(survey.entries)
+    }
+
+    /// What tells whether a path is as it was: a digest of a file's content, or of the names, kinds and sizes in a folder. `None`: nothing is
+    /// there.
+    pub fn state(&self, spelling: &str) -> Result<Option<Digest>, PathError> {
+        let entries = match self.survey(spelling, STATE_LIMITS) {
+            Ok(entries) => entries,
+            Err(TreeError { why: PathError::NotFound, .. }) => return Ok(None),
+            Err(error) => return Err(error.why),
+        };
+        let root = entries.first().ok_or(PathError::NotFound)?;
+        if root.kind == FileKind::File {
+            return self.read_whole(spelling, DIGEST_BYTES_MAX).map(|content| Some(Digest::of(&content)));
+        }
+        let line = |entry: &TreeEntry| {
+            let (below, target) = (entry.below(&root.path), entry.target.as_deref().unwrap_or_default());
+            // A folder's own size is the file system's affair.
+            let bytes = if entry.kind == FileKind::Folder { 0 } else { entry.bytes };
+            format!("{:?} {bytes} {below}\n{target}\n", entry.kind)
+        };
+        let mut lines: Vec<String> = entries.iter().map(line).collect();
+        lines.sort_unstable();
+        Ok(Some(Digest::of(lines.concat().as_bytes())))
+    }
+
+    /// Makes a folder. Says whether it is new: one that is there already is fine.
+    pub fn make_folder(&self, spelling: &str, parents: Missing) -> Result<bool, PathError> {
+        let (above, name) = self.parent(spelling, parents)?;
+        match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) => rustix::fs::fsync(&above).map(|()| true).map_err(PathError::from),
+            Err(Errno::EXIST) => match openat2(above.as_fd(), name, LIST, Mode::empty(), INSIDE) {
+                Ok(_) => Ok(false),
+                Err(PathError::NotFolder) => Err(PathError::Exists),
+                Err(error) => Err(error),
+            },
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Removes the entries of a survey, and nothing else: a folder that holds more by now stays. `stop` ends it between two entries.
+    pub fn remove_tree(&self, entries: &[TreeEntry], stop: &dyn Fn() -> bool) -> Result<(), TreeError> {
+        for entry in entries.iter().rev() {
+            if stop() {
+                return Err(entry.fault(PathError::Stopped));
+            }
+            let (folder, name) = self.parent(&entry.path, Missing::Refuse).map_err(|why| entry.fault(why))?;
+            self.check_same(folder.as_fd(), name, entry)?;
+            let flags = if entry.kind == FileKind::Folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+            rustix::fs::unlinkat(&folder, name, flags).map_err(|errno| match errno {
+                Errno::NOTEMPTY | Errno::EXIST => entry.fault(PathError::Changed),
+                errno => entry.fault(errno),
+            })?;
+            rustix::fs::fsync(&folder).map_err(|errno| entry.fault(errno))?;
+        }
+        Ok(())
+    }
+
+    /// Moves a surveyed tree to another name, in one step. Missing folders are made. Only a file replaces something, and only a file.
+    pub fn rename_to(
+        &self,
+        entries: &[TreeEntry],
+        to: &str,
+        how: Placement,
+        limits: TreeLimits,
+    ) -> Result<(), TreeError> {
+        let Some(root) = entries.first() else { return Ok(()) };
+        self.check_place(entries, to)?;
+        let fault = |why: PathError| TreeError { name: shown(to.as_bytes()), why };
+        let (from_folder, from_name) =
+            self.parent(&root.path, Missing::Refuse).map_err(|why| root.fault(why))?;
+        let (folder, name) = self.parent(to, Missing::Make).map_err(fault)?;
+        let _turn = Turn::take(&folder).map_err(fault)?;
+        self.check_same(from_folder.as_fd(), from_name, root)?;
+        let flags = replacing(root, (&folder, name, to), how).map_err(fault)?;
+        rustix::fs::renameat_with(&from_folder, from_name, &folder, name, flags)
+            .map_err(|errno| fault(errno.into()))?;
+        if !self.is_as_surveyed(entries, to, limits) {
+            // What was put into it meanwhile has not been judged under its new name.
+            let back = RenameFlags::NOREPLACE;
+            rustix::fs::renameat_with(&folder, name, &from_folder, from_name, back)
+                .map_err(|errno| fault(errno.into()))?;
+            return Err(root.fault(PathError::Changed));
+        }
+        rustix::fs::fsync(&folder)
+            .and_then(|()| rustix::fs::fsync(&from_folder))
+            .map_err(|errno| fault(errno.into()))
+    }
+
+    /// Copies a surveyed tree: content, permission bits, and links as links. The copy appears whole or not at all. Missing folders are made.
+    /// Only a file replaces something, and only a file.
+    pub fn copy_tree(
+        &self,
+        entries: &[TreeEntry],
+        to: &str,
+        how: Placement,
+        limits: TreeLimits,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<u64, TreeError> {
+        let Some(root) = entries.first() else { return Ok(0) };
+        self.check_place(entries, to)?;
+        let fault = |why: PathError| TreeError { name: shown(to.as_bytes()), why };
+        let (folder, name) = self.parent(to, Missing::Make).map_err(fault)?;
+        let mut copy = Copy { workspace: self, bytes_left: limits.bytes_max, stop };
+        match root.kind {
+            FileKind::File => {
+                let draft = copy.file(root, folder.as_fd())?;
+                let _turn = Turn::take(&folder).map_err(fault)?;
+                replacing(root, (&folder, name, to), how).map_err(fault)?;
+                draft.publish(name, how).map_err(fault)?;
+            }
+            FileKind::Folder => {
+                let draft = Draft::name_of_one().map_err(fault)?;
+                let made = copy.tree(entries, folder.as_fd(), &draft).and_then(|()| {
+                    let flags = RenameFlags::NOREPLACE;
+                    rustix::fs::renameat_with(&folder, &*draft, &folder, name, flags)
+                        .map_err(|errno| fault(errno.into()))
+                });
+                let above = to.strip_suffix(name).unwrap_or_default();
+                let draft = format!("{above}{draft}");
+                if let Err(error) = made {
+                    self.discard(&draft);
+                    return Err(error);
+                }
+                if !self.is_same_shape(entries, to, limits) {
+                    let hidden = draft.strip_prefix(above).unwrap_or(&draft);
+                    rustix::fs::renameat(&folder, name, &folder, hidden)
+                        .map_err(|errno| fault(errno.into()))?;
+                    self.discard(&draft);
+                    return Err(root.fault(PathError::Changed));
+                }
+            }
+            FileKind::Link => {
+                let target = root.target.as_deref().unwrap_or_default();
+                rustix::fs::symlinkat(target, &folder, name).map_err(|errno| fault(errno.into()))?;
+            }
+            FileKind::Special => return Err(root.fault(PathError::Special)),
+        }
+        rustix::fs::fsync(&folder).map_err(|errno| fault(errno.into()))?;
+        Ok(limits.bytes_max.saturating_sub(copy.bytes_left))
+    }
+
+    /// A tree can't go into itself, and its links must stay inside from where they will be.
+    fn check_place(&self, entries: &[TreeEntry], to: &str) -> Result<(), TreeError> {
+        let Some(root) = entries.first() else { return Ok(()) };
+        let is_below = |inner: &str, outer: &str| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        if is_below(to, &root.path) || is_below(&root.path, to) {
+            return Err(root.fault(PathError::IntoItself));
+        }
+        for entry in entries {
+            if let Some(target) = &entry.target {
+                let place = format!("{to}{}", entry.below(&root.path));
+                self.check_link(&place, target).map_err(|why| entry.fault(why))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A link may only lead to something in the workspace. Steps upwards are counted from the link's own folder, which no link leads to;
+    /// further ones would depend on where other links lead.
+    fn check_link(&self, place: &str, target: &str) -> Result<(), PathError> {
+        let mut names: Vec<&str> = place.split('/').collect();
+        names.pop();
+        let mut rest = target.split('/').filter(|name| !matches!(*name, "" | ".")).peekable();
+        if target.starts_with('/') {
+            names = vec![""];
+        } else {
+            while rest.next_if_eq(&"..").is_some() {
+                names.pop().ok_or(PathError::LinkLeaves)?;
+            }
+        }
+        names.extend(rest);
+        if !is_inside(place) || names.contains(&"..") {
+            return Err(PathError::LinkLeaves);
+        }
+        let spelling = if names.is_empty() { crate::ROOT.to_owned() } else { names.join("/") };
+        if is_inside(&self.resolve(&spelling)?) { Ok(()) } else { Err(PathError::LinkLeaves) }
+    }
+
+    /// Whether what a name leads to is still what was surveyed.
+    fn check_same(&self, folder: BorrowedFd<'_>, name: &str, entry: &TreeEntry) -> Result<(), TreeError> {
+        self.check_reach(&entry.path).map_err(|why| entry.fault(why))?;
+        let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+        let stat = stat.map_err(|errno| entry.fault(errno))?;
+        let is_same = crate::identity_of(&stat) == entry.identity && found(&stat).kind == entry.kind;
+        if is_same { Ok(()) } else { Err(entry.fault(PathError::Changed)) }
+    }
+
+    fn is_as_surveyed(&self, entries: &[TreeEntry], at: &str, limits: TreeLimits) -> bool {
+        self.compare(entries, at, limits, |one, other| one.identity == other.identity)
+    }
+
+    fn is_same_shape(&self, entries: &[TreeEntry], at: &str, limits: TreeLimits) -> bool {
+        self.compare(entries, at, limits, |one, other| one.target == other.target)
+    }
+
+    fn compare(
+        &self,
+        entries: &[TreeEntry],
+        at: &str,
+        limits: TreeLimits,
+        same: impl Fn(&TreeEntry, &TreeEntry) -> bool,
+    ) -> bool {
+        let (Some(root), Ok(now)) = (entries.first(), self.survey(at, limits)) else { return false };
+        let is_same = |(one, other): (&TreeEntry, &TreeEntry)| {
+            one.below(&root.path) == other.below(at) && one.kind == other.kind && same(one, other)
+        };
+        entries.len() == now.len() && entries.iter().zip(&now).all(is_same)
+    }
+
+    /// Removes an unfinished copy. If that fails, the copy stays under its temporary name, as an unfinished write would.
+    fn discard(&self, draft: &str) {
+        if let Ok(entries) = self.survey(draft, STATE_LIMITS) {
+            self.remove_tree(&entries, &|| false).unwrap_or(());
+        }
+    }
+}
+
+/// How the last step of a copy or a move treats what is there.
+fn replacing(
+    root: &TreeEntry,
+    (folder, name, to): (&OwnedFd, &str, &str),
+    how: Placement,
+) -> Result<RenameFlags, PathError> {
+    if how == Placement::Create || root.kind != FileKind::File {
+        return Ok(RenameFlags::NOREPLACE);
+    }
+    existing(folder, name, is_inside(to))?;
+    Ok(RenameFlags::empty())
+}
+
+struct Survey<'w> {
+    workspace: &'w Workspace,
+    entries: Vec<TreeEntry>,
+    bytes: u64,
+    limits: TreeLimits,
+}
+
+impl Survey<'_> {
+    fn add(&mut self, folder: BorrowedFd<'_>, name: &str, path: &str, depth: usize) -> Result<(), TreeError> {
+        let fault = |why: PathError| TreeError { name: shown(path.as_bytes()), why };
+        self.workspace.check_reach(path).map_err(fault)?;
+        let entries_max = self.limits.entries_max;
+        if self.entries.len() >= entries_max || depth > DEPTH_MAX {
+            return Err(fault(PathError::TooManyEntries { entries_max }));
+        }
+        let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+        let stat = stat.map_err(|errno| fault(errno.into()))?;
+        let look = found(&stat);
+        let mut entry = TreeEntry {
+            path: path.to_owned(),
+            kind: look.kind,
+            bytes: look.bytes,
+            target: None,
+            mode: look.mode,
+            identity: crate::identity_of(&stat),
+        };
+        match look.kind {
+            FileKind::Link => {
+                let target =
+                    rustix::fs::readlinkat(folder, name, Vec::new()).map_err(|errno| fault(errno.into()))?;
+                entry.target = Some(target.into_string().map_err(|_| fault(PathError::NotText))?);
+                self.entries.push(entry);
+            }
+            FileKind::File | FileKind::Special => {
+                let opened = openat2(folder, name, LOOK, Mode::empty(), INSIDE).map_err(fault)?;
+                sound(&opened, is_inside(path)).map_err(fault)?;
+                self.bytes = self.bytes.saturating_add(look.bytes);
+                if self.bytes > self.limits.bytes_max {
+                    return Err(fault(PathError::TooLarge { bytes_max: self.limits.bytes_max }));
+                }
+                self.entries.push(entry);
+            }
+            FileKind::Folder => {
+                let below = openat2(folder, name, LIST, Mode::empty(), INSIDE).map_err(fault)?;
+                self.entries.push(entry);
+                for name in names_in(&below, entries_max).map_err(fault)? {
+                    self.add(below.as_fd(), &name, &format!("{path}/{name}"), depth.saturating_add(1))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The names in a folder, sorted; all of them text.
+fn names_in(folder: &OwnedFd, entries_max: usize) -> Result<Vec<String>, PathError> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_str().map_err(|_| PathError::NotText)?;
+        if !matches!(name, "." | "..") {
+            names.push(name.to_owned());
+        }
+        if names.len() > entries_max {
+            return Err(PathError::TooManyEntries { entries_max });
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+struct Copy<'w> {
+    workspace: &'w Workspace,
+    bytes_left: u64,
+    stop: &'w dyn Fn() -> bool,
+}
+
+impl Copy<'_> {
+    /// Builds the whole tree under a name of its own.
+    fn tree(&mut self, entries: &[TreeEntry], folder: BorrowedFd<'_>, draft: &str) -> Result<(), TreeError> {
+        let Some(root) = entries.first() else { return Ok(()) };
+        let mut folders: Vec<(OwnedFd, &TreeEntry)> = Vec::new();
+        for entry in entries {
+            if (self.stop)() {
+                return Err(entry.fault(PathError::Stopped));
+            }
+            let place = format!("{draft}{}", entry.below(&root.path));
+            let (above, name) = place.rsplit_once('/').unwrap_or(("", &place));
+            let opened = match above {
+                "" => None,
+                above => Some(
+                    openat2(folder, above, LIST, Mode::empty(), INSIDE).map_err(|why| entry.fault(why))?,
+                ),
+            };
+            let at = opened.as_ref().map_or(folder, AsFd::as_fd);
+            match entry.kind {
+                FileKind::Folder => {
+                    // Its own bits come when it is full: it may be read-only.
+                    rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o700))
+                        .map_err(|errno| entry.fault(errno))?;
+                    let made =
+                        openat2(at, name, LIST, Mode::empty(), INSIDE).map_err(|why| entry.fault(why))?;
+                    folders.push((made, entry));
+                }
+                FileKind::File => {
+                    self.file(entry, at)?.publish(name, Placement::Create).map_err(|why| entry.fault(why))?;
+                }
+                FileKind::Link => {
+                    let target = entry.target.as_deref().unwrap_or_default();
+                    rustix::fs::symlinkat(target, at, name).map_err(|errno| entry.fault(errno))?;
+                }
+                FileKind::Special => return Err(entry.fault(PathError::Special)),
+            }
+        }
+        for (made, entry) in folders.iter().rev() {
+            let mode = Mode::from_raw_mode(entry.mode & MODE_KEPT);
+            rustix::fs::fchmod(made, mode)
+                .and_then(|()| rustix::fs::fsync(made))
+                .map_err(|errno| entry.fault(errno))?;
+        }
+        Ok(())
+    }
+
+    /// A copy of a file's content and permission bits, not published yet.
+    fn file<'f>(&mut self, entry: &TreeEntry, folder: BorrowedFd<'f>) -> Result<Draft<'f>, TreeError> {
+        let source = self.workspace.open_read(&entry.path).map_err(|why| entry.fault(why))?;
+        let io = |error: std::io::Error| entry.fault(PathError::of_io(&error));
+        let stat = rustix::fs::fstat(&source).map_err(|errno| entry.fault(errno))?;
+        let draft = Draft::begin(folder, Some(&stat)).map_err(|why| entry.fault(why))?;
+        let mut to = File::from(draft.file.try_clone().map_err(io)?);
+        let copied =
+            std::io::copy(&mut source.take(self.bytes_left.saturating_add(1)), &mut to).map_err(io)?;
+        self.bytes_left = self
+            .bytes_left
+            .checked_sub(copied)
+            .ok_or_else(|| entry.fault(PathError::TooLarge { bytes_max: self.bytes_left }))?;
+        let mode = Mode::from_raw_mode(stat.st_mode & MODE_KEPT);
+        rustix::fs::fchmod(&to, mode)
+            .and_then(|()| rustix::fs::fsync(&to))
+            .map_err(|errno| entry.fault(errno))?;
+        Ok(draft)
+    }
+}
