@@ -1,4 +1,4 @@
-//! What the scan looks for, line by line. All patterns are of the linear kind.
+//! The line patterns of the scan. All are linear-time regular expressions.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use regex::Regex;
 
 use super::Severity;
 
-/// One thing to look for.
+/// One pattern.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) severity: Severity,
@@ -16,7 +16,7 @@ pub(super) struct Rule {
     place: TextKind,
 }
 
-/// Where it matters.
+/// The kind of text that a rule applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TextKind {
     Anywhere,
@@ -194,7 +194,7 @@ const PATTERNS: &[(Severity, &str, TextKind, &str, &str)] = &[
     (Low, "script", Script, "it requests root", r"(?i)\bsudo\s"),
 ];
 
-/// All rules. A pattern that isn't one would be left out; a test sees to it that all are.
+/// All rules. An invalid pattern would be skipped; a test checks that all compile.
 pub(super) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     let rule = |(severity, kind, place, message, pattern): &(
         Severity,
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pattern_is_one() {
+    fn every_pattern_compiles() {
         assert_eq!(RULES.len(), PATTERNS.len());
     }
 }
