@@ -48,7 +48,7 @@ impl Pieces {
     /// Sends a piece; `Err` if the receiver is gone.
     pub(crate) async fn send(&self, piece: impl Into<Bytes>) -> Result<(), Cut> {
         let piece = piece.into();
-        // An empty piece marks the end.
+        // An empty piece would end the body, so it is skipped.
         if piece.is_empty() {
             return Ok(());
         }

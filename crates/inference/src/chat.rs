@@ -42,7 +42,7 @@ impl Chat {
     pub(super) fn new(template: Option<&str>) -> Result<Self, String> {
         let template = template.unwrap_or(USUAL);
         if template.chars().any(|c| u32::from(c) >= MARK) {
-            return Err("the chat template has letters that are no text".to_owned());
+            return Err("the chat template contains private-use characters".to_owned());
         }
         let mut environment = template::environment(template)?;
         environment.add_filter("tojson", to_json);
@@ -55,7 +55,7 @@ impl Chat {
             chat.render(&mut Marks::default(), &[hello], &Tools { offers: &[], names: &Names::default() })?;
         // The rendered trial must contain a mark, or the model would see no message.
         if !said.chars().any(|c| u32::from(c) >= MARK) {
-            return Err("the chat template leaves out what is said".to_owned());
+            return Err("the chat template omits messages".to_owned());
         }
         Ok(chat)
     }
@@ -253,7 +253,7 @@ impl Marks {
         }
         let number = u32::try_from(self.0.len()).ok().filter(|number| *number < MARKS_MAX);
         let mark = number.and_then(|number| char::from_u32(MARK + number));
-        let mark = mark.ok_or("the conversation has more parts than can be told apart")?;
+        let mark = mark.ok_or("the conversation has too many parts")?;
         self.0.push(text.to_owned());
         Ok(mark.to_string())
     }

@@ -30,10 +30,10 @@ pub enum GgufError {
     #[error("this is not a GGUF file of version 2 or 3")]
     Magic,
     /// Something in it exceeds a limit or the file's size.
-    #[error("{0} is larger than it may be")]
+    #[error("{0} exceeds its limit")]
     TooLarge(&'static str),
     /// It is malformed.
-    #[error("the weights make no sense: {0}")]
+    #[error("malformed weights: {0}")]
     Malformed(String),
     /// A required value or tensor is missing.
     #[error("the weights have no `{0}`")]

@@ -98,7 +98,7 @@ impl Local {
 
     async fn load(&self, name: &str) -> Result<Arc<Model>, ProviderError> {
         let absent = || {
-            ProviderError::Absent(format!("its weights are not here; `regent model pull {name}` brings them"))
+            ProviderError::Absent(format!("its weights are not downloaded; run `regent model pull {name}`"))
         };
         let path = self.path(name).filter(|path| path.is_file()).ok_or_else(absent)?;
         let mut loaded = self.loaded.lock().await;

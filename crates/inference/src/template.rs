@@ -247,7 +247,7 @@ struct Written(Vec<u8>);
 impl io::Write for Written {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.0.len().saturating_add(bytes.len()) > OUTPUT_BYTES_MAX {
-            return Err(io::Error::other("the chat template writes too much"));
+            return Err(io::Error::other("the chat template's output exceeds its limit"));
         }
         self.0.extend_from_slice(bytes);
         Ok(bytes.len())

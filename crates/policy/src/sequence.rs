@@ -242,7 +242,7 @@ impl Policy {
         })
     }
 
-    /// Records the start of an allowed call: counts it and disarms or remembers as needed. Run this in one atomic step with all other
+    /// Records the start of an allowed call: counts it, and arms or disarms rules. Run this in one atomic step with all other
     /// changes to the same history, because concurrent calls may have been judged by the same count. A call that comes too late is denied
     /// here, and nothing changes.
     pub fn begin(

@@ -95,7 +95,7 @@ impl DerivedFrom {
     }
 
     /// The sources of one argument.
-    pub(crate) fn of(&self, argument: &str) -> &BTreeSet<FlowSource> {
+    pub(crate) fn sources_of(&self, argument: &str) -> &BTreeSet<FlowSource> {
         self.args.get(argument).unwrap_or(&self.call)
     }
 
@@ -121,7 +121,10 @@ mod tests {
         let parts =
             json!({"call": ["request"], "args": {"to": ["c1"], "id": [{"call": "c1", "field": "ids"}]}});
         let parts = DerivedFrom::read(&parts, number).unwrap();
-        assert_eq!((parts.of("to").len(), parts.of("text")), (1, &BTreeSet::from([FlowSource::Request])));
+        assert_eq!(
+            (parts.sources_of("to").len(), parts.sources_of("text")),
+            (1, &BTreeSet::from([FlowSource::Request]))
+        );
         let written = serde_json::to_value(&parts).unwrap();
         let expected =
             json!({"call": ["request"], "args": {"to": [{"call": 7}], "id": [{"field": [7, "ids"]}]}});

@@ -77,7 +77,7 @@ pub(crate) struct Intent {
 
 impl Intent {
     /// Adds a message of the user.
-    pub(crate) fn hear(&mut self, request: &str) {
+    pub(crate) fn add_message(&mut self, request: &str) {
         let lines = [". ", "! ", "? "].iter().fold(request.to_owned(), |all, end| all.replace(end, "\n"));
         for sentence in lines.lines() {
             let words = text::words(sentence);
@@ -243,7 +243,7 @@ fn classes_of_tool(tool: &str) -> BTreeSet<ClassId> {
     gravest.into_iter().collect()
 }
 
-/// Whether a value has a type that doesn't fit the argument's name: a street is not an account number, and a name is not a month.
+/// Whether a value has a type that doesn't fit the argument's name: a street is not an account number, and a weekday or month is not a name.
 pub(crate) fn is_misfit(argument: &str, words: &[String]) -> bool {
     let is = |kind: &str| made::kinds(argument).any(|own| LEXICON.names(kind, &own));
     let is_code = matches!(words, [word] if text::shape(word).is_some());
@@ -291,7 +291,7 @@ mod tests {
         ];
         for (request, tool, is) in cases {
             let mut intent = Intent::default();
-            intent.hear(request);
+            intent.add_message(request);
             assert_eq!(intent.includes(tool), is, "{request} {tool}");
         }
     }
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn pronouns_identify_nothing() {
         let mut intent = Intent::default();
-        intent.hear("Send me what Al has in dev, it is true");
+        intent.add_message("Send me what Al has in dev, it is true");
         for (text, is) in
             [("me", false), ("al", true), ("dev", true), ("true", false), ("it", false), ("has", true)]
         {
@@ -313,7 +313,7 @@ mod tests {
             [("Send the difference", true), ("Book different hotels", false), ("10% more", true)]
         {
             let mut intent = Intent::default();
-            intent.hear(request);
+            intent.add_message(request);
             assert_eq!(intent.reckons(), is, "{request}");
         }
     }
@@ -328,7 +328,7 @@ mod tests {
         ];
         for (request, names) in cases {
             let mut intent = Intent::default();
-            intent.hear(request);
+            intent.add_message(request);
             assert_eq!(intent.names.iter().collect::<Vec<_>>(), names, "{request}");
         }
     }

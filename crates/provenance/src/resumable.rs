@@ -56,7 +56,7 @@ enum Event<'a> {
     Narrow(Narrowing<'a>),
     Take(Ruled),
     GiveBack(Ruled),
-    Observe(Box<Heard<'a>>),
+    Observe(Box<ObservedOutput<'a>>),
     Declassify(Cow<'a, Value>),
 }
 
@@ -88,7 +88,7 @@ struct Ruled {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Heard<'a> {
+struct ObservedOutput<'a> {
     ruling: Option<Ruled>,
     call: u64,
     tool: Cow<'a, str>,
@@ -245,7 +245,7 @@ impl Resumable {
         stored: &StoredLabel,
     ) -> Cleared {
         let Observed { call, tool, output, failed, agreed, cleared, reading } = *observed;
-        self.note(&Event::Observe(Box::new(Heard {
+        self.note(&Event::Observe(Box::new(ObservedOutput {
             ruling: ruling.map(Ruled::of),
             call,
             tool: tool.into(),
@@ -295,7 +295,8 @@ fn do_again(session: &mut Session, event: Event<'_>) -> Result<(), ResumeError> 
         }
         Event::GiveBack(ruled) => session.give_back(&ruled.ruling()),
         Event::Observe(heard) => {
-            let Heard { ruling, call, tool, output, failed, agreed, cleared, reading, stored } = *heard;
+            let ObservedOutput { ruling, call, tool, output, failed, agreed, cleared, reading, stored } =
+                *heard;
             let ruling = ruling.map(Ruled::ruling);
             let lowered =
                 |one: Lowered<'_>| Cleared { trust: one.trust.into_owned(), open: one.open.into_owned() };

@@ -17,7 +17,7 @@ const SINK_LEAVES_MAX: usize = 256;
 
 /// The non-empty arguments of a call.
 #[derive(Debug)]
-pub(crate) struct Said<'v> {
+pub(crate) struct CallArguments<'v> {
     pub(crate) arguments: Vec<Argument<'v>>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Leaf {
     is_name: bool,
 }
 
-impl<'v> Said<'v> {
+impl<'v> CallArguments<'v> {
     /// Splits a call's arguments.
     pub(crate) fn new(labels: &FieldLabels, args: &'v Value) -> Self {
         let mut arguments = Vec::new();
@@ -52,7 +52,10 @@ impl<'v> Said<'v> {
             let mut leaves = Vec::new();
             // The caller invents argument names that the schema doesn't list.
             if !labels.fields.contains(name) && !labels.sinks.contains(name) {
-                leaves.push(Leaf { is_name: labels.fields.is_empty() && !labels.inferred, ..Leaf::of(name) });
+                leaves.push(Leaf {
+                    is_name: labels.fields.is_empty() && !labels.inferred,
+                    ..Leaf::from_text(name)
+                });
             }
             if !text::is_empty(value) {
                 collect(value, &labels.fields, 0, &mut leaves);
@@ -108,7 +111,7 @@ impl<'v> Said<'v> {
 }
 
 impl Leaf {
-    pub(crate) fn of(text: &str) -> Self {
+    pub(crate) fn from_text(text: &str) -> Self {
         let says_between = text::says_between(text);
         Self { words: text::all_words(text), text: text.to_owned(), says_between, is_name: false }
     }
@@ -142,14 +145,14 @@ fn collect(value: &Value, fields: &BTreeSet<String>, depth: usize, leaves: &mut 
         Value::Object(all) => {
             for (key, field) in all {
                 if !fields.contains(key) {
-                    leaves.push(Leaf::of(key));
+                    leaves.push(Leaf::from_text(key));
                 }
                 collect(field, fields, depth.saturating_add(1), leaves);
             }
         }
         Value::Null => {}
         Value::String(text) if text.is_empty() => {}
-        Value::String(text) => leaves.push(Leaf::of(text)),
-        Value::Bool(_) | Value::Number(_) => leaves.push(Leaf::of(&value.to_string())),
+        Value::String(text) => leaves.push(Leaf::from_text(text)),
+        Value::Bool(_) | Value::Number(_) => leaves.push(Leaf::from_text(&value.to_string())),
     }
 }

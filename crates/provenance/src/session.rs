@@ -23,10 +23,10 @@ use crate::labels::{Cleared, FieldLabels};
 use crate::plan::{Plan, PlanError, ProposedStep};
 use crate::records::{self, Extreme};
 use crate::ruling::{Found, Point, Ruling, Stance, quoted};
-use crate::said::{self, Argument, Said};
+use crate::said::{self, Argument, CallArguments};
 use crate::stored::StoredLabel;
 use crate::text;
-use crate::transcript::{Heard, Transcript};
+use crate::transcript::{ReceivedOutput, Transcript};
 use flow::Results;
 use quarantine::Quarantine;
 pub use quarantine::Reading;
@@ -136,14 +136,14 @@ impl Session {
         let mut new = Self { tools, ..Self::default() };
         new.say(request);
         if new.tools.values().any(|labels| labels.inferred) {
-            new.hear_descriptions();
+            new.taint_by_descriptions();
         }
         new.give(trusted, request);
         Ok(new)
     }
 
     /// Taints the session with tool descriptions, which are untrusted unless the tool's labels are declared.
-    fn hear_descriptions(&mut self) {
+    fn taint_by_descriptions(&mut self) {
         self.transcript.taint();
         self.results.describe();
     }
@@ -155,7 +155,7 @@ impl Session {
             return Err(SessionError::TooManyTools);
         }
         if new.iter().any(|(_, labels)| labels.inferred) {
-            self.hear_descriptions();
+            self.taint_by_descriptions();
         }
         Arc::make_mut(&mut self.tools).extend(new);
         Ok(())
@@ -171,7 +171,7 @@ impl Session {
     fn say(&mut self, request: &str) {
         let words = text::words(request);
         self.ends.extend(records::ends_in(&words));
-        self.intent.hear(request);
+        self.intent.add_message(request);
         self.transcript.say(request);
     }
 
@@ -322,9 +322,9 @@ impl Session {
     }
 
     /// Splits a call. Unlisted argument names count if they may reveal received data.
-    pub(crate) fn said<'v>(&self, labels: &FieldLabels, args: &'v Value) -> Said<'v> {
+    pub(crate) fn said<'v>(&self, labels: &FieldLabels, args: &'v Value) -> CallArguments<'v> {
         let may_tell = self.transcript.may_tell_secrets(self.transcript.open());
-        Said::new(labels, args).without_names(|name| {
+        CallArguments::new(labels, args).without_names(|name| {
             let is_plain = name.text.chars().all(|c| c.is_alphabetic() || c == '_');
             let is_usual = infer::is_usual_argument(&name.text);
             is_usual || (is_plain && !may_tell && self.transcript.seen(&name.words).sources == 0)
@@ -332,7 +332,7 @@ impl Session {
     }
 
     /// Prefixes the reason with the worst value in question and its origin.
-    fn explain(&self, ruling: &mut Ruling, said: &Said<'_>) {
+    fn explain(&self, ruling: &mut Ruling, said: &CallArguments<'_>) {
         let about = said.arguments.iter().find(|argument| ruling.about.as_deref() == Some(argument.name));
         let worst = about.and_then(|argument| {
             let leaves = argument.leaves.iter();
@@ -426,7 +426,8 @@ impl Session {
         let is_read = reading == Reading::Whole;
         let stored = self.quarantine.label_of(reading, labels, stored);
         let labels = &*labels.at_least(&stored);
-        let mut hearing = self.transcript.hear(&Heard { call, tool, labels, output, cleared, is_read });
+        let mut hearing =
+            self.transcript.add_output(&ReceivedOutput { call, tool, labels, output, cleared, is_read });
         let cleared = std::mem::take(&mut hearing.cleared);
         let is_confidential = labels.is_confidential();
         self.quarantine(reading, ruling, &hearing);
@@ -455,7 +456,7 @@ impl Session {
         self.transcript.taint();
     }
 
-    fn found(&self, said: &Said<'_>) -> Vec<Found> {
+    fn found(&self, said: &CallArguments<'_>) -> Vec<Found> {
         let of = |argument: &Argument<'_>| Found {
             argument: argument.name.to_owned(),
             sink: argument.is_sink,
@@ -482,7 +483,7 @@ const COMBINATIONS_MAX: usize = 1024;
 
 /// The effects of a call, to detect repetitions: the tool with each target and with all of them; without a target, its content. A target
 /// that was affected before is affected again, even along with others.
-fn acts_of(tool: &str, said: &Said<'_>) -> BTreeSet<u64> {
+fn acts_of(tool: &str, said: &CallArguments<'_>) -> BTreeSet<u64> {
     let spelt = |leaf: &said::Leaf| match leaf.words.as_slice() {
         [word] if text::is_number(word) => {
             word.parse::<f64>().map_or(word.clone(), |number| number.to_string())

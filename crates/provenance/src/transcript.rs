@@ -118,7 +118,7 @@ impl SourceField {
 
 /// One output to add.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Heard<'a> {
+pub(crate) struct ReceivedOutput<'a> {
     pub(crate) call: u64,
     pub(crate) tool: &'a str,
     pub(crate) labels: &'a FieldLabels,
@@ -131,7 +131,7 @@ pub(crate) struct Heard<'a> {
 
 /// The result of adding an output.
 #[derive(Debug, Default)]
-pub(crate) struct Hearing {
+pub(crate) struct AddedOutput {
     /// The declassified fields.
     pub(crate) cleared: Cleared,
     /// Whether an outsider may have written a part of it.
@@ -227,11 +227,11 @@ impl Transcript {
     }
 
     /// Adds an output.
-    pub(crate) fn hear(&mut self, heard: &Heard<'_>) -> Hearing {
-        let Heard { tool, labels, output, .. } = *heard;
+    pub(crate) fn add_output(&mut self, heard: &ReceivedOutput<'_>) -> AddedOutput {
+        let ReceivedOutput { tool, labels, output, .. } = *heard;
         let cleared = heard.cleared.within(output);
         let taint = labels.taint_of(output);
-        let mut hearing = Hearing::default();
+        let mut hearing = AddedOutput::default();
         let mut all = Vec::new();
         text::leaves(output, &mut |path, leaf| all.push((path.to_owned(), leaf)));
         let mut room = UNTRUSTED_BYTES_MAX;
@@ -271,7 +271,7 @@ impl Transcript {
     /// Adds a leaf. Returns its source, and whether all of it fit.
     fn take(
         &mut self,
-        heard: &Heard<'_>,
+        heard: &ReceivedOutput<'_>,
         path: &str,
         (leaf, room): (Leaf<'_>, &mut usize),
         (trusted, secret): (bool, bool),
@@ -320,7 +320,7 @@ impl Transcript {
     }
 
     /// The number of a source; `None` if there are too many, and then the leaf has no origin.
-    fn source_of(&mut self, heard: &Heard<'_>, trusted: bool, secret: bool) -> Option<u32> {
+    fn source_of(&mut self, heard: &ReceivedOutput<'_>, trusted: bool, secret: bool) -> Option<u32> {
         let tool = heard.tool;
         let readers = heard.labels.readers.iter().filter(|_| secret);
         let readers: Vec<Vec<String>> = readers.map(|reader| text::words(reader)).collect();
@@ -414,7 +414,7 @@ impl Transcript {
 
     /// Whether the request contains this in full.
     pub(crate) fn is_in_request(&self, text: &str) -> bool {
-        self.is_whole_in(&said::Leaf::of(text), self.seen(&text::words(text)).sources & 1)
+        self.is_whole_in(&said::Leaf::from_text(text), self.seen(&text::words(text)).sources & 1)
     }
 
     /// The origin of an argument, by its worst leaf. An empty argument has the request's origin.

@@ -105,7 +105,7 @@ impl Room<'_> {
     /// The result of a task that every tier must be able to perform.
     async fn must_do(&self, task: Task<'_>) -> Result<Outcome, SetupError> {
         let outcome = self.outcome(task).await?;
-        outcome.ok_or_else(|| format!("the tier has no way to {task:?}").into())
+        outcome.ok_or_else(|| format!("the tier can't perform {task:?}").into())
     }
 
     async fn runs(&self) -> Result<(), SetupError> {
@@ -114,7 +114,7 @@ impl Room<'_> {
         must(outcome.status == Status::Ok, || format!("`hello` ended with {:?}", outcome.status))?;
         must(said.contains("hello"), || format!("instead of `hello` it said `{said}`"))?;
         must(outcome.output.label().integrity >= Integrity::Tool, || {
-            format!("its output passes for {:?}", outcome.output.label().integrity)
+            format!("its output is labelled {:?}", outcome.output.label().integrity)
         })?;
         let stated = outcome.obtained.as_ref().and_then(|obtained| obtained.get("tier")?.as_str());
         must(stated == Some(self.exam.tier().to_string().as_str()), || {
@@ -158,7 +158,7 @@ impl Room<'_> {
         // The tests' own environment has CARGO_MANIFEST_DIR under cargo, and PATH everywhere.
         let Some(outcome) = self.outcome(Task::Inherited).await? else { return Ok(()) };
         let said = outcome.output.text().into_owned();
-        must(!said.contains("CARGO_"), || format!("the environment came along: {said}"))?;
+        must(!said.contains("CARGO_"), || format!("the environment was inherited: {said}"))?;
         let descriptors = said.lines().filter(|line| line.parse::<u32>().is_ok_and(|fd| fd > 3)).count();
         must(descriptors == 0, || format!("descriptors came along: {said}"))
     }
@@ -174,7 +174,7 @@ impl Room<'_> {
     async fn keeps_memory(&self) -> Result<(), SetupError> {
         let outcome = self.must_do(Task::Hog).await?;
         must(!outcome.output.text().contains("taken"), || format!("{HOG_BYTES} bytes were taken"))?;
-        must(outcome.status != Status::Ok, || "it ended as if nothing was".to_owned())
+        must(outcome.status != Status::Ok, || "it succeeded".to_owned())
     }
 
     async fn keeps_time(&self) -> Result<(), SetupError> {
@@ -191,7 +191,7 @@ impl Room<'_> {
         let before = beats();
         tokio::time::sleep(Duration::from_millis(200)).await;
         let after = beats();
-        must(before == after, || format!("something lives on: {before} beats, then {after}"))
+        must(before == after, || format!("a process is still running: {before} beats, then {after}"))
     }
 
     /// A signal ends a running call. On a slow machine it may arrive before the call has begun; then the check retries with a longer delay.

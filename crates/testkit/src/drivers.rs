@@ -17,8 +17,8 @@ pub enum Behaviour {
     Noop,
     /// Returns its arguments.
     Echo,
-    /// Leaves a mark in the world, once per call, named by its argument `id`.
-    Mark(Arc<dyn World>),
+    /// Leaves a mark in a sink, once per call, named by its argument `id`.
+    Mark(Arc<dyn EffectSink>),
     /// Changes the workspace.
     Deed(Deed),
     /// Takes a while, and records its begin and end, by its argument `id`.
@@ -35,13 +35,13 @@ pub enum Behaviour {
     Calls(Box<Op>),
 }
 
-/// The outside world, where effects can be counted.
-pub trait World: Send + Sync + std::fmt::Debug {
+/// Receives effects, so that tests can count them.
+pub trait EffectSink: Send + Sync + std::fmt::Debug {
     /// Performs the effect durably.
     fn mark(&self, id: u64) -> io::Result<()>;
 }
 
-/// A world that records its marks in order.
+/// Records marks in order.
 #[derive(Debug, Default)]
 pub struct Marks(Mutex<Vec<u64>>);
 
@@ -52,7 +52,7 @@ impl Marks {
     }
 }
 
-impl World for Marks {
+impl EffectSink for Marks {
     fn mark(&self, id: u64) -> io::Result<()> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
         Ok(())

@@ -8,7 +8,7 @@
 //! happen between permit and label; the last moment is the reply on its way to the caller.
 
 pub mod crowd;
-mod world;
+mod machine;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::drivers::{Behaviour, run, spec};
 use crate::random::Random;
 use crate::test_kernel::TestKernel;
 use crate::torture::check::{Journal, settled};
-use world::{Blow, Machine, Outside};
+use machine::{Blow, Machine, Outside};
 
 const LIVES_MAX: u64 = 4;
 const MARKS_MAX: u64 = 12;
@@ -50,13 +50,13 @@ pub fn simulate(seed: u64) -> Result<Seen, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     runtime.block_on(async {
-        let mut world = World::new(seed);
-        let lived = world.live().await;
-        lived.map_err(|why| format!("{why} [{}]", world.history.join(", ")))
+        let mut simulation = Simulation::new(seed);
+        let lived = simulation.live().await;
+        lived.map_err(|why| format!("{why} [{}]", simulation.history.join(", ")))
     })
 }
 
-struct World {
+struct Simulation {
     random: Random,
     key: LedgerKey,
     disk: Disk,
@@ -68,7 +68,7 @@ struct World {
     history: Vec<String>,
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let marks = 1 + random.below(MARKS_MAX);
@@ -103,7 +103,7 @@ impl World {
         self.seen.in_doubt = journal.in_doubt().len() as u64;
         self.seen.acknowledged = self.acks.len() as u64;
         match (0..self.marks).find(|id| !journal.intended.contains(id)) {
-            Some(id) => Err(format!("{id} was never done, although nothing stood in its way at the end")),
+            Some(id) => Err(format!("{id} was never done, although nothing prevented it at the end")),
             None => Ok(self.seen.clone()),
         }
     }
@@ -138,7 +138,7 @@ impl World {
     }
 
     async fn work(&mut self, kernel: &TestKernel, machine: &Arc<Machine>) -> Result<(), String> {
-        let journal = Journal::of(&Reader::on(Arc::new(machine.disk())), 0..self.marks)
+        let journal = Journal::from_reader(&Reader::on(Arc::new(machine.disk())), 0..self.marks)
             .map_err(|error| error.to_string())?;
         for id in (0..self.marks).filter(|id| !journal.intended.contains(id)) {
             let reply = kernel.call(run("mark", json!({"id": id}))).await;
@@ -172,7 +172,7 @@ impl World {
             Err(VerifyError::NoLedger) if proof == Proof::MayLack => {}
             Err(error) => return Err(format!("{when}: {error}")),
         }
-        let journal = Journal::of(&Reader::on(Arc::new(self.disk.clone())), 0..self.marks)
+        let journal = Journal::from_reader(&Reader::on(Arc::new(self.disk.clone())), 0..self.marks)
             .map_err(|error| format!("{when}: {error}"))?;
         journal.against(&self.acks, &self.outside.marks()).map_err(|why| format!("{when}: {why}"))?;
         Ok(journal)

@@ -280,7 +280,7 @@ pub async fn spawn(kernel: &Host, name: &str) -> Result<Principal, SetupError> {
         return Err("the policy doesn't let the operator start an agent".into());
     };
     let said: serde_json::Value = serde_json::from_slice(outcome.output.bytes())?;
-    let id = said.get("agent").and_then(serde_json::Value::as_str).ok_or("no agent came of it")?;
+    let id = said.get("agent").and_then(serde_json::Value::as_str).ok_or("the reply names no agent")?;
     let agent = kernel.principal_of(&operator, &AgentId::from(id));
     agent.ok_or_else(|| "the agent has no principal".into())
 }

@@ -95,7 +95,7 @@ pub(crate) fn finish(command: &mut Command) -> Result<Output, Broken> {
 /// The child's program, beside the harness.
 pub fn child_program() -> Result<PathBuf, Broken> {
     let own = std::env::current_exe()?;
-    let folder = own.parent().ok_or("the harness lies nowhere")?;
+    let folder = own.parent().ok_or("the harness has no folder")?;
     let child = folder.join("torture-child");
     if child.is_file() { Ok(child) } else { Err(format!("`{}` is not built", child.display()).into()) }
 }

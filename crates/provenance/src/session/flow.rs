@@ -6,10 +6,10 @@ use super::{CallId, Session};
 use crate::flow::{DerivedFrom, FlowError, FlowSource};
 use crate::labels::{Effect, FieldLabels};
 use crate::ruling::Point;
-use crate::said::{Argument, Leaf, Said};
+use crate::said::{Argument, CallArguments, Leaf};
 use crate::spans::Sources;
 use crate::text;
-use crate::transcript::Hearing;
+use crate::transcript::AddedOutput;
 
 /// Maximum number of results that a report can name. A report that names a later one is rejected.
 const RESULTS_MAX: usize = 100_000;
@@ -60,7 +60,7 @@ impl<'a> Unswayed<'a> {
     }
 
     /// Whether that is the entire call.
-    pub(super) fn is_all(&self, said: &Said<'_>) -> bool {
+    pub(super) fn is_all(&self, said: &CallArguments<'_>) -> bool {
         self.call && said.arguments.iter().all(|argument| self.has(argument))
     }
 }
@@ -72,8 +72,8 @@ impl Results {
     }
 
     /// Adds a result. If several results share a number, the flags of each apply to all.
-    pub(super) fn add(&mut self, call: CallId, chosen: bool, confidential: bool, hearing: Hearing) {
-        let Hearing { tainted, sources, fields, .. } = hearing;
+    pub(super) fn add(&mut self, call: CallId, chosen: bool, confidential: bool, hearing: AddedOutput) {
+        let AddedOutput { tainted, sources, fields, .. } = hearing;
         if chosen || tainted {
             self.strangers |= sources;
         }
@@ -119,7 +119,7 @@ impl Session {
     pub(super) fn unswayed<'a>(
         &self,
         report: Option<&DerivedFrom>,
-        said: &'a Said<'_>,
+        said: &'a CallArguments<'_>,
     ) -> Result<Unswayed<'a>, Point> {
         let Some(report) = report else { return Ok(self.unswayed_unreported(said)) };
         if let Some(call) = self.results.unknown(report) {
@@ -128,7 +128,7 @@ impl Session {
         }
         let mut unswayed = Unswayed { call: !self.results.is_swayed(&report.call), ..Unswayed::default() };
         for argument in &said.arguments {
-            let named = report.of(argument.name);
+            let named = report.sources_of(argument.name);
             if self.results.is_swayed(named) {
                 continue;
             }
@@ -198,7 +198,7 @@ impl Session {
             return false;
         }
         let (open, secret) = (self.transcript.open(), self.transcript.secret());
-        let computed = self.results.of(report.of(argument.name)).any(|result| result.confidential);
+        let computed = self.results.of(report.sources_of(argument.name)).any(|result| result.confidential);
         let seen = |words: &[String]| self.transcript.seen(words).sources;
         let is_open = |word: &String| {
             let sources = seen(std::slice::from_ref(word));

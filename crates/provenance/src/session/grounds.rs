@@ -6,14 +6,14 @@ use crate::date;
 use crate::intent;
 use crate::labels::FieldLabels;
 use crate::ruling::{Point, Stance};
-use crate::said::{Argument, Leaf, Said};
+use crate::said::{Argument, CallArguments, Leaf};
 use crate::spans::Sources;
 use crate::text;
 use crate::transcript::Origin;
 
 impl Session {
     /// Judges a call that may have been computed from anything received so far.
-    pub(super) fn by_grounds(&self, tool: &str, labels: &FieldLabels, said: &Said<'_>) -> Point {
+    pub(super) fn by_grounds(&self, tool: &str, labels: &FieldLabels, said: &CallArguments<'_>) -> Point {
         let is_free = !self.transcript.is_tainted();
         let is_fine = |argument: &Argument<'_>| is_free && !self.is_quarantined(argument);
         self.by_grounds_but(tool, labels, said, is_free, is_fine)
@@ -25,7 +25,7 @@ impl Session {
         &self,
         tool: &str,
         labels: &FieldLabels,
-        said: &Said<'_>,
+        said: &CallArguments<'_>,
         is_called_by_us: bool,
         is_fine: impl Fn(&Argument<'_>) -> bool,
     ) -> Point {
@@ -66,7 +66,7 @@ impl Session {
     }
 
     /// The sources whose words may be sent to the call's targets.
-    pub(super) fn open_to(&self, said: &Said<'_>) -> Sources {
+    pub(super) fn open_to(&self, said: &CallArguments<'_>) -> Sources {
         let open = self.transcript.open();
         if self.transcript.has_readers() { open | self.transcript.readable(&reached(said)) } else { open }
     }
@@ -175,7 +175,7 @@ impl Session {
         &self,
         tool: &str,
         labels: &FieldLabels,
-        said: &Said<'_>,
+        said: &CallArguments<'_>,
         argument: &Argument<'_>,
     ) -> Point {
         match (argument.is_sink, labels.acts()) {

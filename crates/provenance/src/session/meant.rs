@@ -3,12 +3,16 @@
 use super::Session;
 use crate::labels::FieldLabels;
 use crate::records::Naming;
-use crate::said::{Leaf, Said};
+use crate::said::{CallArguments, Leaf};
 use crate::text;
 
 impl Session {
     /// An argument that the request mentions and the call omits.
-    pub(super) fn left_out<'l>(&self, labels: &'l FieldLabels, said: &Said<'_>) -> Option<&'l String> {
+    pub(super) fn left_out<'l>(
+        &self,
+        labels: &'l FieldLabels,
+        said: &CallArguments<'_>,
+    ) -> Option<&'l String> {
         // In JSON, a quotation mark is escaped unless it delimits a key or a value.
         let has_key =
             |value: &serde_json::Value, name: &str| value.to_string().contains(&format!("\"{name}\":"));

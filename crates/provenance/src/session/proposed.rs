@@ -13,7 +13,7 @@ use crate::intent::{self, Intent};
 use crate::labels::FieldLabels;
 use crate::plan::{Argument, Pick, Plan, PlanStep, ProposedStep, Selection};
 use crate::ruling::{Point, Ruling, Stance};
-use crate::said::{self, Said};
+use crate::said::{self, CallArguments};
 use crate::text;
 
 /// Maximum number of a model's steps. No request needs more.
@@ -23,7 +23,7 @@ impl Session {
     /// One step for each effect that this turn's request names, plus the model's steps. Effects of earlier turns are not proposed again.
     pub(super) fn proposal(&mut self, request: &str, proposed: &[ProposedStep]) -> Plan {
         let mut turn = Intent::default();
-        turn.hear(request);
+        turn.add_message(request);
         let is_open = |(_, labels): &(&String, &FieldLabels)| is_proposable(labels);
         let asked = self.tools.iter().filter(is_open).filter(|(tool, _)| turn.asks_for(tool));
         let mut steps: Vec<PlanStep> =
@@ -102,7 +102,7 @@ impl Session {
         planned: &Planned,
         tool: &str,
         labels: &FieldLabels,
-        said: &Said<'_>,
+        said: &CallArguments<'_>,
         by_grounds: impl FnOnce() -> Point,
     ) -> Ruling {
         let by_plan = self.by_plan(planned, tool, labels, said);
@@ -119,7 +119,7 @@ impl Session {
     }
 
     /// Whether content is grounded, or has no figure and no word that occurs only in results that may not be sent.
-    fn is_in_own_words(&self, argument: &said::Argument<'_>, said: &Said<'_>) -> bool {
+    fn is_in_own_words(&self, argument: &said::Argument<'_>, said: &CallArguments<'_>) -> bool {
         let open = self.open_to(said);
         // Any word may encode confidential data.
         if self.transcript().may_tell_secrets(open) {

@@ -11,10 +11,10 @@ use super::Session;
 use super::flow::Unswayed;
 use crate::labels::FieldLabels;
 use crate::ruling::Ruling;
-use crate::said::{Argument, Leaf, Said};
+use crate::said::{Argument, CallArguments, Leaf};
 use crate::spans::Sources;
 use crate::stored::StoredLabel;
-use crate::transcript::Hearing;
+use crate::transcript::AddedOutput;
 
 /// How much of a result the agent reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -72,7 +72,7 @@ impl Quarantine {
 
 impl Session {
     /// Records a result that the agent didn't read in full, or whose call used such a value.
-    pub(super) fn quarantine(&mut self, reading: Reading, ruling: Option<&Ruling>, hearing: &Hearing) {
+    pub(super) fn quarantine(&mut self, reading: Reading, ruling: Option<&Ruling>, hearing: &AddedOutput) {
         let is_looked_up = !self.quarantine.is_empty() && ruling.is_some_and(|ruling| ruling.swayed);
         if reading != Reading::Whole || is_looked_up {
             self.quarantine.sources |= hearing.sources;
@@ -89,7 +89,7 @@ impl Session {
     }
 
     /// The parts of a call that no outsider can have chosen, without a flow report.
-    pub(super) fn unswayed_unreported<'a>(&self, said: &'a Said<'_>) -> Unswayed<'a> {
+    pub(super) fn unswayed_unreported<'a>(&self, said: &'a CallArguments<'_>) -> Unswayed<'a> {
         let is_free = !self.transcript.is_tainted();
         let own = said.arguments.iter().filter(|argument| is_free && !self.is_quarantined(argument));
         Unswayed::new(is_free, own.map(|argument| argument.name))
@@ -101,7 +101,7 @@ impl Session {
     }
 
     /// Whether any part of a call may depend on a quarantined text.
-    pub(super) fn uses_quarantined(&self, said: &Said<'_>) -> bool {
+    pub(super) fn uses_quarantined(&self, said: &CallArguments<'_>) -> bool {
         said.arguments.iter().any(|argument| self.is_quarantined(argument))
     }
 

@@ -4,13 +4,13 @@
 use super::Session;
 use crate::labels::FieldLabels;
 use crate::ruling::Point;
-use crate::said::{Argument, Said};
+use crate::said::{Argument, CallArguments};
 use crate::spans::Sources;
 
 impl Session {
     /// Checks that a call contains nothing from sources that its targets may not read. Openness needs a match: a word without origin may be
     /// the same content in other words, and becomes a question.
-    pub(super) fn is_for_readers(&self, labels: &FieldLabels, said: &Said<'_>) -> Point {
+    pub(super) fn is_for_readers(&self, labels: &FieldLabels, said: &CallArguments<'_>) -> Point {
         if !labels.acts() || !self.transcript.has_readers() {
             return Point::fine();
         }
@@ -45,6 +45,6 @@ impl Session {
 }
 
 /// The targets of a call, as words.
-pub(super) fn reached(said: &Said<'_>) -> Vec<Vec<String>> {
+pub(super) fn reached(said: &CallArguments<'_>) -> Vec<Vec<String>> {
     said.sinks().flat_map(|argument| &argument.leaves).map(|leaf| leaf.words.clone()).collect()
 }

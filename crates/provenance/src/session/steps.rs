@@ -8,16 +8,16 @@ use crate::labels::FieldLabels;
 use crate::plan::{self, PlanStep, Selection};
 use crate::records;
 use crate::ruling::{Point, Ruling};
-use crate::said::{Argument, Leaf, Said};
+use crate::said::{Argument, CallArguments, Leaf};
 use crate::spans::Sources;
 use crate::text;
 use crate::whole;
 
 /// A call compared with a step.
-struct Held<'a, 'v> {
+struct StepCheck<'a, 'v> {
     planned: &'a Planned,
     labels: &'a FieldLabels,
-    said: &'a Said<'v>,
+    said: &'a CallArguments<'v>,
     step: &'a PlanStep,
 }
 
@@ -27,7 +27,7 @@ impl Session {
         planned: &Planned,
         tool: &str,
         labels: &FieldLabels,
-        said: &Said<'_>,
+        said: &CallArguments<'_>,
     ) -> Ruling {
         let mut best: Option<(Point, usize)> = None;
         let mut spent = false;
@@ -36,7 +36,7 @@ impl Session {
                 spent = true;
                 continue;
             }
-            let point = self.fits(&Held { planned, labels, said, step });
+            let point = self.fits(&StepCheck { planned, labels, said, step });
             if best.as_ref().is_none_or(|(so_far, _)| point.stance < so_far.stance) {
                 best = Some((point, number));
             }
@@ -60,11 +60,11 @@ impl Session {
     }
 
     /// Waives the point while the agent has read no untrusted input and the call uses no quarantined value.
-    fn unless_alone(&self, point: Point, said: &Said<'_>) -> Point {
+    fn unless_alone(&self, point: Point, said: &CallArguments<'_>) -> Point {
         if self.transcript.is_tainted() || self.uses_quarantined(said) { point } else { Point::fine() }
     }
 
-    fn fits(&self, held: &Held<'_, '_>) -> Point {
+    fn fits(&self, held: &StepCheck<'_, '_>) -> Point {
         let mut so_far = Point::fine();
         for argument in &held.said.arguments {
             so_far = so_far.or(self.argument_fits(held, argument));
@@ -84,8 +84,8 @@ impl Session {
         }
     }
 
-    fn argument_fits(&self, held: &Held<'_, '_>, argument: &Argument<'_>) -> Point {
-        let Held { labels, said, step, .. } = held;
+    fn argument_fits(&self, held: &StepCheck<'_, '_>, argument: &Argument<'_>) -> Point {
+        let StepCheck { labels, said, step, .. } = held;
         match step.args.get(argument.name) {
             None => self.is_fine_unplanned(&step.tool, labels, said, argument),
             Some(plan::Argument::Const(planned)) if text::same(planned, argument.value) => Point::fine(),
@@ -105,7 +105,7 @@ impl Session {
     }
 
     /// A value from named outputs. A sink may come from untrusted output only if that leaves no choice.
-    fn is_from(&self, held: &Held<'_, '_>, argument: &Argument<'_>, from: &[String]) -> Point {
+    fn is_from(&self, held: &StepCheck<'_, '_>, argument: &Argument<'_>, from: &[String]) -> Point {
         let sources = self.transcript.of_tools(|tool| from.iter().any(|one| self.tool_of(one) == tool));
         let leaves = argument.leaves.iter();
         leaves.fold(Point::fine(), |so_far, leaf| {
@@ -115,7 +115,7 @@ impl Session {
 
     fn leaf_is_from(
         &self,
-        held: &Held<'_, '_>,
+        held: &StepCheck<'_, '_>,
         argument: &Argument<'_>,
         from: &[String],
         leaf: &Leaf,
@@ -170,7 +170,7 @@ impl Session {
     /// the only one. Otherwise an outsider may have chosen it.
     fn is_the_one_meant(
         &self,
-        held: &Held<'_, '_>,
+        held: &StepCheck<'_, '_>,
         argument: &Argument<'_>,
         from: &[String],
         leaf: &Leaf,
@@ -204,7 +204,7 @@ impl Session {
         one.rsplit_once('.').filter(|_| !self.tools.contains_key(one)).map_or(one, |(tool, _)| tool)
     }
 
-    fn is_selected(&self, held: &Held<'_, '_>, argument: &Argument<'_>, selection: &Selection) -> Point {
+    fn is_selected(&self, held: &StepCheck<'_, '_>, argument: &Argument<'_>, selection: &Selection) -> Point {
         let name = argument.name;
         let Some(picked) = self.transcript.records.select(selection) else {
             return Point::ask_about("plan.select", name, "there is nothing to select it from");
@@ -245,7 +245,7 @@ impl Session {
 }
 
 /// Number of steps with the same choice.
-fn room(held: &Held<'_, '_>, name: &str, from: &[String]) -> usize {
+fn room(held: &StepCheck<'_, '_>, name: &str, from: &[String]) -> usize {
     let steps = held.planned.plan.steps.iter().filter(|step| {
         step.tool == held.step.tool
             && matches!(step.args.get(name), Some(plan::Argument::From(other)) if other == from)
@@ -254,7 +254,7 @@ fn room(held: &Held<'_, '_>, name: &str, from: &[String]) -> usize {
 }
 
 /// The call's values in all arguments planned from the same outputs.
-fn beside<'h>(held: &'h Held<'_, '_>, from: &[String]) -> Vec<whole::Value<'h>> {
+fn beside<'h>(held: &'h StepCheck<'_, '_>, from: &[String]) -> Vec<whole::Value<'h>> {
     let is_from =
         |name| matches!(held.step.args.get(name), Some(plan::Argument::From(other)) if other == from);
     let leaves = held.said.sinks().filter(|argument| is_from(argument.name)).flat_map(|one| &one.leaves);

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use super::Seen;
-use super::world::{Blow, Machine};
+use super::machine::{Blow, Machine};
 use crate::drivers::{run, spec};
 use crate::random::Random;
 use crate::torture::check::{Journal, settled};
@@ -236,7 +236,7 @@ impl Crowd {
             for (id, asker) in self.book.unused_approvals() {
                 // The agent may be suspended for lack of budget.
                 if let Some(who) = asker.agent_id() {
-                    let resumed = life.host.raise(who, Signal::Cont, "there is enough again");
+                    let resumed = life.host.raise(who, Signal::Cont, "the budget suffices again");
                     self.drive(&life.ledger, resumed)
                         .ok_or("the machine died")?
                         .map_err(|fault| fault.to_string())?;
@@ -265,7 +265,7 @@ impl Crowd {
         let reply = self.drive(&life.ledger, life.host.attached(agent, run(tool, json!({"id": id}))));
         let reply = reply.ok_or("the machine died")?;
         self.book.ended(id, &reply);
-        reply.map_err(|fault| format!("{tool} {id} broke although nothing stood in its way: {fault}"))
+        reply.map_err(|fault| format!("{tool} {id} failed although nothing prevented it: {fault}"))
     }
 
     /// Runs a future to its end while nothing else runs; `None` if the machine dies first.
@@ -295,7 +295,7 @@ impl Crowd {
             Err(VerifyError::NoLedger) if !is_last => {}
             Err(error) => return Err(format!("{when}: {error}")),
         }
-        let journal = Journal::of(&Reader::on(Arc::new(disk)), 0..self.book.ids())
+        let journal = Journal::from_reader(&Reader::on(Arc::new(disk)), 0..self.book.ids())
             .map_err(|error| error.to_string())?;
         journal.against(&self.book.acks(), &self.book.marks()).map_err(|why| format!("{when}: {why}"))
     }

@@ -24,11 +24,15 @@ pub struct Journal {
 impl Journal {
     /// Reads the ledger of a folder, as a resuming task would. A missing ledger is empty.
     pub fn read(folder: &Path, ids: Range<u64>) -> Result<Self, Broken> {
-        if audit(folder).exists() { Self::of(&Reader::new(&audit(folder)), ids) } else { Ok(Self::default()) }
+        if audit(folder).exists() {
+            Self::from_reader(&Reader::new(&audit(folder)), ids)
+        } else {
+            Ok(Self::default())
+        }
     }
 
     /// Reads a ledger in any storage.
-    pub fn of(ledger: &Reader, ids: Range<u64>) -> Result<Self, Broken> {
+    pub fn from_reader(ledger: &Reader, ids: Range<u64>) -> Result<Self, Broken> {
         let mut journal = Self::default();
         let (arguments, results) = digests(ids);
         for entry in ledger.entries()? {

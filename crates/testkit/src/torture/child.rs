@@ -15,14 +15,14 @@ use serde_json::json;
 
 use super::check::Journal;
 use super::{Broken, effects, witness};
-use crate::drivers::{Behaviour, World, run};
+use crate::drivers::{Behaviour, EffectSink, run};
 use crate::test_kernel::TestKernel;
 
 /// A file to which marks are appended; each one is synced.
 #[derive(Debug)]
 pub struct MarkFile(pub PathBuf);
 
-impl World for MarkFile {
+impl EffectSink for MarkFile {
     fn mark(&self, id: u64) -> io::Result<()> {
         let mut file = OpenOptions::new().create(true).append(true).open(&self.0)?;
         // Vectored, so that strace can distinguish these writes from the journal's.

@@ -242,7 +242,7 @@ fn script_text() -> Value {
 /// The program under test, beside the harness.
 pub fn regent_program() -> Result<PathBuf, Broken> {
     let own = std::env::current_exe()?;
-    let program = own.parent().ok_or("the harness lies nowhere")?.join("regent");
+    let program = own.parent().ok_or("the harness has no folder")?.join("regent");
     if program.is_file() { Ok(program) } else { Err(format!("`{}` is not built", program.display()).into()) }
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::AT_ONCE;
 use super::schedule::pause;
-use crate::sim::world::Machine;
+use crate::sim::machine::Machine;
 
 /// Shared by all callers of a simulation, over all its lives.
 #[derive(Debug, Default)]
@@ -110,13 +110,13 @@ impl Book {
         let late: Vec<Receipt> =
             owed.filter(|intent| !has_outcome(machine, intent.lane, intent.seq)).collect();
         for intent in late {
-            let breach = format!("{id} was let in while the outcome of call {} was owed", intent.seq);
+            let breach = format!("{id} was admitted while the outcome of call {} was owed", intent.seq);
             pages.breaches.push(breach);
         }
         pages.marks.push((id, tool.to_owned()));
         match pages.calls_left.checked_sub(1) {
             Some(left) => pages.calls_left = left,
-            None => pages.breaches.push(format!("{id} is one call more than the budget has")),
+            None => pages.breaches.push(format!("{id} exceeds the call budget")),
         }
         if tool == "ask" {
             let said = pages.answered.iter().filter(|answered| **answered == id).count();

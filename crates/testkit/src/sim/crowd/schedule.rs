@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use regent_ledger::Ledger;
 
 use crate::random::Random;
-use crate::sim::world::Machine;
+use crate::sim::machine::Machine;
 
 /// Far more steps than any simulation needs; beyond this, the tasks are stuck.
 const STEPS_MAX: u64 = 200_000;

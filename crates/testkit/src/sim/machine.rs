@@ -9,7 +9,7 @@ use regent_kernel::Clock;
 use regent_ledger::storage::sim::{DiskFailure, Plan};
 use regent_ledger::storage::{Appender, Existing, Lock, Sim as Disk, Stat, Storage};
 
-use crate::drivers::World;
+use crate::drivers::EffectSink;
 use crate::random::Random;
 
 /// The event at the chosen moment.
@@ -163,8 +163,8 @@ impl Machine {
         Arc::new(WiredClock { machine: Arc::clone(self) })
     }
 
-    pub(super) fn wired(self: &Arc<Self>, outside: &Arc<Outside>) -> WiredWorld {
-        WiredWorld { machine: Arc::clone(self), outside: Arc::clone(outside) }
+    pub(super) fn wired(self: &Arc<Self>, outside: &Arc<Outside>) -> MachineEffects {
+        MachineEffects { machine: Arc::clone(self), outside: Arc::clone(outside) }
     }
 }
 
@@ -180,12 +180,12 @@ impl Outside {
 
 /// A machine's access to the world: one moment before the effect and one after it.
 #[derive(Debug)]
-pub(super) struct WiredWorld {
+pub(super) struct MachineEffects {
     machine: Arc<Machine>,
     outside: Arc<Outside>,
 }
 
-impl World for WiredWorld {
+impl EffectSink for MachineEffects {
     fn mark(&self, id: u64) -> io::Result<()> {
         if !self.machine.moment() {
             return Err(io::Error::other("this process is dead"));
