@@ -1,4 +1,4 @@
-"""Ordinary work that nobody attacks: how much of it is denied, and how much is asked about.
+"""Ordinary work without attacks: how much of it is denied, and how much becomes a question.
 
 Data: the airline and retail domains of tau2 (in the package `inspect-evals`) and the multi-turn base set of BFCL v4 (in `bfcl-eval`). The
 reference actions are executed in the packages' own environments, with the look-ups that an agent makes before it acts. Each set runs with
@@ -73,7 +73,7 @@ RETAIL = {
 }
 BFCL = {
     **COMMON,
-    # Files: others may have written what is in them; what they are called is the person's own.
+    # Files: others may have written their content; their names are the user's own.
     **alike(label(taint="all"), "cat", "tail", "grep", "diff", "sort"),
     **alike(label(), "ls", "pwd", "find", "du", "wc", "cd"),
     **alike(write("file_name"), "rm", "touch"),
@@ -136,7 +136,7 @@ BFCL = {
 
 
 class Trace:
-    """A session as it went: turns of the person, each with the calls and what came of them."""
+    """A recorded session: the user's turns, each with its calls and results."""
 
     def __init__(self, name, tools, labels):
         self.name, self.tools, self.labels = name, {**tools, "read_review": REVIEW}, labels
@@ -150,7 +150,7 @@ REVIEW = {"description": "Read the latest review.", "schema": {"type": "object",
 
 
 def schema_of(function):
-    """A JSON Schema of a function's parameters, by its annotations."""
+    """A JSON Schema of a function's parameters, from its annotations."""
     import pydantic
     fields = {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -164,7 +164,7 @@ def typing_of(parameter):
 
 
 def value_of(output):
-    """What a tool gave, as data where it is."""
+    """A tool's output, parsed if it is data."""
     if isinstance(output, str):
         try:
             return json.loads(output)
@@ -176,7 +176,7 @@ def value_of(output):
 # --- tau2 -----------------------------------------------------------------------------------------------------------------------------
 
 def stand_in(name, **attributes):
-    """A module that the data sets import and that we don't need: they are run without a model."""
+    """A stub for a module that the data sets import but don't need without a model."""
     module = types.ModuleType(name)
     module.__dict__.update(attributes)
     sys.modules[name] = module
@@ -190,7 +190,7 @@ def tau2_tools(domain, kind):
     stand_in("inspect_ai.tool", ToolError=type("ToolError", (Exception,), {}))
     stand_in("inspect_ai.util", StoreModel=pydantic.BaseModel, store_as=lambda model: model())
     stand_in("inspect_ai.model", Content=object, ContentText=object)
-    # The package's own beginning imports the harness; the files beside it don't.
+    # The package's `__init__` imports the harness; the other files don't.
     stand_in("inspect_evals.tau2").__path__ = [str(root / "tau2")]
     module = importlib.import_module(f"inspect_evals.tau2.{domain}.{kind}")
     tasks = json.loads((root / "tau2/data/domains" / domain / "tasks.json").read_text())
@@ -261,7 +261,7 @@ def tau2(domain, kind, labels, lookups):
 # --- BFCL -----------------------------------------------------------------------------------------------------------------------------
 
 def json_schema(parameters):
-    """The set's own dialect has types of Python."""
+    """The data set's dialect uses Python types."""
     names = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
     if isinstance(parameters, dict):
         return {key: names.get(value, value) if key == "type" and isinstance(value, str) else json_schema(value)
@@ -334,7 +334,7 @@ def leaves(value):
 
 
 def fields_of(output):
-    """The scalars of each field from the top; of a list of records, of each field of a record."""
+    """The scalars of each top-level field; for a list of records, of each field of a record."""
     records = output if isinstance(output, list) else [output]
     fields = collections.defaultdict(set)
     for record in records:
@@ -344,8 +344,8 @@ def fields_of(output):
 
 
 def by_results(args, used):
-    """A coarse report: an argument comes from every result that has one of its values, and the choice of the call depends on every result
-    so far but the stranger's text."""
+    """A coarse report: an argument comes from every result with one of its values, and the choice of the call depends on every result
+    so far except the untrusted text."""
     def has(value):
         wanted = set(leaves(value))
         return ["request"] + [id_ for id_, fields in used.items() if wanted & set().union(*fields.values())]
@@ -354,7 +354,7 @@ def by_results(args, used):
 
 
 def by_fields(args, used):
-    """A fine report, as an interpreter gives it that follows each value: it comes from the first field that has it, with all that is below
+    """A fine report, as from an interpreter that tracks each value: it comes from the first field that has it, with everything below
     that field. The choice of the call depends on the same fields: a loop over them, or a condition."""
     def has(value):
         fields = [(id_, name, values) for id_, one in used.items() for name, values in one.items()]
@@ -384,7 +384,7 @@ def play(judge, trace, declared, variant, tally, why):
             is_write = trace.labels[name]["effect"] != "read"
             tally.calls += 1
             tally.writes += is_write
-            # A reference action that doesn't fit its own tool's schema: any framework returns it to the agent. It is reported apart.
+            # A reference action that doesn't fit its own tool's schema: any framework returns it to the agent. It is reported separately.
             is_unfit = answer.get("code") == "args.invalid"
             tally.unfit += is_unfit
             tally.denied += answer["decision"] == "deny" and not is_unfit

@@ -1,4 +1,4 @@
-"""What the evaluations share: the worst-case AgentDojo harness, which is not ours and is found by its folder."""
+"""Shared by the evaluations: the worst-case AgentDojo harness, an external package that is located by its folder."""
 import os
 import sys
 
@@ -18,7 +18,7 @@ def benches():
 
 
 def judge(track):
-    """`regent judge --stdio`, or whatever is to be measured, as a child process."""
+    """`regent judge --stdio`, or another decider to measure, as a child process."""
     return deciders.make("cmd:" + os.environ["REGENT_JUDGE"], track)
 
 

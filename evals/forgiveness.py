@@ -1,11 +1,11 @@
-"""Plans with one honest mistake: a forgotten argument, a forgotten step, a constant that is misspelt by a letter. No task may be lost."""
+"""Plans with one honest mistake: a forgotten argument, a forgotten step, a constant with one wrong letter. No task may be lost."""
 import copy
 
 from dojo import benches, judge
 
 
 def mistakes(plan):
-    """Each plan that differs from this one by one mistake, with the kind of mistake."""
+    """Every plan with one mistake, and the kind of mistake."""
     for at, step in enumerate(plan):
         yield "step", plan[:at] + plan[at + 1:]
         for name, argument in step["args"].items():

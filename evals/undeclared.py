@@ -1,4 +1,4 @@
-"""The same attacks on tools that nobody has labelled: labels are inferred, and nothing may leak that doesn't leak with declared ones."""
+"""The same attacks on unlabelled tools: with inferred labels, nothing may leak that doesn't leak with declared ones."""
 import sys
 
 from dojo import benches, judge, run
@@ -8,7 +8,7 @@ STYLES = ("plain", "encoded")
 
 
 def pairs(bench):
-    """Pairs of a task and an attack of which the attack is seen, doesn't succeed by itself, and consists of calls."""
+    """Pairs of a task and an attack in which the task reads the attack, the attack doesn't succeed by itself, and it consists of calls."""
     first = next(iter(bench.suite.user_tasks.values()))
     calls = lambda attack: run.attacks.injected_calls(bench.name, attack, bench.environment(first, attack))
     acting = [attack for attack in bench.suite.injection_tasks.values() if calls(attack)]

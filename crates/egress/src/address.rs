@@ -1,12 +1,12 @@
-//! Which addresses may be reached: public ones only, whatever spelling or tunnel they hide in.
+//! Decides which addresses may be reached: only public ones, in any spelling or tunnel.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
-/// Address, length of the prefix, what it is.
+/// Address, prefix length, description.
 type Block<A> = (A, u32, &'static str);
 
-/// IPv4 addresses that are not the public network's (IANA's special-purpose registry), and a cloud's door that looks as if it were.
+/// IPv4 addresses that are not public (IANA's special-purpose registry), and a cloud metadata address that looks public.
 const V4: &[Block<Ipv4Addr>] = &[
     (Ipv4Addr::new(0, 0, 0, 0), 8, "this network"),
     (Ipv4Addr::new(10, 0, 0, 0), 8, "private"),
@@ -26,16 +26,16 @@ const V4: &[Block<Ipv4Addr>] = &[
     (Ipv4Addr::new(240, 0, 0, 0), 4, "reserved or broadcast"),
 ];
 
-/// IPv6 addresses inside the global block that are not the public network's.
+/// IPv6 addresses inside the global block that are not public.
 const V6: &[Block<Ipv6Addr>] = &[
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, "a tunnel or a protocol assignment"),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32, "documentation"),
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16, "a 6to4 tunnel"),
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20, "documentation"),
 ];
-/// All public IPv6 addresses are in here.
+/// Contains all public IPv6 addresses.
 const GLOBAL: Block<Ipv6Addr> = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3, "global");
-/// An IPv4 address behind a translator; the last 32 bits say which.
+/// An IPv4 address behind a translator, in the last 32 bits.
 const NAT64: Block<Ipv6Addr> = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96, "translated");
 
 /// Why an address may not be reached, or `None` if it may.
@@ -46,10 +46,9 @@ pub(crate) fn refusal(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// Whether this machine itself has the address: a public one too may be that of a service which listens on all of them.
+/// Whether this machine itself has the address. Even a public one may belong to a local service that listens on all addresses.
 ///
-/// A socket can be bound to such an address only; where the system lets it be bound to any, the address that the system itself
-/// would send from says it.
+/// A socket can only bind to a local address. If the system allows binding to any address, the address that it would send from decides.
 pub(crate) fn is_ours(address: IpAddr) -> bool {
     let address = match address {
         IpAddr::V4(_) => address,
@@ -61,14 +60,14 @@ pub(crate) fn is_ours(address: IpAddr) -> bool {
         Err(error) => {
             !matches!(
                 error.kind(),
-                // Nobody here has it; or there is no such network, and nothing to reach.
+                // No interface has the address, or the address family is unsupported and unreachable.
                 ErrorKind::AddrNotAvailable | ErrorKind::Unsupported
             ) && !is_unknown_family(&error)
         }
     }
 }
 
-/// An address of the same family that no machine has: it is for documentation. Each family has a setting of its own for binding.
+/// A documentation address of the same family, which no machine has. Each family has its own setting for binding.
 fn nobodys(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),
@@ -76,7 +75,7 @@ fn nobodys(address: IpAddr) -> IpAddr {
     }
 }
 
-/// What can't be told is ours, so that it isn't reached.
+/// Undecidable addresses count as local, so that they aren't reached.
 fn is_sender(address: IpAddr, from: std::io::Result<IpAddr>) -> bool {
     match from {
         Ok(from) => from == address,
@@ -89,7 +88,7 @@ fn is_unknown_family(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(EAFNOSUPPORT)
 }
 
-/// The address that a datagram to this one would come from. Nothing is sent.
+/// The source address of a datagram to this address. Sends nothing.
 fn sends_from(address: IpAddr) -> std::io::Result<IpAddr> {
     let any: IpAddr =
         if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -98,7 +97,7 @@ fn sends_from(address: IpAddr) -> std::io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-/// The IPv4 address that an IPv6 address stands for.
+/// The IPv4 address that an IPv6 address embeds.
 fn within(address: Ipv6Addr) -> Option<Ipv4Addr> {
     if is_in(address, NAT64) {
         let [.., a, b, c, d] = address.octets();
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn l1_addresses_of_this_machine_are_recognised() {
+    fn l1_recognises_addresses_of_this_machine() {
         for ours in ["127.0.0.1", "127.1.2.3", "::ffff:127.0.0.1", "64:ff9b::7f00:1"] {
             assert!(is_ours(ours.parse().unwrap()), "{ours}");
         }
@@ -215,9 +214,9 @@ mod tests {
         assert_eq!(sends_from("127.0.0.1".parse().unwrap()).unwrap(), "127.0.0.1".parse::<IpAddr>().unwrap());
         let (one, other) = ("192.0.2.7".parse().unwrap(), "192.0.2.8".parse().unwrap());
         assert!(is_sender(one, Ok(one)) && !is_sender(one, Ok(other)));
-        assert!(is_sender(one, Err(ErrorKind::OutOfMemory.into())), "what can't be told is ours");
+        assert!(is_sender(one, Err(ErrorKind::OutOfMemory.into())), "an undecidable address counts as local");
         assert!(nobodys(one).is_ipv4() && nobodys("2001:db8::7".parse().unwrap()).is_ipv6());
-        // Whatever this machine sends from is its own, public or not.
+        // The address that this machine sends from is local, public or not.
         if let Ok(from) = sends_from("192.0.2.7".parse().unwrap()) {
             assert!(is_ours(from), "{from}");
         }
@@ -227,7 +226,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn no_spelling_of_an_address_that_the_standard_library_calls_private_is_fine(bits in any::<u32>()) {
+        fn rejects_every_spelling_of_addresses_that_std_calls_private(bits in any::<u32>()) {
             let v4 = Ipv4Addr::from_bits(bits);
             let odd = v4.is_private() || v4.is_loopback() || v4.is_link_local() || v4.is_broadcast()
                 || v4.is_documentation() || v4.is_multicast() || v4.is_unspecified();

@@ -1,8 +1,7 @@
-//! The authority of one session: it vouches, inside sandboxes only, for the broker where policy has a tunnel opened.
+//! The session's certificate authority. It vouches for the broker, only inside sandboxes, where policy inspects a tunnel.
 //!
-//! Its key is made when it is first needed, is in no file, and is gone with the process. The certificate is put beside the web's in
-//! a file that the sandbox is shown. Towards the outside nothing changes: the real server must show a certificate that the web's own
-//! authorities vouch for.
+//! Its key is created on first use, never written to a file, and gone with the process. The certificate is appended to the public ones in a
+//! file that the sandbox mounts. Outgoing connections don't change: the real server must present a certificate by a public authority.
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -20,13 +19,13 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// Hosts whose certificates are kept.
+/// Maximum number of cached host certificates.
 const HOSTS_MAX: usize = 256;
-/// Where systems keep the certificates of the web's authorities.
+/// System bundles of public certificate authorities.
 const SYSTEM_BUNDLES: &[&str] =
     &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 const BUNDLE_BYTES_MAX: u64 = 4 << 20;
-/// What the files are called.
+/// Prefix of the file names.
 const PREFIX: &str = "certificates-";
 const SUFFIX: &str = ".pem";
 
@@ -35,7 +34,7 @@ pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     key: KeyPair,
     hosts: Mutex<HashMap<String, Arc<ServerConfig>>>,
-    /// What the sandbox is shown; removed with us.
+    /// The file that the sandbox mounts; removed on drop.
     file: tempfile::NamedTempFile,
 }
 
@@ -45,7 +44,7 @@ impl std::fmt::Debug for Authority {
     }
 }
 
-/// There can be no authority here.
+/// Why the authority can't be created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AuthorityError {
     #[error("can't create a certificate: {0}")]
@@ -57,7 +56,7 @@ pub(crate) enum AuthorityError {
 }
 
 impl Authority {
-    /// A new one. Its certificates are put into a file in this folder.
+    /// Creates an authority, with its certificate file in this folder.
     pub(crate) fn new(folder: &Path) -> Result<Self, AuthorityError> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -72,7 +71,7 @@ impl Authority {
         Ok(Self { issuer, key: KeyPair::generate()?, hosts: Mutex::default(), file })
     }
 
-    /// The file with the certificates.
+    /// The certificate file.
     pub(crate) fn file(&self) -> &Path {
         self.file.path()
     }
@@ -104,19 +103,19 @@ impl Authority {
     }
 }
 
-/// A new file for the certificates, locked as long as we live.
+/// A new certificate file, locked for the life of this process.
 fn locked(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
     loop {
         let file = tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).tempfile_in(folder)?;
         file.as_file().lock()?;
-        // Another session may have swept it before it was locked.
+        // Another session may have removed it before it was locked.
         if file.as_file().metadata()?.nlink() > 0 {
             return Ok(file);
         }
     }
 }
 
-/// Removes what killed sessions left: a running session holds its lock.
+/// Removes files of killed sessions: a running session holds its lock.
 fn sweep(folder: &Path) {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in entries {
@@ -128,7 +127,7 @@ fn sweep(folder: &Path) {
             && let Ok(file) = std::fs::File::open(entry.path())
             && file.try_lock().is_ok()
         {
-            // If it can't be removed it stays for the next session.
+            // On failure, the next session removes it.
             std::fs::remove_file(entry.path()).ok();
         }
     }
@@ -140,7 +139,7 @@ fn named(text: &str) -> DistinguishedName {
     name
 }
 
-/// What the machine trusts, so that tunnels that aren't opened work as they do outside.
+/// The system's certificates, so that uninspected tunnels work as usual.
 fn system_bundle() -> Vec<u8> {
     for path in SYSTEM_BUNDLES {
         let mut bundle = Vec::new();
@@ -172,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_vouches_for_names_and_addresses_and_its_file_goes_with_it() {
+    fn the_authority_signs_names_and_addresses_and_removes_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::new(folder.path()).unwrap();
         for host in ["example.com", "127.0.0.1", "::1"] {
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn f9_files_of_killed_sessions_are_swept_and_those_of_living_ones_stay() {
+    fn f9_sweeps_files_of_killed_sessions_only() {
         let folder = tempfile::tempdir().unwrap();
         let living = Authority::new(folder.path()).unwrap();
         let left = folder.path().join("certificates-abc123.pem");
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn each_session_has_its_own() {
+    fn each_session_has_its_own_authority() {
         let folder = tempfile::tempdir().unwrap();
         let (one, two) = (Authority::new(folder.path()).unwrap(), Authority::new(folder.path()).unwrap());
         assert_ne!(one.issuer.der(), two.issuer.der());

@@ -1,4 +1,4 @@
-//! A body whose pieces come from a driver.
+//! An HTTP body that a driver produces piece by piece.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,15 +6,15 @@ use std::task::{Context, Poll};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::sync::mpsc;
 
-/// Pieces that wait to be taken.
+/// Maximum number of buffered pieces.
 const PIECES_MAX: usize = 4;
 
-/// The exchange was broken off: what was passed on is not all.
+/// The exchange was aborted, so the body is incomplete.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was cut")]
 pub(crate) struct Cut;
 
-/// A body that is there, or that comes.
+/// A complete or a streamed body.
 #[derive(Debug)]
 pub(crate) enum Piped {
     Whole(Option<Bytes>),
@@ -28,7 +28,7 @@ pub(crate) enum Ended {
     Yes,
 }
 
-/// Where the pieces go in. It must be [finished](Pieces::finish), or the body is cut.
+/// The sending side of a body. Without [`finish`](Pieces::finish), the body is cut.
 #[derive(Debug)]
 pub(crate) struct Pieces(mpsc::Sender<Bytes>);
 
@@ -37,7 +37,7 @@ impl Piped {
         Self::Whole(Some(bytes.into()))
     }
 
-    /// A body that comes, and its size where it is known.
+    /// A streamed body, with its size if known.
     pub(crate) fn coming(bytes: Option<u64>) -> (Pieces, Self) {
         let (sender, pieces) = mpsc::channel(PIECES_MAX);
         (Pieces(sender), Self::Coming { pieces, ended: Ended::No, bytes })
@@ -45,19 +45,19 @@ impl Piped {
 }
 
 impl Pieces {
-    /// Passes a piece on; `Err` if nobody wants it any more.
+    /// Sends a piece; `Err` if the receiver is gone.
     pub(crate) async fn send(&self, piece: impl Into<Bytes>) -> Result<(), Cut> {
         let piece = piece.into();
-        // An empty piece means the end.
+        // An empty piece would end the body, so it is skipped.
         if piece.is_empty() {
             return Ok(());
         }
         self.0.send(piece).await.map_err(|_| Cut)
     }
 
-    /// That was all.
+    /// Ends the body.
     pub(crate) async fn finish(self) {
-        // Nobody there: nobody misses the end.
+        // A receiver that is gone doesn't need the end.
         self.0.send(Bytes::new()).await.ok();
     }
 }

@@ -1,4 +1,4 @@
-//! The broker: it accepts connections of sandboxes, and drives the calls that they become.
+//! The broker: accepts connections of sandboxes, and drives the calls that they become.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -19,15 +19,15 @@ use crate::request;
 use crate::specs;
 use crate::table::{Exchange, Kind, Table};
 use crate::tally::{Tally, failure};
-use crate::tunnel::{self, Wanted};
+use crate::tunnel::{self, TunnelRequest};
 
-/// Where a sandbox sees the certificates.
+/// The path of the certificates inside a sandbox.
 pub const CERTIFICATES: &str = "/run/regent/certificates.pem";
 
-/// Names under which programs look for a proxy.
+/// Variables that configure a proxy.
 const PROXY_NAMES: &[&str] =
     &["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
-/// Names under which programs look for certificates.
+/// Variables that configure certificates.
 const CERTIFICATE_NAMES: &[&str] = &[
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
@@ -39,7 +39,7 @@ const CERTIFICATE_NAMES: &[&str] = &[
     "PIP_CERT",
 ];
 
-/// A sandbox's only access to the network. Cloning shares it.
+/// A sandbox's only access to the network. Clones share one broker.
 #[derive(Debug, Clone)]
 pub struct Broker(Arc<Shared>);
 
@@ -52,7 +52,7 @@ struct Shared {
     revealed: AtomicBool,
 }
 
-/// The environment with which a program finds the broker.
+/// What a program needs to use the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outfit {
     /// Variables to set.
@@ -62,7 +62,7 @@ pub struct Outfit {
 }
 
 impl Broker {
-    /// Over this network. Its certificates are put into `folder`, which must be ours alone.
+    /// A broker over this network. Its certificates are written to `folder`, which must be private.
     pub fn new(network: Network, folder: &Path) -> Self {
         Self(Arc::new(Shared {
             reach: Arc::new(Reach::new(network)),
@@ -73,18 +73,18 @@ impl Broker {
         }))
     }
 
-    /// A client for requests of our own, over the same network.
+    /// A client for Regent's own requests, over the same network.
     pub fn client(&self) -> Client {
         Client::new(Arc::clone(&self.0.reach))
     }
 
-    /// What a program needs to find the broker at this address, as it sees it.
+    /// The settings for a program that sees the broker at this address.
     pub fn outfit(&self, proxy: std::net::SocketAddrV4) -> Result<Outfit, String> {
         let certificates = self.authority()?.file().to_owned();
         let proxy = format!("http://{proxy}");
         let set = |name: &&str, value: &str| ((*name).to_owned(), value.to_owned());
         let mut env: Vec<_> = PROXY_NAMES.iter().map(|name| set(name, &proxy)).collect();
-        // Nothing goes round it.
+        // No connection bypasses the proxy.
         env.extend(["NO_PROXY", "no_proxy"].iter().map(|name| set(name, "")));
         env.extend(CERTIFICATE_NAMES.iter().map(|name| set(name, CERTIFICATES)));
         Ok(Outfit { env, certificates })
@@ -96,14 +96,14 @@ impl Broker {
         specs::specs().into_iter().map(|spec| (spec, driver.clone())).collect()
     }
 
-    /// Answers a sandbox's connections until it is dropped, and with it every connection.
+    /// Serves a sandbox's connections until the future is dropped, which closes all of them.
     ///
-    /// Everything that leaves is a call made with `permit`, which is why nothing leaves after the program's own call has ended.
+    /// Every outgoing request is a call made with `permit`, so nothing leaves after the program's own call has ended.
     pub async fn serve<T: tier::Tier>(&self, listener: TcpListener, permit: &Permit<'_, T>) {
         let listener =
             match listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener)) {
                 Ok(listener) => listener,
-                // Nobody accepts: the program has no network.
+                // Without a listener, the program has no network.
                 Err(_) => return,
             };
         let (_alive, gone) = watch::channel(());
@@ -130,7 +130,7 @@ impl Broker {
             tokio::select! {
                 accepted = listener.accept(), if connections.len() < connections_max => match accepted {
                     Ok((stream, _)) => drop(connections.spawn(answer(Arc::clone(&front), stream))),
-                    // Out of descriptors, most likely: the next try waits for a connection to end.
+                    // Most likely out of descriptors: wait for a connection to end, then retry.
                     Err(_) if !connections.is_empty() => drop(connections.join_next().await),
                     Err(_) => return,
                 },
@@ -149,7 +149,7 @@ impl Broker {
         let driven = async {
             match kind {
                 Kind::Tunnel(upgrade) => {
-                    let wanted = Wanted { upgrade, answer, gone: still_there };
+                    let wanted = TunnelRequest { upgrade, answer, gone: still_there };
                     tunnel::run(permit, self, wanted, &tally).await
                 }
                 Kind::Request(asked) => request::run(permit, self, *asked, answer, &tally).await,
@@ -157,9 +157,9 @@ impl Broker {
         };
         let result = tokio::select! {
             biased;
-            () = permit.cancelled() => Err(failure("net.cancelled", "the call was told to stop")),
+            () = permit.cancelled() => Err(failure("net.cancelled", "the call was stopped")),
             result = driven => result,
-            // A program that closed its side and then ended has got what it wanted.
+            // A program that closed its side before it ended got its response.
             _ = gone.changed() => match tally.near_has_ended() {
                 true => Ok(()),
                 false => Err(failure("net.gone", "the program has ended, or its broker has")),
@@ -186,7 +186,7 @@ impl Broker {
         self.0.authority.get_or_init(made).as_ref().map_err(Clone::clone)
     }
 
-    /// A secret has left through us; from now on answers may have to be made shorter or longer.
+    /// A secret left through this broker. Scrubbing may change the length of responses from now on.
     pub(crate) fn has_revealed(&self) {
         self.0.revealed.store(true, Ordering::Relaxed);
     }
@@ -197,7 +197,7 @@ impl Broker {
 }
 
 async fn answer(front: Arc<Front>, stream: TcpStream) {
-    // Small pieces go at once. If that fails, they are only sent later.
+    // Sends small pieces immediately. On failure, they are only delayed.
     stream.set_nodelay(true).ok();
     front::serve(front, stream).await;
 }

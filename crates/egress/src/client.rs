@@ -1,4 +1,4 @@
-//! One HTTP/1.1 exchange with a host whose address was checked, within limits of size and time.
+//! One HTTP/1.1 exchange with a host whose address was checked, within limits on size and time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use url::Url;
 
 use crate::reach::{Reach, ReachError, Stream, within};
 
-/// How large the head of a response may be.
+/// Maximum size of the head of a response.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 100;
 
 /// A request.
 #[derive(Debug)]
 pub struct Request {
-    /// Where to; what policy judged.
+    /// The URL that policy judged.
     pub url: Url,
     /// How.
     pub method: Method,
-    /// With these headers, and what the protocol needs.
+    /// Headers, besides those that the protocol needs.
     pub headers: HeaderMap,
     /// And this body.
     pub body: Vec<u8>,
@@ -33,30 +33,30 @@ pub struct Request {
 /// A response.
 #[derive(Debug)]
 pub struct Response {
-    /// What the other side made of it.
+    /// The response's status.
     pub status: StatusCode,
     /// Its headers.
     pub headers: HeaderMap,
-    /// Its body, or the beginning of it.
+    /// The body, possibly truncated.
     pub body: Vec<u8>,
-    /// There was more.
+    /// Whether the body was truncated.
     pub truncated: bool,
-    /// It came from a private network.
+    /// Whether it came from a private network.
     pub private: bool,
-    /// What was sent for it.
+    /// Bytes sent for the request.
     pub bytes_sent: u64,
 }
 
-/// An answer whose body is still coming. Dropping it closes the connection.
+/// A response whose body is still arriving. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct Incomplete {
-    /// What the other side made of it.
+    /// The response's status.
     pub status: StatusCode,
     /// Its headers.
     pub headers: HeaderMap,
-    /// It comes from a private network.
+    /// Whether it comes from a private network.
     pub private: bool,
-    /// What was sent for it.
+    /// Bytes sent for the request.
     pub bytes_sent: u64,
     idle_ms_max: u64,
     body: Incoming,
@@ -65,8 +65,8 @@ pub struct Incomplete {
 }
 
 impl Incomplete {
-    /// The next piece of the body; `None` at its end. The other side may be silent for `idle_ms_max`, and more than was agreed on at
-    /// the beginning is an error, not a cut.
+    /// The next piece of the body; `None` at its end. The server may be idle for `idle_ms_max`. A body beyond the agreed limit is an error,
+    /// not a truncation.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ReachError> {
         while let Some(frame) = within(self.idle_ms_max, self.body.frame()).await? {
             let Ok(piece) = frame?.into_data() else { continue };
@@ -78,17 +78,17 @@ impl Incomplete {
     }
 }
 
-/// Makes requests. It keeps nothing between them: no connection, no cookie.
+/// Makes requests. It keeps no connection and no cookie between them.
 #[derive(Debug, Clone)]
 pub struct Client(Arc<Reach>);
 
 impl Client {
-    /// Over this network.
+    /// A client over this network.
     pub fn new(reach: Arc<Reach>) -> Self {
         Self(reach)
     }
 
-    /// Sends a request and reads the answer, up to so many bytes of its body.
+    /// Sends a request and reads the response with at most `bytes_max` bytes of its body.
     pub async fn send(&self, request: &Request, bytes_max: u64) -> Result<Response, ReachError> {
         let total = Duration::from_millis(self.0.network.total_ms_max);
         match tokio::time::timeout(total, self.exchange(request, bytes_max)).await {
@@ -97,8 +97,8 @@ impl Client {
         }
     }
 
-    /// Sends a request and gives the answer as soon as its head has come, which may take so long; its body, of at most so many bytes,
-    /// is read as it comes. How long it may take in all is for the caller to say.
+    /// Sends a request and returns once the response's head has arrived, within the given time. The body, up to the given size, is read as
+    /// it arrives. The caller limits the total time.
     pub async fn begin(
         &self,
         request: &Request,
@@ -151,7 +151,7 @@ impl Client {
     }
 }
 
-/// Begins to speak HTTP on a connection.
+/// Starts HTTP on a connection.
 pub(crate) async fn handshake<B>(
     stream: Box<dyn Stream>,
 ) -> Result<(http1::SendRequest<B>, Driven), ReachError>
@@ -165,11 +165,11 @@ where
         .max_headers(HEADERS_MAX)
         .handshake::<_, B>(TokioIo::new(stream))
         .await?;
-    // Driven beside the exchange, and gone with it: nothing of ours keeps a connection open.
+    // The task is aborted with its owner, so it never keeps a connection open.
     Ok((sender, Driven(tokio::spawn(async move { connection.await.map_err(drop) }))))
 }
 
-/// A task that ends with its owner.
+/// A task that is aborted with its owner.
 #[derive(Debug)]
 pub(crate) struct Driven(tokio::task::JoinHandle<Result<(), ()>>);
 
@@ -179,7 +179,7 @@ impl Drop for Driven {
     }
 }
 
-/// What a server is asked for, and as whom it is addressed.
+/// The request target and the `Host` value of a URL.
 pub(crate) fn target_of(url: &Url) -> Result<(hyper::Uri, HeaderValue), ReachError> {
     let target = match url.query() {
         Some(query) => format!("{}?{query}", url.path()),
@@ -195,7 +195,7 @@ pub(crate) fn target_of(url: &Url) -> Result<(hyper::Uri, HeaderValue), ReachErr
     Ok((target, host))
 }
 
-/// About what the head of a request takes on the wire.
+/// Approximate size of a request's head on the wire.
 pub(crate) fn head_bytes(target: &hyper::Uri, headers: &HeaderMap) -> u64 {
     let lines: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
     target.to_string().len().saturating_add(lines) as u64
@@ -209,7 +209,7 @@ fn wire_request(request: &Request) -> Result<(hyper::Request<Full<Bytes>>, u64),
     let headers = wire.headers_mut();
     headers.clone_from(&request.headers);
     headers.insert("host", host);
-    // What is counted is what is read: nothing is unpacked here.
+    // The byte limit applies to the bytes read, so the response must not be compressed.
     headers.insert("accept-encoding", HeaderValue::from_static("identity"));
     headers.insert("connection", HeaderValue::from_static("close"));
     headers

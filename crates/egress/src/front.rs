@@ -1,4 +1,4 @@
-//! The face of the broker towards a program: an HTTP proxy that turns what it hears into calls, and verdicts into answers.
+//! The broker's HTTP proxy towards a program: turns requests into calls, and verdicts into responses.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,26 +22,26 @@ use url::Url;
 
 use crate::body::Piped;
 use crate::broker::Broker;
-use crate::shown;
+use crate::headers;
 use crate::specs;
-use crate::table::{Asked, AskedBody, Exchange, Gone, Kind};
+use crate::table::{Exchange, Gone, Kind, ProgramRequest, RequestBody};
 
-/// The head of a request.
+/// Maximum size of a request's head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 100;
-/// How long a head may take to come.
+/// Maximum time for a head to arrive.
 const HEAD_MS_MAX: u64 = 30_000;
-/// Bodies up to here are looked at whole before anything leaves.
+/// Maximum size of a body that is checked completely before any of it leaves.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
-/// Texts of a body with handles in them.
+/// Maximum number of texts with handles in a body.
 const PLACEHOLDERS_MAX: usize = 32;
-/// Calls that wait for their permit.
+/// Maximum number of queued calls.
 const ASKS_MAX: usize = 64;
 
-/// The header in which a program hears what became of its wish: `allow`, `ask`, `deny`, `invalid`, or `none` if nobody judged it.
+/// The header that reports the verdict to the program: `allow`, `ask`, `deny`, `invalid`, or `none` if the request wasn't judged.
 pub(crate) const VERDICT: &str = "x-regent-verdict";
 
-/// A call that was put to the kernel.
+/// A call submitted to the kernel.
 type Called = BoxFuture<'static, Result<Reply, Fault>>;
 
 /// Asks the future that holds the permit to make a call.
@@ -56,20 +56,20 @@ impl std::fmt::Debug for Ask {
     }
 }
 
-/// A way to ask.
+/// A channel for such requests.
 pub(crate) fn asks() -> (mpsc::Sender<Ask>, mpsc::Receiver<Ask>) {
     mpsc::channel(ASKS_MAX)
 }
 
-/// Makes the calls that are asked for, with this permit, until nobody asks any more.
+/// Makes the requested calls with this permit until all senders are gone.
 pub(crate) async fn put<T: tier::Tier>(permit: &Permit<'_, T>, mut asked: mpsc::Receiver<Ask>) {
     while let Some(Ask { op, reply }) = asked.recv().await {
-        // The caller is gone and needs no answer; nothing has been called yet.
+        // The caller is gone and needs no reply; the call has not started.
         reply.send(permit.syscall(op)).ok();
     }
 }
 
-/// What answers on one connection.
+/// The HTTP side of one connection.
 #[derive(Debug)]
 pub(crate) struct Front {
     pub(crate) broker: Broker,
@@ -78,13 +78,13 @@ pub(crate) struct Front {
     pub(crate) parent: u64,
     pub(crate) caller: Principal,
     pub(crate) gone: Gone,
-    /// What one program may have at once.
+    /// Limits concurrent exchanges of one program.
     pub(crate) room: Arc<Semaphore>,
-    /// The host that it stands for, in a tunnel that was opened.
+    /// The impersonated host, in an inspected tunnel.
     pub(crate) inside: Option<Url>,
 }
 
-/// Speaks HTTP on a connection until it ends.
+/// Serves HTTP on a connection until it ends.
 pub(crate) async fn serve(front: Arc<Front>, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
     let service = service_fn(move |request| {
         let front = Arc::clone(&front);
@@ -97,7 +97,7 @@ pub(crate) async fn serve(front: Arc<Front>, stream: impl AsyncRead + AsyncWrite
         .max_headers(HEADERS_MAX)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
-    // A connection that breaks is the program's own matter; what it asked for has its outcome.
+    // A broken connection concerns only the program. Its calls have outcomes.
     serving.await.ok();
 }
 
@@ -109,7 +109,7 @@ impl Front {
         }
     }
 
-    /// What is asked for, as a call.
+    /// Parses a request into a call.
     async fn understand(
         &self,
         mut request: Request<Incoming>,
@@ -129,41 +129,41 @@ impl Front {
         let (mut head, body) = request.into_parts();
         let bytes = body.size_hint().exact();
         let body = body_of(&head.headers, body).await.map_err(bad)?;
-        shown::strip(&mut head.headers);
+        headers::strip(&mut head.headers);
         head.headers.remove("host");
         head.headers.remove("content-length");
-        let (headers, basic) = shown::shown(&head.headers);
+        let (headers, basic) = headers::for_policy(&head.headers);
         let mut args = json!({"url": url.as_str(), "method": head.method.as_str(), "headers": headers});
         if let Some(fields) = args.as_object_mut() {
             if let Some(bytes) = bytes.filter(|bytes| *bytes > 0) {
                 fields.insert("body_bytes".to_owned(), bytes.into());
             }
             match &body {
-                AskedBody::Whole { bytes, .. } if bytes.is_empty() => {}
-                AskedBody::Whole { bytes, .. } => {
+                RequestBody::Whole { bytes, .. } if bytes.is_empty() => {}
+                RequestBody::Whole { bytes, .. } => {
                     fields.insert("body_sha256".to_owned(), json!(Digest::of(bytes)));
                 }
-                // Nobody knows what a stream will hold. The mark makes every attempt a call of its own, so that an approval of one is
-                // never used for another.
-                AskedBody::Stream(..) => {
+                // The content of a stream is unknown in advance. The random mark makes every attempt a different call, so that an approval
+                // of one never applies to another.
+                RequestBody::Stream(..) => {
                     let mark = once().ok_or_else(|| bad("the system returned no random numbers"))?;
                     fields.insert("body_unbound".to_owned(), mark.into());
                 }
             }
-            if let AskedBody::Whole { json: Some(value), .. } = &body {
+            if let RequestBody::Whole { json: Some(value), .. } = &body {
                 let mut texts = Vec::new();
-                shown::placeholders(value, &mut texts);
+                headers::placeholders(value, &mut texts);
                 if texts.len() > PLACEHOLDERS_MAX {
                     return Err(bad("the body has too many handles to secrets"));
                 }
                 fields.insert("placeholders".to_owned(), texts.into());
             }
         }
-        let asked = Box::new(Asked { headers: head.headers, body, basic });
+        let asked = Box::new(ProgramRequest { headers: head.headers, body, basic });
         Ok((ToolCall { tool: specs::REQUEST.to_owned(), args }, Kind::Request(asked)))
     }
 
-    /// Where it leads. What the request says twice it has to say the same way.
+    /// The request's URL. All parts of the request that name it must agree.
     fn target(&self, request: &Request<Incoming>) -> Result<Url, String> {
         let uri = request.uri();
         let url = match (&self.inside, request.method() == Method::CONNECT) {
@@ -197,7 +197,7 @@ impl Front {
         }
     }
 
-    /// Puts a call to the kernel, and waits for its driver's answer or its verdict.
+    /// Submits a call to the kernel, and waits for its driver's response or its verdict.
     async fn put_through(&self, call: ToolCall, kind: Kind) -> Response<Piped> {
         let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
             let text = "regent: the program has too many concurrent requests\n";
@@ -233,8 +233,8 @@ fn once() -> Option<String> {
     Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// What makes two readers of a request see different requests. Both a length and chunks don't come here: the length is ignored, the
-/// connection ends with the request, and what leaves is framed again.
+/// Rejects framing that two parsers could read differently. Content-Length together with chunking is harmless here: the length is ignored,
+/// the connection ends with the request, and the broker frames the outgoing request itself.
 fn framing(headers: &HeaderMap) -> Result<(), &'static str> {
     if headers.get_all("content-length").iter().count() > 1 {
         return Err("the request has contradictory lengths");
@@ -247,10 +247,10 @@ fn agrees(url: &Url, host: &HeaderValue) -> bool {
     endpoint::parse(&format!("{}://{host}/", url.scheme())).is_ok_and(|named| named.origin() == url.origin())
 }
 
-async fn body_of(headers: &HeaderMap, body: Incoming) -> Result<AskedBody, &'static str> {
+async fn body_of(headers: &HeaderMap, body: Incoming) -> Result<RequestBody, &'static str> {
     let size = body.size_hint().exact();
     if size.is_none_or(|bytes| bytes > WHOLE_BYTES_MAX) {
-        return Ok(AskedBody::Stream(body, size));
+        return Ok(RequestBody::Stream(body, size));
     }
     let limit = usize::try_from(WHOLE_BYTES_MAX).unwrap_or(usize::MAX);
     let reading = Limited::new(body, limit).collect();
@@ -263,14 +263,14 @@ async fn body_of(headers: &HeaderMap, body: Incoming) -> Result<AskedBody, &'sta
         .get("content-type")
         .and_then(|kind| kind.to_str().ok())
         .is_some_and(|kind| kind.to_ascii_lowercase().contains("json"));
-    let json = match is_json && shown::has_handle(&bytes) {
+    let json = match is_json && headers::has_handle(&bytes) {
         true => serde_json::from_slice::<Value>(&bytes).ok(),
         false => None,
     };
-    Ok(AskedBody::Whole { bytes, json })
+    Ok(RequestBody::Whole { bytes, json })
 }
 
-/// What a program hears when nothing was done for it.
+/// The response to a program whose request was not performed.
 fn verdict(reply: Result<Reply, Fault>) -> Response<Piped> {
     match reply {
         Ok(Reply::Denied(denial)) => denied(&denial),

@@ -1,9 +1,9 @@
-//! The greeting of a TLS client, read strictly: whom does it think it speaks to?
+//! Parses TLS ClientHello messages strictly to find the server name.
 //!
-//! A TLS library could read it too, but it answers "which name?" and not "is there anything that hides another name?", and it is
-//! lenient where we must not be: what two readers could understand differently is refused.
+//! A TLS library could parse them too, but it doesn't report whether something hides a second name, and it is lenient where the broker must
+//! not be: anything that two parsers could read differently is an error.
 
-/// A greeting is shorter.
+/// Maximum length of a ClientHello.
 pub(crate) const HELLO_BYTES_MAX: usize = 16 << 10;
 
 const RECORD_HANDSHAKE: u8 = 22;
@@ -12,18 +12,18 @@ const EXTENSION_SERVER_NAME: u16 = 0;
 const EXTENSION_ENCRYPTED_HELLO: u16 = 0xfe0d;
 const NAME_HOST: u8 = 0;
 
-/// What the first bytes of a connection are.
+/// The result of parsing the first bytes of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Greeting {
-    /// Too few to tell.
+    /// Incomplete.
     More,
-    /// A whole greeting, to this name, if it names one.
+    /// A complete ClientHello, with its server name if present.
     Hello(Option<String>),
-    /// Nothing that may pass.
+    /// An invalid or unacceptable ClientHello.
     Refused(&'static str),
 }
 
-/// Looks at the first bytes of a connection.
+/// Parses the first bytes of a connection.
 pub(crate) fn greeting(bytes: &[u8]) -> Greeting {
     match message(bytes) {
         Ok(Some(hello)) => match name(&hello) {
@@ -39,7 +39,7 @@ pub(crate) fn greeting(bytes: &[u8]) -> Greeting {
 const NOT_TLS: &str = "it doesn't speak TLS";
 const MALFORMED: &str = "its greeting is malformed";
 
-/// The body of the first handshake message, put together from its records; `None` while it isn't all there.
+/// The body of the first handshake message, joined from its records; `None` while incomplete.
 fn message(mut bytes: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
     let mut whole = Vec::new();
     loop {
@@ -81,7 +81,7 @@ fn body(message: &[u8]) -> Result<Option<&[u8]>, &'static str> {
     }
 }
 
-/// The name in a greeting. Everything in it has to fit exactly.
+/// The server name in a ClientHello. Every length must match exactly.
 fn name(hello: &[u8]) -> Result<Option<String>, &'static str> {
     let mut rest = Reader(hello);
     rest.take(2 + 32)?;
@@ -118,7 +118,7 @@ fn server_name(content: &[u8]) -> Result<String, &'static str> {
         return Err(MALFORMED);
     }
     let name = list.long_vector()?;
-    // One name: of two, another reader could take the other.
+    // Exactly one name: with two, another parser could pick the other.
     list.end()?;
     let name = std::str::from_utf8(name).map_err(|_| MALFORMED)?;
     if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// What a real client says first.
+    /// The first message of a real client.
     fn real(name: &str) -> Vec<u8> {
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -188,7 +188,7 @@ mod tests {
         [&u16::try_from(bytes.len()).unwrap().to_be_bytes()[..], bytes].concat()
     }
 
-    /// A greeting with these extensions.
+    /// A ClientHello with these extensions.
     fn made(extensions: &[(u16, Vec<u8>)]) -> Vec<u8> {
         let mut hello = vec![3, 3];
         hello.extend([7; 32]);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn adv_051_the_name_of_a_greeting_is_read() {
+    fn adv_051_reads_the_server_name_of_a_client_hello() {
         assert_eq!(greeting(&real("Example.com")), Greeting::Hello(Some("example.com".to_owned())));
         assert_eq!(greeting(&real("127.0.0.1")), Greeting::Hello(None));
         let own = made(&[(0, named(&["a.test"])), (16, vec![])]);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_in_pieces_is_put_together() {
+    fn joins_a_fragmented_client_hello() {
         let own = made(&[(0, named(&["a.test"]))]);
         let pieces: Vec<u8> =
             own[5..].chunks(7).flat_map(|piece| [&[22, 3, 1][..], &vector(piece)].concat()).collect();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn adv_051_what_could_be_read_two_ways_is_refused() {
+    fn adv_051_rejects_ambiguous_client_hellos() {
         let cases: Vec<Vec<u8>> = vec![
             b"GET / HTTP/1.1\r\n".to_vec(),
             b"SSH-2.0-x\r\n".to_vec(),

@@ -1,20 +1,20 @@
-//! Which names may be looked up. A lookup sends the name to the domain's name server, so a name can carry a message.
+//! Decides which names may be looked up. A lookup sends the name to the domain's name server, so a name can leak data.
 //!
-//! Policy decides which hosts may be reached; this is the second line, for rules that allow everything below a name. It takes the
-//! room out of a channel, not the channel away.
+//! Policy decides which hosts may be reached. This is the second line of defence, for rules that allow every subdomain. It narrows the
+//! channel but can't close it.
 
 use std::collections::BTreeMap;
 
-/// Names of machines are shorter.
+/// Maximum length of a host name.
 const NAME_BYTES_MAX: usize = 128;
 const LABELS_MAX: usize = 10;
-/// One part of a name, as the protocol has it.
+/// Maximum length of a label, according to DNS.
 const LABEL_BYTES_MAX: usize = 63;
-/// From here on a part is looked at more closely.
+/// Longer labels are checked for randomness.
 const LABEL_BYTES_PLAIN: usize = 30;
-/// Words and numbers stay below, random letters and digits don't.
+/// Words and numbers have less entropy than this; random characters have more.
 const BITS_PER_BYTE_MAX: f64 = 4.4;
-/// A digest of 16 bytes is a usual part of a name, a longer one isn't.
+/// A 16-byte digest is a common label; a longer one isn't.
 const HEX_BYTES_MAX: usize = 32;
 
 /// Why a name may not be looked up, or `None` if it may.
@@ -33,14 +33,14 @@ fn label_refusal(label: &str) -> Option<&'static str> {
     if label.len() < LABEL_BYTES_PLAIN || is_digest {
         return None;
     }
-    // People put several words into a name with hyphens between them.
+    // Labels often join several words with hyphens.
     if !label.contains('-') || bits_per_byte(label) > BITS_PER_BYTE_MAX {
         return Some("a label of it looks random, as if it encoded data");
     }
     None
 }
 
-/// Shannon's entropy of the bytes.
+/// Shannon entropy of the bytes.
 fn bits_per_byte(label: &str) -> f64 {
     let mut counts: BTreeMap<u8, u32> = BTreeMap::new();
     for byte in label.bytes() {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adv_047_names_that_carry_messages_are_not_looked_up() {
+    fn adv_047_names_that_encode_data_are_not_looked_up() {
         let long = format!("{}.evil.test", "z".repeat(30));
         let many = format!("{}evil.test", "a.".repeat(10));
         let wide = format!("{}evil.test", "abcdefghijklmnopqrstuvwxyz.".repeat(5));

@@ -1,4 +1,4 @@
-//! What leaves is looked at first: a value that was revealed in this process doesn't, unless it was put there by us.
+//! Checks outgoing data: a revealed value doesn't leave, unless the broker itself filled it in.
 
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -8,7 +8,7 @@ use crate::body::Pieces;
 use crate::reach::Reach;
 use crate::tally::{Tally, failure, unreached};
 
-/// Refuses bytes that hold a revealed value, plain or in a usual encoding.
+/// Rejects bytes that contain a revealed value, plain or in a common encoding.
 pub(crate) fn check(permit: &Permit<'_, tier::Host>, what: &str, bytes: &[u8]) -> Result<(), Failure> {
     let mut copy = bytes.to_vec();
     if permit.scrub(&mut copy) { Err(leaving(what)) } else { Ok(()) }
@@ -21,7 +21,7 @@ fn leaving(what: &str) -> Failure {
     failure("net.secret_leaving", message)
 }
 
-/// Passes a body on as it comes, looking at it across the borders of its pieces.
+/// Forwards a body as it arrives, and checks it across piece boundaries.
 pub(crate) async fn stream(
     permit: &Permit<'_, tier::Host>,
     reach: &Reach,

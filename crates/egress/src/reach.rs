@@ -1,4 +1,4 @@
-//! Finding a host and connecting to it: one lookup, every address checked, and the address checked is the one connected to.
+//! Resolves a host once, checks every address, and connects to a checked address.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -15,30 +15,30 @@ use url::{Host, Url};
 
 use crate::{address, name};
 
-/// Addresses of one name that are tried.
+/// Maximum number of addresses to try per name.
 const ADDRESSES_MAX: usize = 8;
 
-/// What may be reached, how long is waited for it, and how much may pass.
+/// Limits on hosts, time and size.
 #[derive(Debug, Clone)]
 pub struct Network {
-    /// Hosts that may be reached although their addresses are private, as `host:port` in the spelling that policy sees
-    /// (`[::1]:80` for an IPv6 address). Policy still has to allow them.
+    /// Hosts that may be reached at private addresses, as `host:port` in the spelling that policy sees (`[::1]:80` for an IPv6 address).
+    /// Policy must allow them too.
     pub allow_private: Vec<String>,
-    /// Certificates (DER) of further authorities, besides the web's.
+    /// Certificates (DER) of further authorities, besides the public ones.
     pub roots: Vec<Vec<u8>>,
-    /// How long connecting may take, TLS included.
+    /// Maximum time to connect, TLS included.
     pub connect_ms_max: u64,
-    /// How long the other side of a request of ours may say nothing.
+    /// Maximum idle time of a server during one of Regent's own requests.
     pub idle_ms_max: u64,
-    /// How long an exchange of a program may be quiet: models think before they speak.
+    /// Maximum idle time of a program's exchange. Models think before they answer.
     pub quiet_ms_max: u64,
-    /// How long one request may take in all.
+    /// Maximum total time of one request.
     pub total_ms_max: u64,
-    /// What one exchange of a program may send. Budgets and policy may allow less.
+    /// Maximum bytes that one exchange of a program may send. Budgets and policy may allow less.
     pub bytes_out_max: u64,
-    /// What one exchange of a program may receive.
+    /// Maximum bytes that one exchange of a program may receive.
     pub bytes_in_max: u64,
-    /// Connections of one program at once.
+    /// Maximum concurrent connections of one program.
     pub connections_max: usize,
 }
 
@@ -58,60 +58,60 @@ impl Default for Network {
     }
 }
 
-/// A host wasn't reached, or the exchange with it broke.
+/// Why a host wasn't reached, or why an exchange broke.
 #[derive(Debug, thiserror::Error)]
 pub enum ReachError {
-    /// The URL is not one that can be sent.
+    /// The URL can't be requested.
     #[error("{0}")]
     Url(&'static str),
-    /// The name is not one to look up.
+    /// The name may not be looked up.
     #[error("refused to look up `{host}`: {why}")]
     Name {
-        /// Whose.
+        /// The host name.
         host: String,
         /// What is wrong with it.
         why: &'static str,
     },
-    /// Nobody knows it.
+    /// The name has no address.
     #[error("`{host}` can't be found: {why}")]
     NoSuchHost {
-        /// Who.
+        /// The host name.
         host: String,
-        /// The text.
+        /// The resolver's error.
         why: String,
     },
-    /// It is not on the public network.
+    /// The address is not public.
     #[error(
         "`{host}` is at {address} ({what}), which is not a public address; to allow it, add `{host}:{port}` to the setting `network.allow_private`"
     )]
     Address {
-        /// Who.
+        /// The host name.
         host: String,
-        /// On which port.
+        /// The port.
         port: u16,
-        /// Where.
+        /// The address.
         address: IpAddr,
-        /// What that is.
+        /// Why it isn't public.
         what: &'static str,
     },
-    /// Nobody answers there.
+    /// The connection failed.
     #[error("can't connect to {address}: {why}")]
     Connect {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// The text.
+        /// The I/O error.
         why: std::io::Error,
     },
-    /// It isn't who it should be.
+    /// The server's certificate is not trusted.
     #[error("no trusted TLS connection: {0}")]
     Tls(String),
-    /// It took too long.
+    /// A time limit was reached.
     #[error("{0}")]
     Timeout(&'static str),
-    /// More came than was agreed on.
+    /// The response exceeds its limit.
     #[error("the response exceeds its limit")]
     TooLarge,
-    /// The exchange broke.
+    /// The connection broke.
     #[error("the connection was lost: {0}")]
     Broken(#[from] hyper::Error),
 }
@@ -137,16 +137,16 @@ impl ReachError {
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// A connection that was made.
+/// An established connection.
 pub(crate) struct Opened<S> {
     pub(crate) stream: S,
-    /// Where it leads, really.
+    /// The actual address.
     pub(crate) address: SocketAddr,
-    /// To a private network.
+    /// Whether it leads to a private network.
     pub(crate) private: bool,
 }
 
-/// Connects to hosts. It keeps nothing between connections.
+/// Connects to hosts. It caches nothing between connections.
 #[derive(Debug)]
 pub struct Reach {
     pub(crate) network: Network,
@@ -154,13 +154,13 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// With these settings.
+    /// With these limits.
     pub fn new(network: Network) -> Self {
         let tls = tls_config(&network.roots);
         Self { network, tls }
     }
 
-    /// Connects to the host of a URL, with TLS where its scheme says so.
+    /// Connects to the host of a URL, with TLS if its scheme says so.
     pub(crate) async fn open(&self, url: &Url) -> Result<Opened<Box<dyn Stream>>, ReachError> {
         let opening = async {
             let Opened { stream, address, private } = self.connect(url).await?;
@@ -173,7 +173,7 @@ impl Reach {
         self.soon(opening).await
     }
 
-    /// Connects to the host of a URL, and leaves the protocol to the caller.
+    /// Connects to the host of a URL; the caller speaks the protocol.
     pub(crate) async fn open_tunnel(&self, url: &Url) -> Result<Opened<TcpStream>, ReachError> {
         self.soon(self.connect(url)).await
     }
@@ -185,8 +185,8 @@ impl Reach {
             .map_err(|_| ReachError::Timeout("connecting took too long"))?
     }
 
-    /// Finds out where a host is, once, and refuses it if any of its addresses isn't public: a name that is public and private at
-    /// the same time is a trick.
+    /// Resolves a host once, and rejects it if any of its addresses isn't public: a name with both public and private addresses is an
+    /// attack.
     async fn check(&self, url: &Url) -> Result<(Vec<SocketAddr>, bool), ReachError> {
         let (host, port) = (endpoint::host_of(url), url.port_or_known_default().unwrap_or(80));
         let mut addresses: Vec<SocketAddr> = match url.host() {
@@ -226,7 +226,7 @@ impl Reach {
         for address in addresses {
             match TcpStream::connect(address).await {
                 Ok(stream) => {
-                    // Small pieces go at once. If that fails, they are only sent later.
+                    // Sends small pieces immediately. On failure, they are only delayed.
                     stream.set_nodelay(true).ok();
                     return Ok(Opened { stream, address, private });
                 }
@@ -238,7 +238,7 @@ impl Reach {
 
     async fn encrypt(&self, url: &Url, stream: TcpStream) -> Result<Box<dyn Stream>, ReachError> {
         let tls = self.tls.as_ref().map_err(|why| ReachError::Tls(why.clone()))?;
-        // The name that the certificate must have is the one that policy judged and that the request names.
+        // The certificate must have the name that policy judged and that the request contains.
         let name = ServerName::try_from(endpoint::host_of(url))
             .map_err(|error| ReachError::Tls(error.to_string()))?;
         let stream = TlsConnector::from(Arc::clone(tls))
@@ -248,21 +248,21 @@ impl Reach {
         Ok(Box::new(stream))
     }
 
-    /// Waits for the other side of a program's exchange, but not for ever.
+    /// Waits for the other side of a program's exchange, up to the idle limit.
     pub(crate) async fn in_time<T>(&self, next: impl Future<Output = T>) -> Result<T, ReachError> {
         within(self.network.quiet_ms_max, next).await
     }
 }
 
-/// Waits so long and no longer.
+/// Waits up to a limit.
 pub(crate) async fn within<T>(ms_max: u64, next: impl Future<Output = T>) -> Result<T, ReachError> {
     tokio::time::timeout(Duration::from_millis(ms_max), next)
         .await
         .map_err(|_| ReachError::Timeout("the connection was idle for too long"))
 }
 
-/// The web's own authorities, compiled in, and those that the operator adds. The machine's store is not consulted: what may vouch
-/// for a host is part of this program.
+/// The public authorities, compiled in, and those that the operator adds. The system's store is not used, so that the trusted authorities
+/// are part of this program.
 fn tls_config(roots: &[Vec<u8>]) -> Result<Arc<ClientConfig>, String> {
     let mut store = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     for root in roots {

@@ -1,4 +1,4 @@
-//! A stream of which something was read already, and is read again.
+//! A stream that first replays bytes that were already read.
 
 use std::io;
 use std::pin::Pin;
@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Gives what was read first, then the rest.
+/// Yields the replayed bytes, then the rest of the stream.
 #[derive(Debug)]
 pub(crate) struct Replayed<S> {
     head: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The driver of `net.request`: one request of a program, and its answer.
+//! The driver of `net.request`: one request of a program, and its response.
 
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
@@ -13,38 +13,38 @@ use crate::body::{Pieces, Piped};
 use crate::broker::Broker;
 use crate::client::{handshake, head_bytes, target_of};
 use crate::front::VERDICT;
+use crate::headers;
 use crate::outgoing;
 use crate::reach::Reach;
-use crate::shown;
-use crate::table::{Asked, AskedBody};
+use crate::table::{ProgramRequest, RequestBody};
 use crate::tally::{Tally, failure, unreached};
 
-/// Performs it.
+/// Performs the request.
 pub(crate) async fn run(
     permit: &Permit<'_, tier::Host>,
     broker: &Broker,
-    asked: Asked,
+    asked: ProgramRequest,
     answer: oneshot::Sender<Response<Piped>>,
     tally: &Tally<'_>,
 ) -> Result<(), Failure> {
     let reach = broker.reach();
     let (url, method) = judged(permit.args())?;
-    let Asked { headers: came, body, basic } = asked;
+    let ProgramRequest { headers: came, body, basic } = asked;
     outgoing::check(permit, "URL", url.as_str().as_bytes())?;
     for (name, value) in &came {
         outgoing::check(permit, "head", name.as_str().as_bytes())?;
         outgoing::check(permit, "head", value.as_bytes())?;
     }
     let (body, rest, filled) = body_of(permit, body)?;
-    let mut headers = shown::outgoing(permit, &came, basic.as_deref())?;
+    let mut headers = headers::outgoing(permit, &came, basic.as_deref())?;
     let secret = filled || headers.values().any(HeaderValue::is_sensitive);
     if secret {
         broker.has_revealed();
-        // What comes back packed can't be scrubbed.
+        // A compressed response can't be scrubbed.
         headers.insert("accept-encoding", HeaderValue::from_static("identity"));
     }
     if secret || came.contains_key("authorization") || came.contains_key("cookie") {
-        tally.not_for_everybody();
+        tally.label_private();
     }
     let opened = reach.open(&url).await.map_err(|error| unreached(&error))?;
     tally.connected(opened.address, opened.private);
@@ -69,7 +69,7 @@ pub(crate) async fn run(
         }
     }
     .map_err(|error| unreached(&error.into()))?;
-    tally.tell("status", response.status().as_u16());
+    tally.record("status", response.status().as_u16());
     let exact = !broker.revealed_any();
     let (body, pieces) = begin(permit, &method, response, answer, exact)?;
     let mut download = std::pin::pin!(pass_on(permit, reach, tally, body, pieces));
@@ -82,7 +82,7 @@ pub(crate) async fn run(
     }
 }
 
-/// What policy judged.
+/// The URL and method that policy judged.
 fn judged(args: &Value) -> Result<(Url, Method), Failure> {
     let text = |field: &str| args.get(field).and_then(Value::as_str).unwrap_or_default();
     let url = endpoint::parse(text("url")).map_err(|why| failure("net.url", why))?;
@@ -91,19 +91,19 @@ fn judged(args: &Value) -> Result<(Url, Method), Failure> {
     Ok((url, method))
 }
 
-/// The part of a body that is still to come, and where it goes.
+/// The remaining part of a body, and where to send it.
 type Rest = Option<(Incoming, Pieces)>;
 
-/// A body as it leaves, and whether a secret is in it.
-fn body_of(permit: &Permit<'_, tier::Host>, body: AskedBody) -> Result<(Piped, Rest, bool), Failure> {
+/// The outgoing body, and whether it contains a secret.
+fn body_of(permit: &Permit<'_, tier::Host>, body: RequestBody) -> Result<(Piped, Rest, bool), Failure> {
     match body {
-        AskedBody::Whole { bytes, json } => {
+        RequestBody::Whole { bytes, json } => {
             outgoing::check(permit, "body", &bytes)?;
             let Some(mut value) = json else { return Ok((Piped::whole(bytes), None, false)) };
-            shown::fill(permit, &mut value)?;
+            headers::fill(permit, &mut value)?;
             Ok((Piped::whole(value.to_string()), None, true))
         }
-        AskedBody::Stream(body, bytes) => {
+        RequestBody::Stream(body, bytes) => {
             let (pieces, piped) = Piped::coming(bytes);
             Ok((piped, Some((body, pieces)), false))
         }
@@ -129,7 +129,7 @@ async fn upload(
     }
 }
 
-/// Gives the program the head of its answer, scrubbed.
+/// Sends the scrubbed head of the response to the program.
 fn begin(
     permit: &Permit<'_, tier::Host>,
     method: &Method,
@@ -145,11 +145,11 @@ fn begin(
     let mut reply = Response::new(piped);
     *reply.status_mut() = head.status;
     let mut headers = head.headers;
-    shown::strip(&mut headers);
-    // Only the broker says what Regent says.
+    headers::strip(&mut headers);
+    // Only the broker may set this header.
     headers.remove(VERDICT);
     if !bodyless {
-        // Said anew, for what is really passed on.
+        // Set again later, for the bytes actually passed on.
         headers.remove("content-length");
     }
     scrub(permit, &mut headers);
@@ -168,7 +168,7 @@ fn scrub(permit: &Permit<'_, tier::Host>, headers: &mut HeaderMap) {
     }
 }
 
-/// Gives the program the body of its answer as it comes, scrubbed across the borders of its pieces.
+/// Streams the response's body to the program, scrubbed across piece boundaries.
 async fn pass_on(
     permit: &Permit<'_, tier::Host>,
     reach: &Reach,

@@ -1,9 +1,8 @@
-//! The exchanges that wait for a driver. A call's permit is what gets one out, and each comes out once.
+//! The exchanges that wait for a driver. A call's permit takes its exchange out, once.
 //!
-//! The key is the call itself: the sandbox whose program asked (the intent of its call), the caller, and the arguments as they were
-//! put to the kernel. It is not a number in the arguments, because a person's approval is bound to the arguments: what was agreed
-//! to must still be the same call when the program tries again. Two calls that are alike in all of this may swap their
-//! exchanges; policy has said the same of both.
+//! The key is the call itself: the intent of the sandbox's call, the caller, and the arguments as submitted to the kernel. It is not a
+//! number in the arguments, because an approval is bound to the arguments: an approved call must stay the same when the program retries it.
+//! Two calls with equal keys may swap their exchanges, which is safe because policy gave both the same verdict.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,43 +16,43 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
 use crate::body::Piped;
 
-/// Ends when the sandbox does, or its broker.
+/// Closed when the sandbox or its broker ends.
 pub(crate) type Gone = watch::Receiver<()>;
 
-/// Something that a program asked for and waits for.
+/// A pending request of a program.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) kind: Kind,
-    /// Where the program's answer goes.
+    /// Receives the response for the program.
     pub(crate) answer: oneshot::Sender<Response<Piped>>,
     pub(crate) gone: Gone,
-    /// Its place among those that one program may have at once; kept until it has ended.
+    /// Its share of the program's concurrency limit, held until it ends.
     pub(crate) room: OwnedSemaphorePermit,
 }
 
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// A tunnel; this becomes its stream once it is answered.
+    /// A tunnel; becomes a stream once it is answered.
     Tunnel(OnUpgrade),
-    /// A request, as it came.
-    Request(Box<Asked>),
+    /// A request, as received.
+    Request(Box<ProgramRequest>),
 }
 
-/// A request, as it came.
+/// A request, as received.
 #[derive(Debug)]
-pub(crate) struct Asked {
-    /// Without what belongs to the connection.
+pub(crate) struct ProgramRequest {
+    /// Without the headers of the connection.
     pub(crate) headers: HeaderMap,
-    pub(crate) body: AskedBody,
-    /// A user name and password with a handle in them, as they were shown to policy, decoded.
+    pub(crate) body: RequestBody,
+    /// Decoded basic credentials with a handle, as shown to policy.
     pub(crate) basic: Option<String>,
 }
 
 #[derive(Debug)]
-pub(crate) enum AskedBody {
-    /// Small enough to be looked at whole. `json`: it has handles to fill in.
+pub(crate) enum RequestBody {
+    /// Small enough to be checked completely. `json` is set if it contains handles.
     Whole { bytes: Bytes, json: Option<serde_json::Value> },
-    /// The rest; its size, if it was announced.
+    /// A streamed body, with its size if announced.
     Stream(Incoming, Option<u64>),
 }
 
@@ -66,12 +65,12 @@ struct Key {
 
 type Waiting = HashMap<Key, VecDeque<(u64, Exchange)>>;
 
-/// All that wait.
+/// All pending exchanges.
 #[derive(Debug, Default)]
 pub(crate) struct Table(Arc<Mutex<(u64, Waiting)>>);
 
 impl Table {
-    /// Lets an exchange wait for the driver of this call. Dropping what is returned takes it back.
+    /// Queues an exchange for the driver of this call. Dropping the returned slot removes it.
     pub(crate) fn put(
         &self,
         parent: u64,
@@ -87,7 +86,7 @@ impl Table {
         ExchangeSlot { table: Arc::clone(&self.0), key, number: *next }
     }
 
-    /// The exchange of a permitted call.
+    /// Takes the exchange of a permitted call.
     pub(crate) fn take(&self, call: &Call) -> Option<Exchange> {
         let (Some(parent), Op::RunTool(run)) = (call.parent(), call.op()) else { return None };
         let key = Key::new(parent, call.principal(), run);
@@ -108,7 +107,7 @@ impl Key {
     }
 }
 
-/// The place of an exchange that waits.
+/// The slot of a pending exchange.
 #[derive(Debug)]
 pub(crate) struct ExchangeSlot {
     table: Arc<Mutex<(u64, Waiting)>>,

@@ -1,4 +1,4 @@
-//! What one exchange has moved, held against what it may move; and what the ledger is told of it in the end.
+//! Counts the bytes of one exchange against its limits, and collects what the ledger records about it.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,12 +16,12 @@ pub(crate) fn failure(code: &str, message: impl Into<String>) -> Failure {
     Failure { code: code.to_owned(), message: message.into() }
 }
 
-/// A host that wasn't reached, as the broker's tools say it.
+/// The failure for a host that wasn't reached.
 pub(crate) fn unreached(error: &ReachError) -> Failure {
     failure(&format!("net.{}", error.word()), error.to_string())
 }
 
-/// Counts.
+/// The counters of an exchange.
 #[derive(Debug)]
 pub(crate) struct Tally<'p> {
     permit: &'p Permit<'p, tier::Host>,
@@ -30,11 +30,11 @@ pub(crate) struct Tally<'p> {
     bytes_out: AtomicU64,
     bytes_in: AtomicU64,
     near_ended: AtomicBool,
-    told: Mutex<Told>,
+    recorded: Mutex<Recorded>,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct Recorded {
     fields: Map<String, Value>,
     label: Option<Label>,
     digest: Sha256,
@@ -50,11 +50,11 @@ impl<'p> Tally<'p> {
             bytes_out: AtomicU64::new(0),
             bytes_in: AtomicU64::new(0),
             near_ended: AtomicBool::new(false),
-            told: Mutex::default(),
+            recorded: Mutex::default(),
         }
     }
 
-    /// So much is about to leave: within the limit, and with budget set aside for it, or not at all.
+    /// Accounts for bytes about to be sent. Fails if they exceed the limit or the budget.
     pub(crate) async fn leave(&self, bytes: u64) -> Result<(), Failure> {
         let total = self.bytes_out.load(Ordering::Relaxed).saturating_add(bytes);
         if total > self.bytes_out_max {
@@ -67,7 +67,7 @@ impl<'p> Tally<'p> {
         Ok(())
     }
 
-    /// So much has come.
+    /// Accounts for received bytes.
     pub(crate) fn come(&self, bytes: u64) -> Result<(), Failure> {
         let total = self.bytes_in.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         if total > self.bytes_in_max {
@@ -79,46 +79,46 @@ impl<'p> Tally<'p> {
         Ok(())
     }
 
-    /// The program has said all that it had to say.
+    /// The program has finished sending.
     pub(crate) fn near_ends(&self) {
         self.near_ended.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it has.
+    /// Whether the program has finished sending.
     pub(crate) fn near_has_ended(&self) -> bool {
         self.near_ended.load(Ordering::Relaxed)
     }
 
-    /// What the program was given.
+    /// Adds bytes passed to the program to the digest.
     pub(crate) fn given(&self, bytes: &[u8]) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.digest.update(bytes);
-        told.digested = true;
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        recorded.digest.update(bytes);
+        recorded.digested = true;
     }
 
-    /// Something for the ledger.
-    pub(crate) fn tell(&self, field: &str, value: impl Into<Value>) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.fields.insert(field.to_owned(), value.into());
+    /// Records a field for the ledger.
+    pub(crate) fn record(&self, field: &str, value: impl Into<Value>) {
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        recorded.fields.insert(field.to_owned(), value.into());
     }
 
-    /// Where it really went.
+    /// Records the actual address.
     pub(crate) fn connected(&self, address: SocketAddr, private: bool) {
-        self.tell("address", address.to_string());
+        self.record("address", address.to_string());
         if private {
-            self.not_for_everybody();
+            self.label_private();
         }
     }
 
-    /// What comes back is not everybody's.
-    pub(crate) fn not_for_everybody(&self) {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).label = Some(WEB_PRIVATE);
+    /// Labels the response as private.
+    pub(crate) fn label_private(&self) {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner).label = Some(WEB_PRIVATE);
     }
 
-    /// The end of it.
+    /// The output of the call.
     pub(crate) fn output(self, result: Result<(), Failure>) -> RawOutput {
-        let Told { mut fields, label, digest, digested } =
-            self.told.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Recorded { mut fields, label, digest, digested } =
+            self.recorded.into_inner().unwrap_or_else(PoisonError::into_inner);
         let bytes_out = self.bytes_out.into_inner();
         fields.insert("bytes_out".to_owned(), bytes_out.into());
         fields.insert("bytes_in".to_owned(), self.bytes_in.into_inner().into());

@@ -1,4 +1,4 @@
-//! The driver of `net.connect`: a TLS tunnel of a program, closed to us, or opened where policy wants it.
+//! The driver of `net.connect`: a program's TLS tunnel, opaque or inspected as policy says.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,23 +24,23 @@ use crate::replayed::Replayed;
 use crate::table::Gone;
 use crate::tally::{Tally, failure, unreached};
 
-/// Requests of one opened tunnel at once. They follow one another, but one may begin while the one before it is being recorded.
+/// Maximum concurrent requests in one inspected tunnel. They are sequential, but one may begin while the previous one is being recorded.
 const REQUESTS_MAX: usize = 8;
 const CHUNK_BYTES: usize = 32 << 10;
 
-/// A tunnel that was asked for.
+/// A requested tunnel.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct TunnelRequest {
     pub(crate) upgrade: OnUpgrade,
     pub(crate) answer: oneshot::Sender<Response<Piped>>,
     pub(crate) gone: Gone,
 }
 
-/// Performs it.
+/// Performs the call.
 pub(crate) async fn run(
     permit: &Permit<'_, tier::Host>,
     broker: &Broker,
-    wanted: Wanted,
+    wanted: TunnelRequest,
     tally: &Tally<'_>,
 ) -> Result<(), Failure> {
     let text = permit.args().get("url").and_then(Value::as_str).unwrap_or_default();
@@ -49,7 +49,7 @@ pub(crate) async fn run(
     if permit.args().get("inspect") == Some(&Value::Bool(true)) {
         return opened(permit, broker, wanted, &url, tally).await;
     }
-    // Connected before the program hears yes, so that it hears why not.
+    // Connects before it answers, so that the program receives the reason of a failure.
     let far = broker.reach().open_tunnel(&url).await.map_err(|error| unreached(&error))?;
     tally.connected(far.address, far.private);
     let mut near = begin(broker, wanted.upgrade, wanted.answer).await?;
@@ -71,7 +71,7 @@ async fn begin(
     stream.map(TokioIo::new).map_err(|_| gone())
 }
 
-/// Reads the greeting, and cuts the tunnel unless it is to the host that was judged.
+/// Reads the ClientHello, and cuts the tunnel unless it names the judged host.
 async fn greeted(
     broker: &Broker,
     near: &mut TokioIo<Upgraded>,
@@ -86,7 +86,7 @@ async fn greeted(
             Greeting::Refused(why) => return Err(refused(why)),
             Greeting::Hello(name) => {
                 if let Some(name) = &name {
-                    tally.tell("sni", name.as_str());
+                    tally.record("sni", name.as_str());
                 }
                 return if is_for(url, name.as_deref()) {
                     Ok(bytes)
@@ -107,7 +107,7 @@ async fn greeted(
     }
 }
 
-/// A name must be the host's own; a host that is an address has none.
+/// A server name must match the host; an IP address has no server name.
 fn is_for(url: &Url, name: Option<&str>) -> bool {
     match (url.host(), name) {
         (Some(Host::Domain(_)), Some(name)) => {
@@ -118,15 +118,15 @@ fn is_for(url: &Url, name: Option<&str>) -> bool {
     }
 }
 
-/// Is the host, towards the program, and judges each request in the tunnel.
+/// Impersonates the host towards the program, and has each request in the tunnel judged.
 async fn opened(
     permit: &Permit<'_, tier::Host>,
     broker: &Broker,
-    wanted: Wanted,
+    wanted: TunnelRequest,
     url: &Url,
     tally: &Tally<'_>,
 ) -> Result<(), Failure> {
-    tally.tell("inspected", true);
+    tally.record("inspected", true);
     let host = endpoint::host_of(url);
     let config = broker.config_for(&host).map_err(|why| failure("net.inspect", why))?;
     let mut near = begin(broker, wanted.upgrade, wanted.answer).await?;
@@ -153,7 +153,7 @@ async fn opened(
     }
 }
 
-/// Carries bytes both ways until both sides have ended, one breaks, or neither says anything for too long.
+/// Copies bytes in both directions until both sides have ended, one fails, or both are idle for too long.
 async fn carry(
     broker: &Broker,
     near: impl AsyncRead + AsyncWrite,
@@ -162,34 +162,34 @@ async fn carry(
 ) -> Result<(), Failure> {
     let (near_read, near_write) = tokio::io::split(near);
     let (far_read, far_write) = tokio::io::split(far);
-    let alive = Alive::new(Duration::from_millis(broker.reach().network.quiet_ms_max));
+    let alive = LastActivity::new(Duration::from_millis(broker.reach().network.quiet_ms_max));
     let is_half_over = AtomicBool::new(false);
     let out = async {
-        one_way(near_read, far_write, (&alive, &is_half_over), (tally, Way::Out)).await?;
+        one_way(near_read, far_write, (&alive, &is_half_over), (tally, Direction::Out)).await?;
         tally.near_ends();
         Ok(())
     };
-    let back = one_way(far_read, near_write, (&alive, &is_half_over), (tally, Way::Back));
+    let back = one_way(far_read, near_write, (&alive, &is_half_over), (tally, Direction::Back));
     tokio::try_join!(out, back).map(|_| ())
 }
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Debug, Clone, Copy)]
-enum Way {
-    /// They leave this machine.
+enum Direction {
+    /// From this machine.
     Out,
-    /// They come back.
+    /// To this machine.
     Back,
 }
 
-/// When something last moved, in either direction.
-struct Alive {
+/// When any byte last moved, in either direction.
+struct LastActivity {
     since: Instant,
     last_ms: AtomicU64,
     idle: Duration,
 }
 
-impl Alive {
+impl LastActivity {
     fn new(idle: Duration) -> Self {
         Self { since: Instant::now(), last_ms: AtomicU64::new(0), idle }
     }
@@ -199,12 +199,12 @@ impl Alive {
         self.last_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// When the tunnel is dead if nothing moves.
+    /// When the tunnel times out if nothing moves.
     fn until(&self) -> Instant {
         self.since + Duration::from_millis(self.last_ms.load(Ordering::Relaxed)) + self.idle
     }
 
-    /// Waits for one direction as long as there is life in the tunnel.
+    /// Waits for one direction, until the tunnel times out.
     async fn wait<T>(&self, next: impl Future<Output = std::io::Result<T>>) -> Result<T, Failure> {
         let mut next = std::pin::pin!(next);
         loop {
@@ -223,8 +223,8 @@ impl Alive {
 async fn one_way(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    (alive, is_half_over): (&Alive, &AtomicBool),
-    (tally, way): (&Tally<'_>, Way),
+    (alive, is_half_over): (&LastActivity, &AtomicBool),
+    (tally, way): (&Tally<'_>, Direction),
 ) -> Result<(), Failure> {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
@@ -232,20 +232,20 @@ async fn one_way(
         alive.moved();
         if read == 0 {
             is_half_over.store(true, Ordering::Relaxed);
-            // The other side may have closed already; then it knows.
+            // The other side may have closed already.
             to.shutdown().await.ok();
             return Ok(());
         }
         match way {
-            Way::Out => tally.leave(read as u64).await?,
-            Way::Back => tally.come(read as u64)?,
+            Direction::Out => tally.leave(read as u64).await?,
+            Direction::Back => tally.come(read as u64)?,
         }
         alive.wait(or_over(to.write_all(chunk.get(..read).unwrap_or_default()), is_half_over, ())).await?;
         alive.moved();
     }
 }
 
-/// Once one side has ended, a reset by the other is how many servers close: what is left to say is a farewell that nobody reads.
+/// Many servers reset the connection after one side has ended. That is not an error.
 async fn or_over<T>(
     doing: impl Future<Output = std::io::Result<T>>,
     is_half_over: &AtomicBool,

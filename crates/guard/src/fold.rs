@@ -1,9 +1,9 @@
-//! Folded names: two names that some file system treats as one fold to the same text.
+//! Name folding: two names that some file system treats as one fold to the same text.
 //!
-//! All guarded names are ASCII, so folding only has to find every spelling that a file system can take for ASCII: other cases (full
-//! case folding: `ﬁ` is `fi`, the Kelvin sign is `k`), code points that HFS+ and ext4's `casefold` ignore, and the trailing dots,
-//! trailing spaces and stream names (`.git::$INDEX_ALLOCATION`) that NTFS and SMB servers cut off. Canonical (de)composition changes
-//! no ASCII name: no composed letter is equivalent to an ASCII letter, except the Kelvin sign, which case folding covers.
+//! All guarded names are ASCII. Folding therefore only has to find every spelling that a file system can take for ASCII: other cases (full
+//! case folding: `ﬁ` is `fi`, the Kelvin sign is `k`), code points that HFS+ and ext4's `casefold` ignore, and the trailing dots, trailing
+//! spaces and stream names (`.git::$INDEX_ALLOCATION`) that NTFS and SMB servers cut off. Canonical (de)composition changes no ASCII name:
+//! no composed letter is equivalent to an ASCII letter, except the Kelvin sign, which case folding covers.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ pub fn fold_name(name: &str) -> Cow<'_, str> {
         folded.truncate(at);
     }
     let kept = folded.trim_end_matches([' ', '.']).len();
-    // A name of dots and spaces alone is no guarded name in any spelling.
+    // A name of only dots and spaces is not a guarded name in any spelling.
     if kept > 0 {
         folded.truncate(kept);
     }
@@ -36,13 +36,13 @@ pub fn fold_path(path: &str) -> Cow<'_, str> {
     Cow::Owned(parts.join("/"))
 }
 
-/// The common case, for which nothing is allocated.
+/// The common case, which needs no allocation.
 fn is_folded(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase() && byte != b':')
         && !name.ends_with([' ', '.'])
 }
 
-/// Full-width letters pass for ASCII on a screen, and some file servers map them.
+/// Full-width letters look like ASCII on a screen, and some file servers map them to ASCII.
 fn narrow(c: char) -> char {
     match c {
         '\u{FF01}'..='\u{FF5E}' => char::from_u32(u32::from(c) - 0xFEE0).unwrap_or(c),
@@ -50,7 +50,7 @@ fn narrow(c: char) -> char {
     }
 }
 
-/// By way of upper case, which takes ligatures, the sharp s, the long s and the dotless i apart as full case folding does.
+/// Goes through upper case, which decomposes ligatures, the sharp s, the long s and the dotless i as full case folding does.
 fn fold_char(c: char) -> impl Iterator<Item = char> {
     c.to_lowercase().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
 }

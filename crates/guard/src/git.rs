@@ -1,17 +1,17 @@
-//! What inside a git directory runs code or sends git elsewhere, and what git writes in ordinary work.
+//! Classifies the entries of a git directory: those that run code or redirect git, and those that git writes in ordinary work.
 //!
-//! A closed list of what stays writable: whatever git adds tomorrow is control until it is listed here. Writable names have to be
-//! spelt exactly; control names match folded.
+//! The list of writable entries is closed: an entry that a future git adds counts as control until it is listed here. Writable names must
+//! match exactly. Control names match folded.
 
 use crate::fold::fold_name;
 
-/// What an entry of a git directory is.
+/// The class of an entry of a git directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GitEntry {
-    /// Git writes it in ordinary work (commit, fetch, merge), and it runs nothing.
+    /// Git writes it in ordinary work (commit, fetch, merge). It runs nothing.
     Writable,
-    /// It names programs to run, or makes git look elsewhere for what does. That includes the state of a rebase, of `git am` and of
-    /// a series of picks: `git rebase --continue` runs the `exec` lines of its to-do list.
+    /// It names programs to run, or tells git where to find them. This includes the state of a rebase, of `git am` and of a cherry-pick
+    /// series: `git rebase --continue` runs the `exec` lines of its to-do list.
     Control,
 }
 
@@ -40,13 +40,13 @@ pub const WRITABLE_FILES: &[&str] = &[
     "gc.pid",
 ];
 
-/// Files that stay writable, by the beginning of their name.
+/// Files that stay writable, by name prefix.
 pub const WRITABLE_PREFIXES: &[&str] = &["index.", "sharedindex.", "MERGE_", "BISECT_", "NOTES_"];
 
-/// Below writable folders, control all the same: object stores that git would read beside its own.
+/// Control files inside writable folders: object stores that git would read in addition to its own.
 const OBJECTS_CONTROL: &[&str] = &["alternates", "http-alternates"];
 
-/// What an entry of a git directory is; `below` is its path relative to that directory (`hooks/pre-commit`, `worktrees/a/HEAD`).
+/// Classifies an entry of a git directory; `below` is its path relative to that directory (`hooks/pre-commit`, `worktrees/a/HEAD`).
 pub fn git_entry(below: &str) -> GitEntry {
     let parts: Vec<&str> = below.split('/').filter(|part| !part.is_empty()).collect();
     entry(&parts)
@@ -61,7 +61,7 @@ pub(crate) fn entry(parts: &[&str]) -> GitEntry {
         }
         ("lfs", [next, ..]) => ["objects", "tmp", "incomplete", "cache", "logs"].contains(next),
         ("info", [name]) => unlocked(name) == "refs" || name.starts_with("refs_"),
-        // A linked worktree's own folder: what would be writable in a repository. The links themselves are control.
+        // A linked worktree's own folder follows the rules of a repository. The links themselves are control.
         ("worktrees", [_, inner @ ..]) => entry(inner) == GitEntry::Writable,
         (folder, _) if WRITABLE_FOLDERS.contains(&folder) => true,
         (file, []) => {
@@ -78,8 +78,8 @@ fn unlocked(name: &str) -> &str {
     name.strip_suffix(".lock").unwrap_or(name)
 }
 
-/// In a folder that has a repository's layout but isn't called `.git`: what steers it. Anything else there may be a project's own
-/// file, so that the closed list can't be applied.
+/// Control entries of a folder that has a repository's layout but isn't called `.git`. The closed list doesn't apply there, because any
+/// other entry may be a project's own file.
 pub const LAYOUT_CONTROL: &[&str] = &[
     "config",
     "config.worktree",
@@ -94,17 +94,17 @@ pub const LAYOUT_CONTROL: &[&str] = &[
     "sequencer",
 ];
 
-/// Whether a folder with these entries is a git directory to git, whatever kind of file each of them is: git only asks whether it can
-/// reach `objects` and `refs`.
+/// Whether git takes a folder with these entries for a git directory. File types don't matter: git only checks that `objects` and `refs`
+/// are reachable.
 pub fn is_repository(has: impl Fn(&str) -> bool) -> bool {
     has("HEAD") && (has("commondir") || has("objects") && has("refs"))
 }
 
-/// Whether a folder would be a repository in bare layout, or be steered as one, once `name` is in it. `sibling` says whether the
-/// folder has an entry of that name; it has to return `true` if the folder can't be read.
+/// Whether adding `name` makes a folder a bare repository, or gives a bare repository a control file. `sibling` says whether the folder has
+/// an entry of that name; it must return `true` if the folder can't be read.
 ///
-/// Git takes any folder with `HEAD`, `objects` and `refs` for a repository, or with `HEAD` and a `commondir` that names where the
-/// other two are, and then believes its `config` (`core.fsmonitor` runs at `git status`) and its `hooks`.
+/// Git takes any folder with `HEAD`, `objects` and `refs` for a repository, or with `HEAD` and a `commondir` that names where the other two
+/// are. It then trusts its `config` (`core.fsmonitor` runs at `git status`) and its `hooks`.
 pub fn completes_repository(name: &str, sibling: impl Fn(&str) -> bool) -> bool {
     let folded = fold_name(name);
     let folded = folded.strip_suffix(".lock").unwrap_or(&folded);

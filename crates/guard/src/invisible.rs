@@ -1,10 +1,10 @@
-//! The one list of characters that a reviewer can't see, or that change how the text around them is shown.
+//! The list of characters that a reviewer can't see, or that change how the surrounding text is displayed.
 //!
-//! It is the union of Unicode's `Default_Ignorable_Code_Point`, the bidirectional controls, the line and paragraph separators,
-//! the interlinear annotation marks and the characters that render as blank but aren't white space (Hangul fillers, the empty
-//! Braille pattern). Control characters (`char::is_control`) are a category of their own and not in this list.
+//! It is the union of Unicode's `Default_Ignorable_Code_Point`, the bidirectional controls, the line and paragraph separators, the
+//! interlinear annotation marks and the characters that render as blank but aren't white space (Hangul fillers, the empty Braille pattern).
+//! Control characters (`char::is_control`) are a category of their own and not in this list.
 
-/// Whether `c` shows as nothing, or turns the text around it.
+/// Whether `c` is invisible or changes the direction of the surrounding text.
 pub fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{00AD}'                      // soft hyphen
@@ -28,7 +28,7 @@ pub fn is_invisible(c: char) -> bool {
     )
 }
 
-/// Whether a text has an invisible character, and the first one.
+/// The first invisible character of a text, if any.
 pub fn first_invisible(text: &str) -> Option<char> {
     text.chars().find(|c| is_invisible(*c))
 }

@@ -1,19 +1,19 @@
-//! The kinds of guarded places, and sets of kinds.
+//! Kinds of guarded files, and sets of kinds.
 
-/// Why a place is guarded.
+/// Why a file is guarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GuardKind {
-    /// Regent's own: policy, ledger, skills, trust. No tool reaches it.
+    /// Regent's own files: policy, ledger, skills, trust. No tool reaches them.
     Regent,
-    /// Steers git, editors, shells, package managers: writing it runs code outside the sandbox. Agents don't write it.
+    /// Controls git, editors, shells or package managers: writing it runs code outside the sandbox. Agents can't write it.
     Control,
-    /// Runs, or instructs another agent, without being called by name: CI, hook managers, tool versions, agents' instructions.
+    /// Runs, or instructs another agent, without an explicit call: CI, hook managers, tool versions, agent instructions.
     RunsByItself,
-    /// Runs when somebody builds or tests the project.
+    /// Runs when the project is built or tested.
     RunsOnBuild,
     /// Usually holds secrets of the project.
     Secret,
-    /// Holds keys, tokens or histories of a person.
+    /// Holds a user's keys, tokens or shell history.
     PersonalSecret,
 }
 
@@ -57,12 +57,12 @@ pub struct Kinds(u8);
 impl Kinds {
     /// No kind.
     pub const NONE: Self = Self(0);
-    /// What nothing that an agent starts may write: Regent's own files and files that run code outside the sandbox.
+    /// Kinds that no process of an agent may write: Regent's own files and files that run code outside the sandbox.
     pub const UNWRITABLE: Self = Self(GuardKind::Regent.bit() | GuardKind::Control.bit());
-    /// What a sandboxed program can't read: Regent's own files and secrets.
+    /// Kinds that a sandboxed program can't read: Regent's own files and secrets.
     pub const UNREADABLE: Self =
         Self(GuardKind::Regent.bit() | GuardKind::Secret.bit() | GuardKind::PersonalSecret.bit());
-    /// What runs later, with or without being called by name.
+    /// Kinds that run later, with or without an explicit call.
     pub const RUN_LATER: Self =
         Self(GuardKind::Control.bit() | GuardKind::RunsByItself.bit() | GuardKind::RunsOnBuild.bit());
 

@@ -1,13 +1,14 @@
 //! Guarded files and invisible characters: one list for policy, kernel, process sandbox, skills, snapshots and scanner.
 //!
-//! The crate is pure: it classifies names and paths and never accesses a file system. Paths are relative to the workspace (or to
-//! any other folder), separated by `/`. Names are compared folded ([`fold_name`]), because on a case-insensitive or normalising
-//! file system `.GIT/hooks/x` *is* `.git/hooks/x`. Folding guards too much rather than too little.
+//! The crate is pure: it classifies names and paths and never accesses a file system. Paths are relative to the workspace (or to any other
+//! folder), separated by `/`. Names are compared folded ([`fold_name`]), because on a case-insensitive or normalising file system
+//! `.GIT/hooks/x` *is* `.git/hooks/x`. Folding may guard too much, but never too little.
 //!
 //! - [`kinds_of`] classifies a path, for policy.
-//! - [`creation`] decides whether a sandboxed program may create a name in a folder; inside `.git` it knows what git itself writes.
+//! - [`creation`] decides whether a sandboxed program may create a name in a folder. Inside `.git` it allows the files that git itself
+//!   writes.
 //! - [`completes_repository`] finds bare layouts: `HEAD` beside `objects` and `refs` makes any folder a repository.
-//! - [`invisible`] is the list of characters that a reviewer can't see.
+//! - [`invisible`] lists the characters that a reviewer can't see.
 #![forbid(unsafe_code)]
 
 mod fold;

@@ -1,16 +1,16 @@
-//! The table: every guarded place, with its kind and the reason.
+//! The table of guarded files, each with its kind and the reason.
 //!
-//! Patterns are globs in the policy's dialect, relative to the workspace and at any depth: `**/name`, or `**/name/**` for a folder with
-//! all that is in it. `*` stays within a name. They match folded names, so case doesn't matter here.
+//! Patterns are globs in the policy's dialect, relative to the workspace and at any depth: `**/name`, or `**/name/**` for a folder and its
+//! content. `*` matches within one name. Patterns match folded names, so case doesn't matter here.
 
 use crate::kinds::GuardKind::{self, Control, PersonalSecret, Regent, RunsByItself, RunsOnBuild, Secret};
 
-/// One guarded place.
+/// One guarded file or folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuardedPlace {
     /// Why it is guarded.
     pub kind: GuardKind,
-    /// Which paths it is: a glob in the policy's dialect.
+    /// The paths it covers: a glob in the policy's dialect.
     pub pattern: &'static str,
     /// The reason, in a few words.
     pub why: &'static str,
@@ -21,7 +21,7 @@ const fn place(kind: GuardKind, pattern: &'static str, why: &'static str) -> Gua
 }
 
 const REGENT: &str = "Regent's own folder: policy, ledger, skills and trust";
-const GIT: &str = "git reads programs to run, or where to look for them, from here";
+const GIT: &str = "git reads programs to run, or their paths, from here";
 const POLICY: &str = "steers Regent, or which tool servers an agent starts";
 const EDITOR: &str = "editors run tasks and settings from here";
 const SHELL: &str = "shells run it when they start or enter the folder";
@@ -35,9 +35,9 @@ const BUILD: &str = "runs when the project is built";
 const PACKAGE: &str = "package and build tools run code from here";
 const TEST: &str = "runs when the project is built or tested";
 const SECRET: &str = "usually holds secrets";
-const PERSONAL: &str = "keys, tokens or histories of a person";
+const PERSONAL: &str = "a user's keys, tokens or shell history";
 
-/// Every guarded place.
+/// Every guarded file and folder.
 pub const PLACES: &[GuardedPlace] = &[
     place(Regent, "**/.regent/**", REGENT),
     place(Control, "**/.git/**", GIT),
@@ -412,12 +412,12 @@ pub const PLACES: &[GuardedPlace] = &[
     place(PersonalSecret, "**/.*_history", PERSONAL),
 ];
 
-/// Paths that are no place of that kind although a pattern of it matches.
+/// Paths that don't have this kind although a pattern of the kind matches.
 pub const EXCEPTIONS: &[(GuardKind, &str)] = &[
     (Secret, "**/.env.example"),
     (Secret, "**/.env.sample"),
     (Secret, "**/.env.template"),
-    // Certificates of public authorities, which TLS clients in virtual environments and vendored packages read.
+    // Public CA certificates, which TLS clients in virtual environments and vendored packages read.
     (Secret, "**/cacert.pem"),
     (Secret, "**/ca-bundle.pem"),
     (Secret, "**/roots.pem"),

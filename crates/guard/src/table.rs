@@ -1,4 +1,4 @@
-//! Classifies paths by the table of places.
+//! Classifies paths by the table of guarded files.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use crate::git::{self, GitEntry};
 use crate::kinds::{GuardKind, Kinds};
 use crate::places::{EXCEPTIONS, GuardedPlace, PLACES};
 
-/// The table, taken apart: patterns by their first component.
+/// The parsed table: patterns indexed by their first component.
 static TABLE: LazyLock<Table> = LazyLock::new(Table::new);
 
 #[derive(Debug)]
@@ -18,9 +18,9 @@ struct Table {
     exceptions: Vec<(GuardKind, Pattern)>,
     /// Patterns whose first component is a plain name, by that name.
     named: HashMap<String, Vec<usize>>,
-    /// The same by the 8.3 alias of that name.
+    /// The same patterns by the 8.3 alias of that name.
     aliased: HashMap<(String, String), Vec<usize>>,
-    /// Patterns of one component that has a `*`.
+    /// Patterns of one component that contains a `*`.
     starred: Vec<usize>,
 }
 
@@ -28,15 +28,15 @@ struct Table {
 #[derive(Debug)]
 struct Pattern {
     components: Vec<Component>,
-    /// Whether everything below is meant too.
+    /// Whether the pattern includes everything below.
     with_content: bool,
 }
 
-/// One name of a pattern, taken apart once: a launch compares every file of a workspace with every pattern that has a star.
+/// One parsed name of a pattern. Parsed once, because a launch compares every file of a workspace with every starred pattern.
 #[derive(Debug)]
 enum Component {
     Plain(String),
-    /// With a `*`, which stands for any run of characters, between its pieces.
+    /// Literal pieces around `*`, which matches any run of characters.
     Starred {
         first: String,
         middle: Vec<String>,
@@ -47,25 +47,25 @@ enum Component {
 /// How a path relates to a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fit {
-    /// It is the place, or lies in it.
+    /// It is the guarded file, or lies in the guarded folder.
     Inside,
-    /// It is a folder on the way to the place.
+    /// It is a parent folder of the guarded file.
     OnTheWay,
 }
 
-/// What creating a directory entry means.
+/// The effect of creating a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Creation {
-    /// Nothing acts on it.
+    /// No tool acts on the entry.
     Free,
-    /// The entry is a guarded place, or lies in one.
+    /// The entry is a guarded file, or lies in a guarded folder.
     Guarded(&'static GuardedPlace),
-    /// The entry can become a folder that holds a guarded place (`.cargo` for `.cargo/config.toml`). An empty folder or a file is
-    /// fine; a link, or a folder that is moved there with its content, has to be refused or searched.
+    /// The entry can become a folder that holds a guarded file (`.cargo` for `.cargo/config.toml`). An empty folder or a file is fine. A
+    /// link, or a folder that is moved there with its content, must be denied or searched.
     OnTheWay(&'static GuardedPlace),
 }
 
-/// The kinds of guarded place that a path is, or lies in.
+/// The kinds of the guarded files that a path is, or of the guarded folders that it lies in.
 pub fn kinds_of(path: &str) -> Kinds {
     let names = folded(path);
     let mut kinds = Kinds::NONE;
@@ -79,15 +79,16 @@ pub fn kinds_of(path: &str) -> Kinds {
     TABLE.without_exceptions(&names, kinds)
 }
 
-/// Whether a path is, or lies in, a guarded place of that kind.
+/// Whether a path is, or lies in, a guarded file or folder of that kind.
 pub fn is_kind(path: &str, kind: GuardKind) -> bool {
     kinds_of(path).contains(kind)
 }
 
-/// What it means that a sandboxed program creates `name` in the folder `parent` (empty or `.`: the workspace itself), for the kinds that
-/// it must not create, usually [`Kinds::UNWRITABLE`]. Inside a `.git` folder what git writes in ordinary work is free.
+/// Classifies the creation of `name` by a sandboxed program in the folder `parent` (empty or `.` is the workspace itself), for the kinds
+/// that the program must not create, usually [`Kinds::UNWRITABLE`]. Inside a `.git` folder, files that git writes in ordinary work are
+/// free.
 ///
-/// Whether the entry completes a bare repository is a question of its own: [`completes_repository`](crate::completes_repository).
+/// [`completes_repository`](crate::completes_repository) decides whether the entry completes a bare repository.
 pub fn creation(parent: &str, name: &str, kinds: Kinds) -> Creation {
     let raw: Vec<&str> = components(parent).chain([name]).collect();
     let mut names: Vec<Cow<'_, str>> = raw.iter().map(|part| fold_name(part)).collect();
@@ -95,7 +96,7 @@ pub fn creation(parent: &str, name: &str, kinds: Kinds) -> Creation {
         && at + 1 < names.len()
         && git::entry(raw.get(at + 1..).unwrap_or_default()) == GitEntry::Writable
     {
-        // What is around it may still be a place of its own; the `.git` itself is settled.
+        // The `.git` component is settled. The remaining path may still match another pattern.
         names.remove(at);
     }
     if let Some(place) = TABLE.find(&names, kinds, Fit::Inside) {
@@ -139,7 +140,7 @@ impl Table {
         Self { places, exceptions, named, aliased, starred }
     }
 
-    /// Calls `visit` with each pattern that the path fits, at whatever depth.
+    /// Calls `visit` with each pattern that the path matches at any depth.
     fn visit(&self, names: &[Cow<'_, str>], mut visit: impl FnMut(usize, Fit)) {
         for start in 0..names.len() {
             let tail = names.get(start..).unwrap_or_default();
@@ -149,13 +150,13 @@ impl Table {
                     visit(at, fit);
                 }
             };
-            // Looked up and not tried one by one: a path can have hundreds of names with a `~`.
+            // A map lookup instead of a scan: a path can have hundreds of names with a `~`.
             if let Some((stem, extension)) = short_parts(first) {
                 let alias = (stem.to_owned(), extension.to_owned());
                 self.aliased.get(&alias).into_iter().flatten().for_each(|at| attempt(*at));
             }
             self.named.get(&**first).into_iter().flatten().for_each(|at| attempt(*at));
-            // Patterns with a star are all one name long: only the last component can be meant.
+            // Starred patterns have one component, so only the last component of the path can match.
             if tail.len() == 1 {
                 self.starred.iter().for_each(|at| attempt(*at));
             }
@@ -244,7 +245,7 @@ impl Component {
     }
 }
 
-/// Whether a folded name is the 8.3 alias (`GIT~1`, `MCP~1.JSO`) that FAT and NTFS make of `long`.
+/// Whether a folded name is the 8.3 alias (`GIT~1`, `MCP~1.JSO`) that FAT and NTFS create for `long`.
 fn is_short_name(name: &str, long: &str) -> bool {
     short_parts(name).is_some_and(|(stem, extension)| {
         let short = short_form(long);
@@ -260,7 +261,7 @@ fn short_parts(name: &str) -> Option<(&str, &str)> {
     (digits && !stem.is_empty()).then_some((stem, extension))
 }
 
-/// Stem and extension that the 8.3 alias of a long name has.
+/// Stem and extension of the 8.3 alias of a long name.
 fn short_form(long: &str) -> (String, String) {
     let (stem, extension) = match long.trim_start_matches('.').rsplit_once('.') {
         Some(parts) => parts,

@@ -6,7 +6,7 @@ use super::*;
 use crate::git::{GitEntry, git_entry};
 use crate::invisible::is_invisible;
 
-/// A path that the pattern is meant for.
+/// A path that the pattern matches.
 fn example(pattern: &str) -> String {
     pattern.trim_start_matches("**/").replace("/**", "/x").replace('*', "x")
 }
@@ -32,7 +32,7 @@ fn every_pattern_classifies_its_own_example() {
 }
 
 #[test]
-fn patterns_are_of_the_dialect_and_listed_once() {
+fn patterns_use_the_dialect_and_are_unique() {
     for (at, place) in PLACES.iter().enumerate() {
         let name = place.pattern.strip_prefix("**/").expect("at any depth");
         assert!(place.pattern.is_ascii(), "folding relies on it: {}", place.pattern);
@@ -79,7 +79,7 @@ fn l11_names_are_compared_folded() {
 }
 
 #[test]
-fn other_names_are_free() {
+fn unguarded_names_are_free() {
     let free = [
         "",
         ".",
@@ -201,7 +201,7 @@ fn git_entries() {
 }
 
 #[test]
-fn h5_bare_layouts_are_completed_by_their_last_part() {
+fn h5_the_last_entry_completes_a_bare_layout() {
     let cases: [(&str, &[&str], bool); 15] = [
         ("HEAD", &["objects", "refs"], true),
         ("objects", &["HEAD", "refs"], true),
@@ -229,7 +229,7 @@ fn h5_bare_layouts_are_completed_by_their_last_part() {
 }
 
 #[test]
-fn m3_what_hides_is_in_the_list() {
+fn m3_lists_every_hidden_character() {
     let hidden = "\u{ad}\u{34f}\u{61c}\u{115f}\u{1160}\u{17b4}\u{180b}\u{180e}\u{180f}\u{200b}\u{200d}\u{200f}\u{2028}\u{202e}\u{2060}\
         \u{2066}\u{206f}\u{2800}\u{3164}\u{fe00}\u{fe0f}\u{feff}\u{ffa0}\u{fff9}\u{1d173}\u{e0001}\u{e0041}\u{e0100}\u{e01ef}";
     assert_eq!(hidden.chars().find(|c| !is_invisible(*c)), None);
@@ -238,13 +238,13 @@ fn m3_what_hides_is_in_the_list() {
 }
 
 #[test]
-fn every_character_folds_once() {
+fn folding_a_folded_character_changes_nothing() {
     for c in (0..=0x10_FFFF).filter_map(char::from_u32).filter(|c| *c != '/') {
         let name = format!("a{c}b");
         let once = fold_name(&name).into_owned();
         assert_eq!(fold_name(&once), once, "U+{:04X}", u32::from(c));
         let (upper, lower) = (name.to_uppercase(), name.to_lowercase());
-        // A capital that some file system takes for the small letter has to fold with it.
+        // A capital letter that some file system maps to a small letter must fold with it.
         assert_eq!(fold_name(&upper), fold_name(&once.to_uppercase()), "U+{:04X}", u32::from(c));
         if lower.is_ascii() {
             assert_eq!(fold_name(&lower), once, "U+{:04X}", u32::from(c));
@@ -253,9 +253,9 @@ fn every_character_folds_once() {
 }
 
 #[test]
-fn names_with_a_tilde_at_any_depth_are_told_apart() {
+fn classifies_names_with_a_tilde_at_any_depth() {
     let deep = |name: &str| format!("{name}/").repeat(120) + "file";
-    // Many times: trying every place at every depth would take minutes.
+    // Repeated 200 times: a scan of every pattern at every depth would take minutes.
     (0..200).for_each(|_| assert!(kinds_of(&deep("abcde~1")).is_empty()));
     assert!(is_kind(&(deep("a~1") + "/GIT~1/hooks/x"), GuardKind::Control));
 }
@@ -283,17 +283,17 @@ proptest! {
     }
 
     #[test]
-    fn what_lies_in_a_guarded_folder_is_guarded(above in "([a-z]{1,4}/){0,3}", below in "(/[^/]{1,6}){0,3}", at in 0..PLACES.len()) {
+    fn guards_everything_in_a_guarded_folder(above in "([a-z]{1,4}/){0,3}", below in "(/[^/]{1,6}){0,3}", at in 0..PLACES.len()) {
         let place = &PLACES[at];
         if let Some(folder) = place.pattern.trim_start_matches("**/").strip_suffix("/**") {
             let path = format!("{above}{folder}{below}");
-            // Only the secrets have exceptions, and none of their places is a folder of that kind.
+            // Only the secret kinds have exceptions, and none of their patterns is a folder of that kind.
             prop_assert!(is_kind(&path, place.kind), "{}", path);
         }
     }
 
     #[test]
-    fn what_policy_calls_control_a_program_cannot_create_outside_git(path in "([.a-z]{1,6}/){0,2}(\\.envrc|\\.mcp\\.json|\\.vscode/x|\\.regent/x)") {
+    fn programs_cannot_create_control_files_outside_git(path in "([.a-z]{1,6}/){0,2}(\\.envrc|\\.mcp\\.json|\\.vscode/x|\\.regent/x)") {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", &path));
         prop_assert!(matches!(creation(parent, name, Kinds::UNWRITABLE), Creation::Guarded(_)), "{}", path);
     }

@@ -1,22 +1,22 @@
-//! Who an agent is, as a name.
+//! Agent ids.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// An agent's id: unique over all kernel processes.
+/// An agent's id, unique across all kernel processes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct AgentId(Arc<str>);
 
 impl AgentId {
-    /// As text.
+    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Three words of five letters: 48 random bits that can be read out loud.
+    /// Three words of five letters: 48 random bits that can be read aloud.
     pub fn random() -> Result<Self, getrandom::Error> {
         const CONSONANTS: &[u8; 16] = b"bdfghjklmnprstvz";
         const VOWELS: &[u8; 4] = b"aiou";
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_can_be_read_out_loud_and_differ() {
+    fn ids_are_pronounceable_and_differ() {
         let ids: std::collections::BTreeSet<_> = (0..1000).map(|_| AgentId::random().unwrap()).collect();
         assert_eq!(ids.len(), 1000);
         for id in ids {

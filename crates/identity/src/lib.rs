@@ -8,13 +8,13 @@ use zeroize::Zeroizing;
 
 pub use agent::AgentId;
 
-/// How `did:key` marks an Ed25519 public key: the multicodec 0xed as a varint.
+/// The prefix that marks an Ed25519 public key in `did:key`: the multicodec 0xed as a varint.
 const ED25519_PUB: [u8; 2] = [0xed, 0x01];
-/// `did:key:z` and the 48 or so digits of 34 bytes; anything longer is not one of ours.
+/// `did:key:z` and about 48 digits for 34 bytes. Longer text is not an Ed25519 `did:key`.
 const DID_CHARS_MAX: usize = 64;
 const BASE58: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
-/// A `did:key` identifier: the public key itself, in text. It is enough to verify the agent's signatures.
+/// A `did:key` identifier: the public key itself, as text. It is enough to verify the agent's signatures.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Did(String);
 
@@ -24,7 +24,7 @@ pub struct Did(String);
 pub struct DidError(String);
 
 impl Did {
-    /// Reads an identifier and checks that it names a usable key.
+    /// Parses an identifier and checks that it names a usable key.
     pub fn parse(text: &str) -> Result<Self, DidError> {
         match key_of(text) {
             Some(_) => Ok(Self(text.to_owned())),
@@ -32,18 +32,18 @@ impl Did {
         }
     }
 
-    /// As text.
+    /// The identifier as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether this key made that signature of that message.
+    /// Whether this key signed the message.
     pub fn verify(&self, message: &[u8], signature: &[u8; 64]) -> bool {
         key_of(&self.0)
             .is_some_and(|key| key.verify_strict(message, &Signature::from_bytes(signature)).is_ok())
     }
 
-    fn of(key: &VerifyingKey) -> Self {
+    fn from_key(key: &VerifyingKey) -> Self {
         let mut bytes = ED25519_PUB.to_vec();
         bytes.extend_from_slice(key.as_bytes());
         Self(format!("did:key:z{}", base58(&bytes)))
@@ -56,7 +56,7 @@ impl std::fmt::Display for Did {
     }
 }
 
-/// An agent's key pair. The private half stays in here and is wiped when it is dropped.
+/// An agent's key pair. The private key never leaves this type and is wiped on drop.
 pub struct Identity {
     key: SigningKey,
     did: Did,
@@ -69,21 +69,21 @@ impl std::fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// A fresh one.
+    /// Generates a random key pair.
     pub fn generate() -> Result<Self, getrandom::Error> {
         let mut seed = Zeroizing::new([0_u8; 32]);
         getrandom::fill(&mut *seed)?;
         let key = SigningKey::from_bytes(&seed);
-        let did = Did::of(&key.verifying_key());
+        let did = Did::from_key(&key.verifying_key());
         Ok(Self { key, did })
     }
 
-    /// The public half, as text.
+    /// The public key as a `did:key`.
     pub fn did(&self) -> &Did {
         &self.did
     }
 
-    /// Signs with the private half.
+    /// Signs with the private key.
     pub fn sign(&self, message: &[u8]) -> [u8; 64] {
         self.key.sign(message).to_bytes()
     }
@@ -95,14 +95,14 @@ fn key_of(did: &str) -> Option<VerifyingKey> {
     }
     let bytes = from_base58(did.strip_prefix("did:key:z")?)?;
     let key = VerifyingKey::from_bytes(bytes.strip_prefix(&ED25519_PUB)?.try_into().ok()?).ok()?;
-    // A weak key would accept signatures that nobody made.
+    // A weak key would accept forged signatures.
     (!key.is_weak()).then_some(key)
 }
 
-/// Base58 in Bitcoin's alphabet, which `z` stands for in multibase.
+/// Base58 in Bitcoin's alphabet, which multibase marks with `z`.
 fn base58(bytes: &[u8]) -> String {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
-    // Digits with the least significant first: each byte multiplies what is there by 256 and adds itself.
+    // Least significant digit first: each byte multiplies the number by 256 and adds itself.
     let mut digits: Vec<u8> = Vec::with_capacity(bytes.len() * 2);
     for byte in bytes.iter().skip(zeros) {
         let mut carry = u32::from(*byte);
@@ -140,7 +140,7 @@ fn from_base58(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The lowest byte; callers have reduced the number to less than 256.
+/// The lowest byte; callers have reduced the number below 256.
 fn low(number: u32) -> u8 {
     number.to_le_bytes()[0]
 }
@@ -160,18 +160,18 @@ mod tests {
         ];
         for text in known {
             let key = key_of(text).expect(text);
-            assert_eq!(Did::of(&key).as_str(), text);
+            assert_eq!(Did::from_key(&key).as_str(), text);
             assert_eq!(Did::parse(text).unwrap().as_str(), text);
         }
     }
 
     #[test]
-    fn what_is_no_ed25519_key_is_refused() {
+    fn rejects_text_that_is_not_an_ed25519_key() {
         let cases = [
             "",
             "did:key:z",
             "did:web:example.com",
-            // An X25519 key, a key with a digit that base58 lacks, one cut short, one followed by more.
+            // An X25519 key, a key with a digit that base58 lacks, a truncated key, and a key with a suffix.
             "did:key:z6LSbysY2xFMRpGMhb7tFTLMpeuPRaqaWM1yECx2AtzE3KCc",
             "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2do0",
             "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2do",
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_key_itself_signs_for_its_identifier() {
+    fn verifies_only_signatures_of_its_own_key() {
         let (one, other) = (Identity::generate().unwrap(), Identity::generate().unwrap());
         let mut signature = one.sign(b"hello");
         assert!(one.did().verify(b"hello", &signature));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_private_half_is_not_shown() {
+    fn debug_output_hides_the_private_key() {
         let identity = Identity::generate().unwrap();
         let shown = format!("{identity:?}");
         assert_eq!(shown, format!("Identity({:?})", identity.did()));

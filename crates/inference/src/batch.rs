@@ -1,7 +1,7 @@
-//! Several conversations through one network: a thread owns the weights, and conversations join and leave between two tokens.
+//! Runs several conversations through one network. A thread owns the weights; conversations join and leave between two tokens.
 //!
-//! What a conversation was is kept when its answer is over, because the next question of an agent begins with everything that was said
-//! before. A prompt takes up what it shares with any conversation that is remembered, and only the rest is read.
+//! The batch keeps a finished conversation's attention cache, because an agent's next request begins with the same text. A prompt reuses
+//! the longest prefix that it shares with any cached conversation, and only the rest is evaluated.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -15,47 +15,47 @@ use super::grammar::Grammar;
 use super::net::{Feed, Memory, Net, Room};
 use super::vocab::Vocab;
 
-/// Tokens of prompts that are read in one step, while others wait for their next word.
+/// Prompt tokens to evaluate per step while other conversations wait for their next token.
 const PROMPT_TOKENS: usize = 64;
-/// Conversations that are remembered, and the bytes of all of them.
+/// Maximum number of cached conversations, and their total size in bytes.
 const REMEMBERED_MAX: usize = 16;
 pub(super) const REMEMBERED_BYTES: usize = 512 << 20;
-/// Bytes that a grammar may force at once.
+/// Maximum bytes that a grammar may force at once.
 const FORCED_BYTES_MAX: usize = 512;
 
-/// A question.
+/// A request to the batch.
 #[derive(Debug)]
 pub(super) struct Job {
-    /// The conversation.
+    /// The conversation's tokens.
     pub(super) prompt: Vec<u32>,
-    /// What the answer has to look like.
+    /// The grammar that constrains the answer.
     pub(super) grammar: Option<Grammar>,
-    /// How it is drawn.
+    /// The sampler.
     pub(super) draw: Draw,
-    /// How long it may be.
+    /// Maximum tokens of the answer.
     pub(super) tokens_max: usize,
-    /// Texts that end it.
+    /// Texts that end the answer.
     pub(super) stop: Vec<String>,
-    /// Where it goes. When nobody listens any more it ends.
-    pub(super) said: UnboundedSender<Said>,
-    /// Whether it is to wait.
+    /// Receives the events. The conversation ends when the receiver is dropped.
+    pub(super) said: UnboundedSender<BatchEvent>,
+    /// Pauses the conversation while set.
     pub(super) hold: Arc<AtomicBool>,
 }
 
-/// What comes back.
+/// An event of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Said {
-    /// So many tokens of the prompt were remembered from before.
+pub(super) enum BatchEvent {
+    /// Number of prompt tokens taken from the cache.
     Remembered(usize),
-    /// A step was made that said nothing.
+    /// A step without output.
     Step,
-    /// More bytes of the answer, and how many tokens it has so far.
+    /// More bytes of the answer, and its number of tokens so far.
     Bytes(Vec<u8>, usize),
-    /// It is over: by itself, or because there is no room for more.
-    Over {
-        /// By itself.
+    /// The answer ended, on its own or for lack of room.
+    Finished {
+        /// Whether it ended on its own.
         is_whole: bool,
-        /// Tokens in all.
+        /// Total tokens of the answer.
         tokens: usize,
     },
 }
@@ -74,7 +74,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Starts the thread, with so many more that it may use.
+    /// Starts the thread with a pool of this many threads.
     pub(super) fn start(net: Net, vocab: Arc<Vocab>, threads: usize) -> Result<Self, String> {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads.max(1))
@@ -90,7 +90,7 @@ impl Batch {
             past: Vec::new(),
             remembered_max,
         };
-        // The pool's own thread runs all of it: with one thread nothing is handed around.
+        // The pool's own thread runs everything, so that a pool of one thread passes no work between threads.
         let thread = std::thread::Builder::new()
             .name("local-model".to_owned())
             .spawn(move || pool.install(move || runner.run(taken)))
@@ -98,18 +98,18 @@ impl Batch {
         Ok(Self { orders: Mutex::new(orders), thread: Some(thread) })
     }
 
-    /// Puts a question.
+    /// Submits a request.
     pub(super) fn ask(&self, job: Job) {
         self.send(Order::Ask(Box::new(job)));
     }
 
-    /// Has it look at who is to wait.
+    /// Wakes the thread to check which conversations are paused.
     pub(super) fn look(&self) {
         self.send(Order::Look);
     }
 
     fn send(&self, order: Order) {
-        // If the thread is gone the question is dropped, and the caller learns that there is no answer.
+        // If the thread is gone, the request is dropped, and the caller's channel closes.
         drop(self.orders.lock().unwrap_or_else(PoisonError::into_inner).send(order));
     }
 }
@@ -123,14 +123,14 @@ impl Drop for Batch {
     }
 }
 
-/// A conversation that is being continued.
+/// A running conversation.
 struct ActiveConversation {
     job: Job,
-    /// The prompt and what was said.
+    /// The prompt and the answer so far.
     tokens: Vec<u32>,
     memory: Memory,
     said: usize,
-    /// The end of what was drawn, not said yet because an ending may begin in it.
+    /// The end of the output, held back because a stop text may begin in it.
     held_back: Vec<u8>,
     is_over: bool,
 }
@@ -140,7 +140,7 @@ struct Runner {
     vocab: Arc<Vocab>,
     room: Room,
     running: Vec<ActiveConversation>,
-    /// What earlier conversations were; the latest last.
+    /// Caches of finished conversations, latest last.
     past: Vec<Memory>,
     remembered_max: usize,
 }
@@ -148,8 +148,8 @@ struct Runner {
 impl Runner {
     fn run(&mut self, orders: Receiver<Order>) {
         loop {
-            let is_idle = !self.running.iter().any(ActiveConversation::may_go_on);
-            // With nothing to do it waits; otherwise it takes what is there.
+            let is_idle = !self.running.iter().any(ActiveConversation::can_continue);
+            // Blocks while idle; otherwise takes the pending orders.
             let mut order = if is_idle { orders.recv().ok() } else { orders.try_recv().ok() };
             if is_idle && order.is_none() {
                 return;
@@ -162,17 +162,17 @@ impl Runner {
                 }
                 order = orders.try_recv().ok();
             }
-            self.put_away();
+            self.cache_finished();
             self.step();
-            self.put_away();
+            self.cache_finished();
         }
     }
 
-    /// Takes up what is remembered of the prompt.
+    /// Starts a conversation from the longest cached prefix of its prompt.
     fn begin(&mut self, job: Job) {
         let shared = |memory: &Memory| {
             let same = memory.tokens().iter().zip(&job.prompt).take_while(|(a, b)| a == b).count();
-            // One token at least is read, or nothing comes next.
+            // At least one token must be evaluated, or there are no scores for the next one.
             same.min(job.prompt.len().saturating_sub(1))
         };
         let best = self.past.iter().enumerate().map(|(at, memory)| (shared(memory), at)).max();
@@ -181,7 +181,7 @@ impl Runner {
             (Some((same, at)), _) if same > 0 && beside.is_none_or(|(other, _)| other <= same) => {
                 let memory = self.past.get(at).map(|memory| (memory.tokens().len(), memory));
                 match memory {
-                    // The same conversation, going on: it is taken. Another one that began alike is left as it is.
+                    // The same conversation continues: take its cache. A conversation that only shares a prefix is left and copied.
                     Some((length, _)) if length <= same + 1 => {
                         let mut memory = self.past.remove(at);
                         memory.truncate(same);
@@ -196,7 +196,7 @@ impl Runner {
             }
             _ => Memory::default(),
         };
-        drop(job.said.send(Said::Remembered(memory.tokens().len())));
+        drop(job.said.send(BatchEvent::Remembered(memory.tokens().len())));
         let tokens = job.prompt.clone();
         self.running.push(ActiveConversation {
             job,
@@ -208,17 +208,17 @@ impl Runner {
         });
     }
 
-    /// One step for everybody who may continue.
+    /// One step for all conversations that can continue.
     fn step(&mut self) {
         let mut room_left = PROMPT_TOKENS;
         let mut feeds = Vec::new();
         let mut whose = Vec::new();
         for (at, one) in self.running.iter_mut().enumerate() {
-            if !one.may_go_on() {
+            if !one.can_continue() {
                 continue;
             }
             let unread = one.tokens.get(one.memory.tokens().len()..).unwrap_or_default();
-            // One token always has a place, so that nobody who speaks waits for others' prompts.
+            // A conversation always gets one token, so that generation never waits for other conversations' prompts.
             let count = unread.len().min(room_left.max(1));
             room_left = room_left.saturating_sub(if count > 1 { count } else { 0 });
             let wants_next = count == unread.len();
@@ -234,14 +234,14 @@ impl Runner {
         for (at, wants_next) in whose {
             let Some(one) = self.running.get_mut(at) else { continue };
             match (wants_next, wants_next.then(|| scores.next()).flatten()) {
-                (true, Some(scores)) => one.hear(&scores, &self.vocab, self.net.shape.context),
-                (true | false, _) => one.tell(Said::Step),
+                (true, Some(scores)) => one.accept_scores(&scores, &self.vocab, self.net.shape.context),
+                (true | false, _) => one.send(BatchEvent::Step),
             }
         }
     }
 
-    /// Remembers conversations that are over.
-    fn put_away(&mut self) {
+    /// Caches finished conversations.
+    fn cache_finished(&mut self) {
         let (over, running) = std::mem::take(&mut self.running)
             .into_iter()
             .partition(|one| one.is_over || one.job.said.is_closed());
@@ -261,17 +261,17 @@ impl Runner {
 }
 
 impl ActiveConversation {
-    fn may_go_on(&self) -> bool {
+    fn can_continue(&self) -> bool {
         !self.is_over && !self.job.hold.load(Ordering::Acquire)
     }
 
-    fn tell(&mut self, said: Said) {
-        // Nobody listens any more: it is over.
+    fn send(&mut self, said: BatchEvent) {
+        // The receiver is gone, so the conversation is over.
         self.is_over |= self.job.said.send(said).is_err();
     }
 
-    /// Takes the next token.
-    fn hear(&mut self, scores: &[f32], vocab: &Vocab, context: usize) {
+    /// Samples the next token.
+    fn accept_scores(&mut self, scores: &[f32], vocab: &Vocab, context: usize) {
         let next = self.job.draw.next(scores, vocab, self.job.grammar.as_ref());
         let Some(token) = next.filter(|token| !vocab.is_end(*token)) else {
             return self.end(next.is_some());
@@ -283,7 +283,7 @@ impl ActiveConversation {
         if let Some(grammar) = &mut self.job.grammar {
             grammar.take(&bytes);
             let forced = grammar.forced(FORCED_BYTES_MAX);
-            // Pieces of a character can't be made into tokens; a grammar's own text is whole ones.
+            // Partial characters can't be tokenized; text that the grammar forces consists of complete characters.
             if let Ok(text) = std::str::from_utf8(&forced) {
                 let before = self.tokens.len();
                 vocab.plain(text, &mut self.tokens);
@@ -295,7 +295,7 @@ impl ActiveConversation {
         }
         let (bytes, has_stopped) = self.release(&bytes);
         is_over |= has_stopped;
-        self.tell(Said::Bytes(bytes, self.said));
+        self.send(BatchEvent::Bytes(bytes, self.said));
         if is_over {
             self.end(true);
         } else if self.said >= self.job.tokens_max || self.tokens.len() >= context {
@@ -303,7 +303,7 @@ impl ActiveConversation {
         }
     }
 
-    /// What can be said now, and whether a text that ends the answer has come; that is not part of it.
+    /// The bytes that can be sent now, and whether a stop text was found. The stop text is not sent.
     fn release(&mut self, bytes: &[u8]) -> (Vec<u8>, bool) {
         let stops = || self.job.stop.iter().filter(|stop| !stop.is_empty());
         let Some(longest) = stops().map(String::len).max() else { return (bytes.to_vec(), false) };
@@ -322,9 +322,9 @@ impl ActiveConversation {
         let tokens = self.said;
         let held_back = std::mem::take(&mut self.held_back);
         if !held_back.is_empty() {
-            self.tell(Said::Bytes(held_back, tokens));
+            self.send(BatchEvent::Bytes(held_back, tokens));
         }
-        self.tell(Said::Over { is_whole, tokens });
+        self.send(BatchEvent::Finished { is_whole, tokens });
         self.is_over = true;
     }
 }

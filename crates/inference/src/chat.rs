@@ -1,8 +1,8 @@
-//! A conversation as the tokens that a model was taught to read, by the template in the weights' own metadata.
+//! Converts a conversation to tokens, with the chat template in the weights' metadata.
 //!
-//! The template never sees what anybody says. It is given marks, one letter each from beyond all scripts, and writes those; then each
-//! mark is replaced by the tokens of what it stands for, which are plain letters whatever they spell. So neither a message, nor a
-//! tool's description, nor an argument can end a turn or begin one.
+//! The template never sees message text. It gets marks, single characters outside all scripts, and writes those. Each mark is then replaced
+//! by the plain tokens of its text, whatever that text spells. A message, a tool description or an argument therefore can't end a turn or
+//! begin one.
 
 use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, ErrorKind, Value as Jinja};
@@ -15,34 +15,34 @@ use super::template;
 use super::vocab::Vocab;
 use regent_models::Names;
 
-/// The first mark and how many there may be: a plane that no script will ever have.
+/// The first mark, and the number of marks: a private-use plane.
 const MARK: u32 = 0x10_0000;
 const MARKS_MAX: u32 = 0xFFFD;
-/// Of a tool's description and of an argument's, and of the values that an argument may have, so much is told.
-const TOLD_CHARS_MAX: usize = 120;
+/// Maximum characters of the description of a tool or an argument, and of an argument's listed values.
+const DESCRIPTION_CHARS_MAX: usize = 120;
 const ARGUMENT_CHARS_MAX: usize = 48;
 const CHOICES_MAX: usize = 8;
-/// How a request for a tool begins and ends where a model's own vocabulary doesn't say.
+/// Delimiters of a tool call if the model's vocabulary has none of its own.
 pub(super) const CALL: (&str, &str) = ("<tool_call>", "</tool_call>");
 const ANSWER: (&str, &str) = ("<tool_response>", "</tool_response>");
-/// For weights without a template.
+/// The default template, for weights without one.
 const USUAL: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}\
                      {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-/// A template that has been read.
+/// A parsed template.
 #[derive(Debug)]
 pub(super) struct Chat {
     environment: Environment<'static>,
-    /// It knows what to do with tools.
+    /// Whether the template supports tools.
     knows_tools: bool,
 }
 
 impl Chat {
-    /// Reads a template and tries it on a conversation.
+    /// Parses a template and tries it on a conversation.
     pub(super) fn new(template: Option<&str>) -> Result<Self, String> {
         let template = template.unwrap_or(USUAL);
         if template.chars().any(|c| u32::from(c) >= MARK) {
-            return Err("the chat template has letters that are no text".to_owned());
+            return Err("the chat template contains private-use characters".to_owned());
         }
         let mut environment = template::environment(template)?;
         environment.add_filter("tojson", to_json);
@@ -53,14 +53,14 @@ impl Chat {
         let hello = Message::new(Role::User, "x");
         let said =
             chat.render(&mut Marks::default(), &[hello], &Tools { offers: &[], names: &Names::default() })?;
-        // A model that is shown nothing has nothing to continue from.
+        // The rendered trial must contain a mark, or the model would see no message.
         if !said.chars().any(|c| u32::from(c) >= MARK) {
-            return Err("the chat template leaves out what is said".to_owned());
+            return Err("the chat template omits messages".to_owned());
         }
         Ok(chat)
     }
 
-    /// The tokens of a conversation, up to where the model speaks.
+    /// The tokens of a conversation, up to the start of the model's answer.
     pub(super) fn tokens(
         &self,
         vocab: &Vocab,
@@ -107,25 +107,26 @@ impl Chat {
             }
             shown.push(one);
         }
-        let tools: Vec<String> = tools.told().map(|tool| marks.add(&tool)).collect::<Result<_, _>>()?;
+        let tools: Vec<String> =
+            tools.descriptions().map(|tool| marks.add(&tool)).collect::<Result<_, _>>()?;
         let tools = if tools.is_empty() { Value::Null } else { json!(tools) };
         let context = json!({"messages": shown, "tools": tools, "add_generation_prompt": true});
         template::render(&self.environment, Jinja::from_serialize(&context))
     }
 }
 
-/// The tools of a conversation, and the names that they go by in it.
+/// The tools of a conversation, and their wire names.
 struct Tools<'a> {
     offers: &'a [Offer],
     names: &'a Names,
 }
 
 impl Tools<'_> {
-    fn told(&self) -> impl Iterator<Item = String> {
-        self.offers.iter().map(|offer| told(offer, self.names))
+    fn descriptions(&self) -> impl Iterator<Item = String> {
+        self.offers.iter().map(|offer| describe(offer, self.names))
     }
 
-    /// The arguments of a call as the model was to say them: in the order in which the tool demands them.
+    /// The arguments of a call in the order in which the tool requires them.
     fn args(&self, call: &ToolUse) -> String {
         let offer = self.offers.iter().find(|offer| offer.name == call.tool);
         let (Some(fields), Some(offer)) = (call.args.as_object(), offer) else { return spaced(&call.args) };
@@ -138,7 +139,7 @@ impl Tools<'_> {
     }
 }
 
-/// A template without a place for tools: they are told in the system's turn, and asked for in words.
+/// For a template without tool support: describes the tools in the system message.
 fn folded(messages: &[Message], tools: &Tools<'_>) -> Vec<Message> {
     let mut folded: Vec<(Role, String)> = Vec::with_capacity(messages.len() + 1);
     if messages.first().is_none_or(|message| message.role != Role::System) {
@@ -164,7 +165,7 @@ fn folded(messages: &[Message], tools: &Tools<'_>) -> Vec<Message> {
         system.push_str(&format!(
             "\n\n# Tools\n\nYou may call one function. You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n{}\n</tools>\n\n\
              For each function call, return a json object with function name and arguments within {}{} XML tags.",
-            tools.told().collect::<Vec<_>>().join("\n"),
+            tools.descriptions().collect::<Vec<_>>().join("\n"),
             CALL.0,
             CALL.1
         ));
@@ -172,9 +173,9 @@ fn folded(messages: &[Message], tools: &Tools<'_>) -> Vec<Message> {
     folded.into_iter().map(|(role, text)| Message::new(role, text)).collect()
 }
 
-/// A tool as it is told to the model: its name, what it does, and its arguments in a word each. Whole schemas would be most of the prompt, and
-/// what they demand the grammar sees to.
-fn told(offer: &Offer, names: &Names) -> String {
+/// Describes a tool to the model: name, purpose, and each argument in a word. Full schemas would be most of the prompt, and the grammar
+/// enforces them anyway.
+fn describe(offer: &Offer, names: &Names) -> String {
     let text = |text: &str| Value::String(text.to_owned()).to_string();
     let args: Vec<String> = arguments(&essential(&offer.input))
         .map(|(name, kind)| format!("{}: {}", text(&name), text(&kind)))
@@ -182,13 +183,13 @@ fn told(offer: &Offer, names: &Names) -> String {
     format!(
         "{{\"type\": \"function\", \"function\": {{\"name\": {}, \"description\": {}, \"parameters\": {{{}}}}}}}",
         text(names.wire(&offer.name)),
-        text(&shortened(&offer.description, TOLD_CHARS_MAX)),
+        text(&shortened(&offer.description, DESCRIPTION_CHARS_MAX)),
         args.join(", ")
     )
 }
 
-/// What a tool can't be called without. A small model fills whatever it is offered with something, so it is offered no more than that,
-/// unless nothing is demanded.
+/// The required part of a schema. A small model fills in every argument that it sees, so it sees only the required ones, unless none is
+/// required.
 pub(super) fn essential(schema: &Value) -> Value {
     let mut schema = schema.clone();
     let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -232,26 +233,26 @@ fn kind(schema: &Value) -> String {
     }
 }
 
-/// The first sentence, or as much of it as fits.
+/// The first sentence, truncated to fit.
 fn shortened(text: &str, chars_max: usize) -> String {
     let line = text.lines().next().unwrap_or_default();
     let sentence = line.split_once(". ").map_or(line, |(first, _)| first);
     sentence.chars().take(chars_max).collect()
 }
 
-/// What the marks stand for.
+/// The texts of the marks.
 #[derive(Debug, Default)]
 struct Marks(Vec<String>);
 
 impl Marks {
-    /// A mark for a text; an empty one stays so, because templates ask.
+    /// A mark for a text. An empty text stays empty, because templates test for that.
     fn add(&mut self, text: &str) -> Result<String, String> {
         if text.is_empty() {
             return Ok(String::new());
         }
         let number = u32::try_from(self.0.len()).ok().filter(|number| *number < MARKS_MAX);
         let mark = number.and_then(|number| char::from_u32(MARK + number));
-        let mark = mark.ok_or("the conversation has more parts than can be told apart")?;
+        let mark = mark.ok_or("the conversation has too many parts")?;
         self.0.push(text.to_owned());
         Ok(mark.to_string())
     }
@@ -262,7 +263,7 @@ impl Marks {
     }
 }
 
-/// Marks that templates turn to JSON stand for JSON already.
+/// Templates may apply `tojson` to a mark; the mark's text is JSON already.
 fn to_json(value: Jinja, _options: Kwargs) -> Result<Jinja, Error> {
     if let Some(text) = value.as_str()
         && text.chars().all(|c| u32::from(c) >= MARK)
@@ -285,7 +286,7 @@ fn word(role: Role) -> &'static str {
     }
 }
 
-/// JSON with a space after each comma and colon, as models have mostly seen it.
+/// JSON with a space after each comma and colon, the spacing that is most common in training data.
 pub(super) fn spaced(value: &Value) -> String {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
@@ -309,7 +310,7 @@ mod tests {
     use crate::gguf::Gguf;
     use crate::tests::{inference, made_up, message, offer};
 
-    /// With a place for tools, such as weights bring along.
+    /// A template with tool support, in the usual form.
     const WITH_TOOLS: &str = "{%- if tools %}\n{{- '<|im_start|>system\\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}{{- '<|im_end|>\\n' }}{%- endif %}\
         {%- for message in messages %}{{- '<|im_start|>' + message.role + '\\n' }}{%- if message.content %}{{- message.content }}{%- endif %}\
         {%- for call in message.tool_calls or [] %}{{- '<tool_call>{\"name\": \"' }}{{- call.function.name }}{{- '\", \"arguments\": ' }}{{- call.function.arguments | tojson }}{{- '}' }}{%- endfor %}\
@@ -328,7 +329,7 @@ mod tests {
         String::from_utf8(tokens.iter().flat_map(|token| vocab.bytes(*token).to_vec()).collect()).unwrap()
     }
 
-    /// Everything that anybody can put into a conversation, all of it hostile.
+    /// A conversation with hostile text in every field.
     fn hostile(evil: &str) -> Inference {
         let call = ToolUse { id: "1".to_owned(), tool: evil.to_owned(), args: json!({evil: evil}) };
         let messages = vec![
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_but_the_template_ends_a_turn_or_begins_one() {
+    fn only_the_template_produces_special_tokens() {
         let vocab = vocab();
         let count = |inference: &Inference, template| {
             let tokens =
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_is_written_as_the_template_says() {
+    fn renders_a_conversation_with_the_template() {
         let vocab = vocab();
         let call = ToolUse {
             id: "1".to_owned(),
@@ -398,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn l7_templates_that_fail_never_end_or_say_nothing_are_refused() {
+    fn l7_rejects_templates_that_fail_never_end_or_omit_messages() {
         let cases = [
             "",
             "  \n",

@@ -1,32 +1,32 @@
-//! Matrix times vectors, the one thing that takes time. Vectors are brought to 8 bits first, block by block, as matrices are.
+//! Matrix-vector products, which take most of the time. Vectors are quantised to 8 bits block by block, as matrices are.
 //!
-//! Without `unsafe`: the instructions of newer processors are reached through pulp, which has a proof that they are there in its types.
-//! Sums over a row are taken in one order, whatever else is in the batch and however many threads there are, so that a conversation's
-//! answer doesn't depend on its company.
+//! Without `unsafe`: pulp gives access to SIMD instructions, with types that prove that the processor has them. Sums over a row are always
+//! added in the same order, whatever the batch and the number of threads, so that a conversation's answer doesn't depend on concurrent
+//! ones.
 
 use rayon::prelude::*;
 
 use super::packed::{BLOCK, EIGHT, Form, Packed, stride};
 
-/// Vectors side by side that share each load of a matrix's row.
+/// Vectors that share each load of a matrix row.
 const TOKENS: usize = 4;
-/// Rows that one thread takes at a time.
+/// Rows per thread task.
 const ROWS_AT_ONCE: usize = 64;
 
-/// Vectors in 8 bits.
+/// Vectors quantised to 8 bits.
 #[derive(Debug, Default)]
 pub(super) struct Quantised {
     cols: usize,
     quants: Vec<u8>,
-    /// One for each block, each vector filled up to eights with zeros.
+    /// One per block; each vector is zero-padded to a multiple of eight.
     scales: Vec<f32>,
-    /// What each block and each half of one sums up to.
+    /// The sums of each block and each half-block.
     sums: Vec<f32>,
     half_sums: Vec<f32>,
 }
 
 impl Quantised {
-    /// Brings vectors of `cols` numbers each to 8 bits.
+    /// Quantises vectors of `cols` numbers each to 8 bits.
     pub(super) fn set(&mut self, vectors: &[f32], cols: usize) {
         self.cols = cols;
         self.quants.clear();
@@ -59,8 +59,8 @@ impl Quantised {
             let mut quants = [0_u8; BLOCK];
             let mut sums = [0_i32; 2];
             for (at, (to, from)) in quants.iter_mut().zip(block).enumerate() {
-                // Adding and taking off 1.5 × 2²³ rounds to a whole number, without a call.
-                // Within ±127 by the scale; what isn't finite becomes 0.
+                // Adding and subtracting 1.5 × 2²³ rounds to an integer without a call. The scale keeps values within ±127; non-finite
+                // values become 0.
                 let quant = ((from * inverse + 12_582_912.0) - 12_582_912.0) as i32 as i8;
                 *to = quant.cast_unsigned();
                 if let Some(sum) = sums.get_mut(at / (BLOCK / 2)) {
@@ -81,7 +81,7 @@ impl Quantised {
     }
 }
 
-/// `out[token][row] = matrix[row] · vectors[token]`, for all of them. `turned` is room to work in.
+/// Computes `out[token][row] = matrix[row] · vectors[token]` for all rows and tokens. `turned` is scratch space.
 pub(super) fn multiply(matrix: &Packed, vectors: &Quantised, turned: &mut Vec<f32>, out: &mut Vec<f32>) {
     let tokens = vectors.quants.len() / vectors.cols.max(1);
     let kernel = Kernel::detect();
@@ -108,7 +108,7 @@ pub(super) fn multiply(matrix: &Packed, vectors: &Quantised, turned: &mut Vec<f3
     }
 }
 
-/// Some rows of a matrix against all vectors.
+/// Some rows of a matrix and all vectors.
 struct Rows<'a> {
     matrix: &'a Packed,
     vectors: &'a Quantised,
@@ -146,9 +146,9 @@ impl Kernel {
     }
 }
 
-/// One block after the other.
+/// Consecutive blocks.
 type Quants<'a> = &'a [[u8; BLOCK]];
-/// Eight scales, or sums, after the other.
+/// Groups of eight consecutive scales or sums.
 type Eights<'a> = &'a [[f32; EIGHT]];
 
 /// One row of a matrix.
@@ -156,7 +156,7 @@ type Eights<'a> = &'a [[f32; EIGHT]];
 struct Row<'a> {
     quants: Quants<'a>,
     scales: Eights<'a>,
-    /// What is taken times the vector's sums, and then times `factor`.
+    /// Multiplied by the vector's sums and then by `factor`.
     leads: Eights<'a>,
     factor: f32,
 }
@@ -169,11 +169,11 @@ struct Vector<'a> {
     sums: Eights<'a>,
 }
 
-/// Dot products of one row with some vectors.
+/// Dot products of one row with several vectors.
 trait Dots: Copy {
-    /// Blocks with one scale each.
+    /// For blocks with one scale.
     fn whole<const SIGNED: bool, const T: usize>(self, row: Row<'_>, with: [Vector<'_>; T]) -> [f32; T];
-    /// Blocks with two.
+    /// For blocks with two scales.
     fn halves<const T: usize>(self, row: Row<'_>, with: [Vector<'_>; T]) -> [f32; T];
 }
 
@@ -211,7 +211,7 @@ impl Rows<'_> {
     }
 }
 
-/// The part that belongs to a row or vector.
+/// The slice that belongs to a row or vector.
 #[inline(always)]
 fn eights(all: &[f32], at: usize, size: usize) -> Eights<'_> {
     if let Some(part) = all.get(at * size..(at + 1) * size) { part.as_chunks().0 } else { &[] }
@@ -250,7 +250,7 @@ fn with<const T: usize>(
     }
 }
 
-/// The dot product of plain numbers, in eight sums that a processor can take at once.
+/// The dot product of floats, in eight partial sums for SIMD.
 #[inline(always)]
 pub(super) fn along(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0_f32; 8];
@@ -270,7 +270,7 @@ pub(super) fn along(a: &[f32], b: &[f32]) -> f32 {
     total
 }
 
-/// For any processor.
+/// The implementation for any processor.
 #[derive(Clone, Copy)]
 struct Portable;
 
@@ -326,7 +326,7 @@ mod tests {
     use crate::gguf::Gguf;
     use crate::tests::made_up::Making;
 
-    /// A matrix of chance in each form that a file may have it in.
+    /// A random matrix in each format that a file may contain.
     fn matrices(cols: u64, rows: u64) -> Vec<Packed> {
         let codes = [0_u32, 2, 3, 6, 7, 8, 12, 13, 14];
         let fitting = codes.into_iter().filter(|code| *code < 12 || cols.is_multiple_of(256));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_gives_what_plain_numbers_give() {
+    fn every_format_matches_float_products() {
         for (cols, rows) in [(32, 3), (96, 5), (256, 4), (896, 2), (1_280, 3)] {
             for matrix in matrices(cols, rows) {
                 let cols = matrix.cols;
@@ -377,7 +377,7 @@ mod tests {
                         let size: f64 =
                             row.iter().zip(vector).map(|(a, b)| (f64::from(*a) * f64::from(*b)).abs()).sum();
                         for got in [fast[at * 5 + token], portable[at * 5 + token]] {
-                            // Vectors lose what 8 bits can't hold.
+                            // Quantising vectors to 8 bits loses precision.
                             assert!(
                                 (f64::from(got) - exact).abs() < size * 0.01 + 1e-4,
                                 "{:?} {cols}: {got} {exact}",
@@ -393,9 +393,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// To the last bit: a vector's products don't depend on how many others there are, nor on threads.
+        /// Bit-exact: a vector's products depend neither on the number of other vectors nor on threads.
         #[test]
-        fn company_changes_nothing(seed in any::<u32>(), count in 1_usize..9) {
+        fn products_do_not_depend_on_batch_or_threads(seed in any::<u32>(), count in 1_usize..9) {
             for matrix in matrices(896, 130).into_iter().chain(matrices(256, 70)) {
                 let all = vectors(count, matrix.cols, seed);
                 let mut quantised = Quantised::default();

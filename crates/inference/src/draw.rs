@@ -1,25 +1,25 @@
-//! Which token comes next: the likeliest one, unless something warmer is asked for.
+//! Samples the next token: the most likely one, unless a temperature is set.
 
 use super::grammar::Grammar;
 use super::net::exp;
 use super::vocab::Vocab;
 
-/// Of how many of the likeliest one is drawn.
+/// Number of candidates to sample from.
 const BEST_MAX: usize = 64;
-/// How many of the likeliest are looked at before all of them are.
+/// Number of likely tokens to test before testing the entire vocabulary.
 const LOOKED_AT_MAX: usize = 256;
 
-/// How tokens are drawn.
+/// A sampler.
 #[derive(Debug, Clone)]
 pub(super) struct Draw {
-    /// 0 takes the likeliest.
+    /// 0 takes the most likely token.
     temperature: f32,
-    /// Where chance stands.
+    /// State of the random number generator.
     state: u64,
 }
 
 impl Draw {
-    /// With this warmth; the same seed draws the same.
+    /// A sampler with this temperature; the same seed gives the same samples.
     pub(super) fn new(temperature: Option<f64>, seed: Option<u64>) -> Self {
         // Between 0 and 2.
         let temperature =
@@ -27,10 +27,10 @@ impl Draw {
         Self { temperature, state: seed.unwrap_or(0) ^ 0x9E37_79B9_7F4A_7C15 }
     }
 
-    /// The next token. With a grammar it is one that may come there; none if nothing may.
+    /// The next token that the grammar allows; `None` if it allows none.
     pub(super) fn next(&mut self, scores: &[f32], vocab: &Vocab, grammar: Option<&Grammar>) -> Option<u32> {
         let may_come = |token: u32| match grammar {
-            // What is more than its letters ends the answer, or has no place in it.
+            // A special token ends the answer or is invalid.
             None => vocab.is_end(token) || !vocab.is_special(token),
             Some(grammar) if vocab.is_end(token) => grammar.may_end(),
             Some(grammar) => !vocab.is_special(token) && grammar.allows(vocab.bytes(token)),
@@ -58,7 +58,7 @@ impl Draw {
         Some(likeliest)
     }
 
-    /// Between 0 and 1 (splitmix64).
+    /// A random number between 0 and 1 (splitmix64).
     fn chance(&mut self) -> f32 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.state;
@@ -70,7 +70,7 @@ impl Draw {
     }
 }
 
-/// The likeliest tokens, in order; of two that are as likely, the first in the vocabulary.
+/// The most likely tokens in order; ties go to the earlier token.
 fn best(scores: &[f32], count: usize) -> Vec<(u32, f32)> {
     let mut all: Vec<(u32, f32)> = (0_u32..).zip(scores.iter().copied()).collect();
     let order = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));

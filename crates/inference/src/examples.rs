@@ -1,37 +1,37 @@
-//! Conversations to go by. A small model does what it has seen done, so before its own conversation it reads a few short ones, made of
-//! the tools on offer: a task, a call, its outcome, and the answer that was taken from that. After what a tool brought the task is
-//! said once more, in a turn of its own, because by then it is far away.
+//! Example conversations for small models. A small model imitates what it has seen, so its prompt starts with a few short examples made of
+//! the offered tools: a task, a call, its output, and the answer from that output. After each tool output, the task is repeated in a
+//! separate turn, because by then it is far away.
 //!
-//! Larger models need neither, and pay for each word: that is why this is here and not in the prompt that all models get.
+//! Larger models need neither and are billed per token, so the examples are here and not in the common prompt.
 
 use regent_kernel::{Inference, Message, Offer, Role, ToolUse};
 use serde_json::{Value, json};
 
 use super::grammar::members_of;
 
-/// The tool that ends a task, if it is on offer. Without it there is no telling how a task ends, and no example.
+/// The tool that ends a task, if offered. Without it, an example can't show how a task ends, so there are no examples.
 pub(super) const FINISH: &str = "task.finish";
 pub(super) const FINISH_ARGUMENT: &str = "answer";
-/// Of a task so much is said once more.
+/// Maximum characters of the repeated task.
 const GOAL_CHARS_MAX: usize = 600;
-/// What comes after the task that is said once more.
+/// Follows the repeated task.
 const THEN: &str = "\nIf that is done, call task_finish with the answer. If not, call the next tool.";
 
-/// A task, the calls that did it, and the answer.
+/// A task, the calls that complete it, and the answer.
 struct Example {
     goal: &'static str,
     steps: &'static [ExampleCall],
     answer: &'static str,
 }
 
-/// A call and its outcome.
+/// A call and its output.
 struct ExampleCall {
     tool: &'static str,
     args: &'static [(&'static str, &'static str)],
     output: &'static str,
 }
 
-/// One tool after another. So many of these are shown, where both are on offer.
+/// Maximum number of examples with two calls, used where both tools are offered.
 const PAIRS_MAX: usize = 2;
 const PAIRS: [Example; 4] = [
     Example {
@@ -92,8 +92,8 @@ const PAIRS: [Example; 4] = [
     },
 ];
 
-/// One call that was enough: for tools that no pair has shown. Reading is always shown so too, or it would seem to be only the first of
-/// two steps. The answers say what the outputs do, and can't be mistaken for answers to anything else.
+/// Examples with one call, for tools that no two-call example shows. Reading is always shown alone as well, so that it doesn't seem to be
+/// only a first step. The answers match the outputs and can't be mistaken for answers to other tasks.
 const ALWAYS: &str = "fs.read";
 const SINGLES: [Example; 6] = [
     Example {
@@ -148,7 +148,7 @@ const SINGLES: [Example; 6] = [
     },
 ];
 
-/// A conversation as a small model should read it: examples after the system's words, and the task again after what a tool brought.
+/// Adds the examples after the system message, and repeats the task after tool output.
 pub(super) fn led(inference: &Inference) -> Vec<Message> {
     let messages = &inference.messages;
     let begins = messages.iter().take_while(|message| message.role == Role::System).count();
@@ -165,7 +165,7 @@ pub(super) fn led(inference: &Inference) -> Vec<Message> {
     led
 }
 
-/// The task: what the user says first.
+/// The task: the user's first message.
 pub(super) fn goal_of(messages: &[Message]) -> Option<&Message> {
     let said = messages.iter().find(|message| message.role != Role::System);
     said.filter(|message| message.role == Role::User)
@@ -187,7 +187,7 @@ fn examples(tools: &[Offer]) -> impl Iterator<Item = Message> {
 }
 
 impl ExampleCall {
-    /// Whether this is a tool that is on offer, not another of its name.
+    /// Whether exactly this tool is offered, not another one of the same name.
     fn is_on(&self, tools: &[Offer]) -> bool {
         let own = || self.args.iter().map(|(name, _)| *name);
         let is_it = |offer: &Offer| {
@@ -220,7 +220,7 @@ fn call(tool: &str, args: Value) -> Message {
     Message::asking("", [ToolUse { id: tool.to_owned(), tool: tool.to_owned(), args }])
 }
 
-/// The task once more, and what is to come now if a task can be ended.
+/// Repeats the task, and states the next step if a task can be ended.
 fn again(goal: &str, ends: bool) -> Message {
     let shown: String = goal.chars().take(GOAL_CHARS_MAX).collect();
     let cut = if shown.len() < goal.len() { "…" } else { "" };
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_are_of_the_tools_on_offer_and_of_no_others() {
+    fn examples_use_only_offered_tools() {
         let read = offer("fs.read", "Read", schema(&["path"]));
         let other = offer("fs.read", "Another of that name", schema(&["url"]));
         let write = offer("fs.write", "Write", schema(&["path", "content"]));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_comes_first_and_the_task_again_after_what_a_tool_brought() {
+    fn the_system_message_is_first_and_the_task_repeats_after_tool_output() {
         let tools = vec![offer("fs.read", "Read", schema(&["path"])), finish()];
         let mut asked =
             inference(vec![message(Role::System, "Rules."), message(Role::User, "Do it.")], tools, 1);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn every_example_can_be_made() {
+    fn every_example_is_reachable() {
         for example in PAIRS.iter().chain(&SINGLES) {
             for step in example.steps {
                 let names: Vec<&str> = step.args.iter().map(|(name, _)| *name).collect();

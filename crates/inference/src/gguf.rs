@@ -1,5 +1,5 @@
-//! The file that weights come in: a header of named values and tensors, then their bytes. The header is a stranger's word: every
-//! length is checked against what is left of the file before a byte is set aside for it.
+//! Parses GGUF files: a header of named values and tensors, then their bytes. The header is untrusted: every length is checked against the
+//! rest of the file before memory is allocated.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -7,38 +7,38 @@ use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
 
 const MAGIC: [u8; 4] = *b"GGUF";
-/// Named values and tensors.
+/// Maximum number of named values and of tensors.
 const VALUES_MAX: u64 = 4_096;
 const TENSORS_MAX: u64 = 16_384;
-/// The name of one.
+/// Maximum length of a name.
 const NAME_BYTES_MAX: u64 = 256;
-/// One text, such as a template, and the members of one list, such as a vocabulary.
+/// Maximum length of one text, such as a template, and of one list, such as a vocabulary.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 const LIST_MAX: u64 = 1 << 20;
-/// The whole header.
+/// Maximum size of the header.
 const HEADER_BYTES_MAX: u64 = 128 << 20;
-/// Along one side of a matrix.
+/// Maximum length of one side of a matrix.
 const SIDE_MAX: u64 = 1 << 24;
 
-/// A file that can't be used.
+/// Why a file can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum GgufError {
     /// It can't be read, or ends too early.
     #[error("the weights can't be read: {0}")]
     Read(#[from] io::Error),
-    /// It isn't one of these.
+    /// It isn't a GGUF file.
     #[error("this is not a GGUF file of version 2 or 3")]
     Magic,
-    /// Something in it is larger than it may be, or than the file.
-    #[error("{0} is larger than it may be")]
+    /// Something in it exceeds a limit or the file's size.
+    #[error("{0} exceeds its limit")]
     TooLarge(&'static str),
-    /// Something in it makes no sense.
-    #[error("the weights make no sense: {0}")]
+    /// It is malformed.
+    #[error("malformed weights: {0}")]
     Malformed(String),
-    /// Something that is needed isn't there.
+    /// A required value or tensor is missing.
     #[error("the weights have no `{0}`")]
     Missing(String),
-    /// It is of a kind that isn't understood.
+    /// It uses an unsupported feature.
     #[error("{0} is not supported")]
     Unsupported(String),
 }
@@ -46,17 +46,17 @@ pub enum GgufError {
 /// A named value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// Any whole number.
+    /// An integer.
     Int(i128),
-    /// Any other.
+    /// A floating-point number.
     Float(f64),
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
     /// A text.
     Text(String),
-    /// Whole numbers.
+    /// Integers.
     Ints(Vec<i64>),
-    /// Other numbers.
+    /// Floating-point numbers.
     Floats(Vec<f32>),
     /// Texts.
     Texts(Vec<String>),
@@ -64,31 +64,31 @@ pub enum Value {
 
 /// The storage format of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Held {
-    /// As they are.
+pub enum TensorFormat {
+    /// 32-bit floats.
     F32,
-    /// In half the bits.
+    /// 16-bit floats.
     F16,
-    /// 4 bits and a scale for 32.
+    /// 4 bits, and a scale per 32 numbers.
     Q4_0,
-    /// 4 bits, a scale and a least value for 32.
+    /// 4 bits, and a scale and a minimum per 32 numbers.
     Q4_1,
-    /// 5 bits and a scale for 32.
+    /// 5 bits, and a scale per 32 numbers.
     Q5_0,
-    /// 5 bits, a scale and a least value for 32.
+    /// 5 bits, and a scale and a minimum per 32 numbers.
     Q5_1,
-    /// 8 bits and a scale for 32.
+    /// 8 bits, and a scale per 32 numbers.
     Q8_0,
-    /// 4 bits; 8 times 32 with scales and least values of 6 bits.
+    /// 4 bits; 8 groups of 32 with 6-bit scales and minimums.
     Q4K,
-    /// The same with 5 bits.
+    /// 5 bits; 8 groups of 32 with 6-bit scales and minimums.
     Q5K,
-    /// 6 bits; 16 times 16 with scales of 8 bits.
+    /// 6 bits; 16 groups of 16 with 8-bit scales.
     Q6K,
 }
 
-impl Held {
-    fn of(code: u32) -> Result<Self, GgufError> {
+impl TensorFormat {
+    fn from_code(code: u32) -> Result<Self, GgufError> {
         Ok(match code {
             0 => Self::F32,
             1 => Self::F16,
@@ -104,7 +104,7 @@ impl Held {
         })
     }
 
-    /// Numbers in a block, and its bytes.
+    /// Numbers per block, and bytes per block.
     pub fn block(self) -> (usize, usize) {
         match self {
             Self::F32 => (1, 4),
@@ -120,26 +120,26 @@ impl Held {
         }
     }
 
-    /// The bytes of a row of so many numbers, if it can be held so.
+    /// The bytes of a row with `cols` numbers, if this format supports that length.
     pub fn row_bytes(self, cols: usize) -> Option<usize> {
         let (numbers, bytes) = self.block();
         cols.is_multiple_of(numbers).then(|| (cols / numbers).checked_mul(bytes)).flatten()
     }
 }
 
-/// Where a tensor is.
+/// The location and shape of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
-    /// How it is held.
-    pub held: Held,
+    /// Its storage format.
+    pub format: TensorFormat,
     /// The length of a row.
     pub cols: usize,
-    /// How many there are.
+    /// Number of rows.
     pub rows: usize,
     at: u64,
 }
 
-/// A file whose header has been read.
+/// A file with a parsed header.
 #[derive(Debug)]
 pub struct Gguf {
     values: BTreeMap<String, Value>,
@@ -148,7 +148,7 @@ pub struct Gguf {
 }
 
 impl Gguf {
-    /// Reads the header.
+    /// Opens a file and parses its header.
     pub fn open(file: File) -> Result<Self, GgufError> {
         let bytes = file.metadata()?.len();
         let mut reader = Reader { from: BufReader::new(&file), left: bytes.min(HEADER_BYTES_MAX), read: 0 };
@@ -179,22 +179,22 @@ impl Gguf {
         if let Some(Value::Texts(texts)) = self.value(name) { Ok(texts) } else { Err(missing(name)) }
     }
 
-    /// Whole numbers by name.
+    /// Integers by name.
     pub fn ints(&self, name: &str) -> Option<&[i64]> {
         if let Some(Value::Ints(ints)) = self.value(name) { Some(ints) } else { None }
     }
 
-    /// A whole number by name, no larger than `most`.
+    /// An integer by name, at most `most`.
     pub fn count(&self, name: &str, most: usize) -> Result<usize, GgufError> {
         let Some(Value::Int(value)) = self.value(name) else { return Err(missing(name)) };
         let value = usize::try_from(*value).ok().filter(|value| *value <= most);
         value.ok_or_else(|| GgufError::Malformed(format!("`{name}` is not between 0 and {most}")))
     }
 
-    /// A number by name.
+    /// A floating-point number by name.
     pub fn number(&self, name: &str) -> Result<f32, GgufError> {
         let Some(Value::Float(value)) = self.value(name) else { return Err(missing(name)) };
-        // It was written as 32 bits, or fits what is done with it.
+        // Stored as 32 bits, or used with that precision.
         let value = *value as f32;
         if value.is_finite() {
             Ok(value)
@@ -208,14 +208,14 @@ impl Gguf {
         self.tensors.get(name).ok_or_else(|| missing(name))
     }
 
-    /// Whether there is one.
+    /// Whether the tensor exists.
     pub fn has_tensor(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
 
-    /// The bytes of some rows of a tensor, into a buffer of that size.
+    /// Reads consecutive rows of a tensor into a buffer of that size.
     pub fn read_rows(&self, tensor: &Tensor, first: usize, into: &mut [u8]) -> Result<(), GgufError> {
-        let row = tensor.held.row_bytes(tensor.cols).unwrap_or(0);
+        let row = tensor.format.row_bytes(tensor.cols).unwrap_or(0);
         let from = (first as u64).saturating_mul(row as u64).saturating_add(tensor.at);
         Ok(self.file.read_exact_at(into, from)?)
     }
@@ -260,7 +260,7 @@ fn header(reader: &mut Reader<impl Read>, bytes: u64) -> Result<Header, GgufErro
     let begin = reader.read.next_multiple_of(align);
     for (name, tensor) in &mut tensors {
         let size = tensor
-            .held
+            .format
             .row_bytes(tensor.cols)
             .and_then(|row| row.checked_mul(tensor.rows))
             .ok_or_else(|| GgufError::Malformed(format!("the shape of `{}`", name.escape_debug())))?;
@@ -342,7 +342,7 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// Lists grow as they are read: what a header promises is not set aside for it.
+    /// Lists grow as they are read, so a false length in the header allocates nothing.
     fn list(&mut self, code: u32, count: u64) -> Result<Value, GgufError> {
         Ok(match code {
             8 => {
@@ -382,9 +382,9 @@ impl<R: Read> Reader<R> {
         if cols == 0 || rows == 0 {
             return Err(GgufError::Malformed("an empty tensor".to_owned()));
         }
-        let held = Held::of(self.u32()?)?;
+        let format = TensorFormat::from_code(self.u32()?)?;
         let at = self.u64()?;
-        Ok(Tensor { held, cols, rows, at })
+        Ok(Tensor { format, cols, rows, at })
     }
 }
 
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_read_and_what_it_promises_is_checked() {
+    fn parses_a_header_and_checks_its_claims() {
         let mut making = Making::default();
         making.say("general.architecture", "llama");
         making.int("n", 7);
@@ -415,15 +415,15 @@ mod tests {
         assert!(matches!(gguf.count("n", 6), Err(GgufError::Malformed(_))));
         assert!(matches!(gguf.tensor("u"), Err(GgufError::Missing(_))));
         let tensor = gguf.tensor("t").unwrap();
-        assert_eq!((tensor.held, tensor.rows, tensor.cols), (Held::Q8_0, 2, 32));
-        // A byte less, and the tensor isn't all there.
+        assert_eq!((tensor.format, tensor.rows, tensor.cols), (TensorFormat::Q8_0, 2, 32));
+        // One byte less, and the tensor is incomplete.
         let mut short = making.file();
         short.pop();
         assert!(matches!(open(&short), Err(GgufError::TooLarge("a tensor"))));
     }
 
     #[test]
-    fn huge_promises_cost_nothing() {
+    fn huge_claimed_sizes_allocate_nothing() {
         let head = |tensors: u64, values: u64| {
             [
                 b"GGUF".to_vec(),
@@ -462,9 +462,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
-        /// Whatever is changed in a file, and wherever it ends: it is read or refused, and nothing worse.
+        /// A file with random changes and a random length is accepted or rejected, without panic or excess memory.
         #[test]
-        fn no_header_does_harm(changes in proptest::collection::vec((0_usize..12_000, any::<u8>()), 0..6), cut in 0_usize..400_000) {
+        fn any_changed_file_is_accepted_or_rejected_without_panic(changes in proptest::collection::vec((0_usize..12_000, any::<u8>()), 0..6), cut in 0_usize..400_000) {
             let mut file = bytes(1);
             for (at, byte) in changes {
                 if let Some(place) = file.get_mut(at) {

@@ -1,8 +1,8 @@
-//! What may be said next where the answer has to be JSON of a certain shape: a machine over bytes, made from a JSON Schema.
+//! Constrains an answer to JSON of a given shape: a state machine over bytes, compiled from a JSON Schema.
 //!
-//! It holds every way in which the bytes so far can be read, as stacks of what is still to come. Spaces are fixed, members come in the
-//! schema's order, and what a schema says beyond shape (patterns, sums, dependencies) is not looked at: the kernel checks arguments
-//! against the whole schema anyway. What is not understood allows any JSON.
+//! The machine keeps every possible parse of the bytes so far, each as a stack of pending items. Spacing is fixed, and members come in the
+//! schema's order. Constraints beyond shape (patterns, sums, dependencies) are ignored, because the kernel checks arguments against the
+//! full schema. Unsupported schemas allow any JSON.
 
 mod schema;
 
@@ -11,41 +11,41 @@ use std::sync::Arc;
 
 pub(super) use schema::{Member, Shape, Shapes, members_of};
 
-/// Ways at once. More than that, and the last ones are not followed.
+/// Maximum number of parallel parses; further ones are dropped.
 const WAYS_MAX: usize = 4_096;
-/// Steps until what comes first is bytes; a schema that refers to itself and nothing else would take for ever.
+/// Maximum expansion steps. A schema that refers only to itself would never end.
 const STEPS_MAX: usize = 16_384;
-/// How deep any JSON goes where a schema says nothing.
+/// Maximum depth of unconstrained JSON.
 const ANY_DEPTH_MAX: u8 = 6;
-/// Items of a list.
+/// Maximum items of a list.
 const ITEMS_MAX: u32 = 256;
-/// Digits of a number.
+/// Maximum digits of a number.
 const DIGITS_MAX: u8 = 15;
 
-/// Something that is still to come.
+/// A pending item.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Item {
-    /// These bytes, from here on.
+    /// These bytes, from this offset on.
     Bytes(Arc<[u8]>, usize),
-    /// A value of this shape, so deep in any JSON.
+    /// A value of this shape, at this depth of unconstrained JSON.
     Value(usize, u8),
-    /// Members of an object, from this one on; whether one has been.
+    /// Members of an object, from this index on; whether any member was written.
     Members(usize, usize, bool, u8),
-    /// Items of a list: how many have been.
+    /// Items of a list, and the number written so far.
     Items(usize, u32, u8),
     /// The rest of a string.
     Text(Text),
     /// The rest of a number.
     Number(Number),
-    /// Members of an object that may be anything.
+    /// Members of an unconstrained object.
     AnyMembers(bool, u8),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Text {
-    /// Characters that may come.
+    /// Remaining characters allowed.
     left: u32,
-    /// Characters that have to.
+    /// Remaining characters required.
     needed: u32,
     state: TextState,
 }
@@ -53,10 +53,10 @@ struct Text {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum TextState {
     Plain,
-    /// Within a character of several bytes: how many follow, and what the next one may be at least and at most.
+    /// Within a multi-byte character: the number of bytes left, and the range of the next one.
     Inside(u8, u8, u8),
     Escape,
-    /// Digits that follow, and whether the first has yet to come.
+    /// Remaining hex digits, and whether the next one is the first.
     Hex(u8, bool),
 }
 
@@ -79,7 +79,7 @@ enum NumberState {
 
 type Way = Vec<Item>;
 
-/// The ways in which an answer can continue.
+/// The possible continuations of an answer.
 #[derive(Debug, Clone)]
 pub(super) struct Grammar {
     shapes: Arc<Shapes>,
@@ -100,7 +100,7 @@ impl Grammar {
         self.ways.contains(&Vec::new())
     }
 
-    /// Whether nothing more can come.
+    /// Whether the answer is complete.
     pub(super) fn is_over(&self) -> bool {
         self.ways.iter().all(Vec::is_empty)
     }
@@ -121,7 +121,7 @@ impl Grammar {
         self.ahead(bytes).is_some()
     }
 
-    /// The ways after these bytes, if there are any.
+    /// The parses after these bytes, if any.
     fn ahead(&self, bytes: &[u8]) -> Option<BTreeSet<Way>> {
         let mut ways = None;
         for byte in bytes {
@@ -132,7 +132,7 @@ impl Grammar {
         ways
     }
 
-    /// What has to come in any case, at most so many bytes of it.
+    /// The only possible continuation, at most `bytes_max` bytes of it.
     pub(super) fn forced(&self, bytes_max: usize) -> Vec<u8> {
         let mut forced = Vec::new();
         let mut grammar = self.clone();
@@ -146,7 +146,7 @@ impl Grammar {
         forced
     }
 
-    /// The one byte that can come, if there is but one.
+    /// The next byte, if only one is possible.
     fn only(&self) -> Option<u8> {
         let mut only = None;
         for way in &self.ways {
@@ -182,7 +182,7 @@ impl Grammar {
                 Item::Number(number) => {
                     next.extend(number.after(byte).map(|number| stay(Item::Number(number))))
                 }
-                // What isn't bytes yet was opened.
+                // `open` has expanded all other items.
                 Item::Bytes(..)
                 | Item::Value(..)
                 | Item::Members(..)
@@ -193,7 +193,7 @@ impl Grammar {
         self.open(next)
     }
 
-    /// Opens what comes first in each way until it is about bytes.
+    /// Expands the first item of each parse until it is bytes.
     fn open(&self, mut ways: Vec<Way>) -> BTreeSet<Way> {
         let mut open = BTreeSet::new();
         for _ in 0..STEPS_MAX {
@@ -308,7 +308,7 @@ impl Text {
         Self { left: most, needed: least, state: TextState::Plain }
     }
 
-    /// What is left after a byte: more text, nothing after the closing quote, or no way at all.
+    /// The state after a byte: more text, the end after the closing quote, or no parse.
     fn after(self, byte: u8) -> Option<Option<Self>> {
         let at = |state| Some(Some(Self { state, ..self }));
         let begun = |state| {
@@ -319,7 +319,7 @@ impl Text {
             (TextState::Plain, b'"') => (self.needed == 0).then_some(None),
             (TextState::Plain, b'\\') => at(TextState::Escape),
             (TextState::Plain, 0x20..=0x7E) => begun(TextState::Plain),
-            // UTF-8 as it has to be: nothing longer than needed, no half of a pair, nothing beyond the last.
+            // Strict UTF-8: no overlong forms, no surrogates, nothing beyond U+10FFFF.
             (TextState::Plain, 0xC2..=0xDF) => begun(TextState::Inside(1, 0x80, 0xBF)),
             (TextState::Plain, 0xE0) => begun(TextState::Inside(2, 0xA0, 0xBF)),
             (TextState::Plain, 0xED) => begun(TextState::Inside(2, 0x80, 0x9F)),
@@ -335,7 +335,7 @@ impl Text {
                 begun(TextState::Plain)
             }
             (TextState::Escape, b'u') => at(TextState::Hex(4, true)),
-            // Halves of pairs begin with D.
+            // Surrogates begin with D.
             (TextState::Hex(_, true), b'd' | b'D') => None,
             (TextState::Hex(left, _), byte) if byte.is_ascii_hexdigit() => match left {
                 1 => begun(TextState::Plain),

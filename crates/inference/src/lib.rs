@@ -1,9 +1,8 @@
-//! Local inference: GGUF weights, our own network code, and answers constrained to the offered tools.
+//! Local inference: GGUF weights, a network implementation of our own, and answers constrained to the offered tools.
 //!
-//! Nothing leaves the machine. One model is loaded at a time and shared by all
-//! conversations. If tools are offered, the answer is a call of one of them, by a grammar made from their schemas; if a schema
-//! is given, the answer fits it. Decoding is greedy unless configured otherwise, so the same conversation gets
-//! the same answer, alone or in a batch, from the start or from a cached prefix.
+//! No data leaves the machine. One model is loaded at a time and shared by all conversations. If tools are offered, the answer is a call of
+//! one of them, enforced by a grammar compiled from their schemas. If a schema is given, the answer matches it. Decoding is greedy unless
+//! configured otherwise, so the same conversation gets the same answer, alone or in a batch, from the start or from a cached prefix.
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -32,7 +31,7 @@ use regent_models::{Ask, Event, Events, Names, Provider, ProviderError, ToolDelt
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use batch::{Batch, Job, REMEMBERED_BYTES, Said};
+use batch::{Batch, BatchEvent, Job, REMEMBERED_BYTES};
 use chat::Chat;
 use draw::Draw;
 use examples::{FINISH, FINISH_ARGUMENT, is_finish};
@@ -41,14 +40,14 @@ use grammar::{Grammar, Shape, Shapes};
 use net::Net;
 use vocab::Vocab;
 
-/// Bytes that a grammar forces before the model has said anything.
+/// Maximum bytes that a grammar forces before the first sampled token.
 const FORCED_BYTES_MAX: usize = 4_096;
-/// How often an answer that repeats what was asked for is not taken.
+/// How often a repeated call is rejected.
 const SECOND_THOUGHTS_MAX: usize = 2;
-/// Models whose weights are no larger are asked for a task's result in a conversation of its own.
+/// Maximum size of weights that are asked for a task's result in a separate conversation.
 const SMALL_BYTES_MAX: u64 = 1_500_000_000;
 
-/// Weights in a folder, each in a file with the model's name and `.gguf`.
+/// A folder of weights, one file `MODEL.gguf` per model.
 #[derive(Debug)]
 pub struct Local {
     folder: PathBuf,
@@ -56,7 +55,7 @@ pub struct Local {
     loaded: tokio::sync::Mutex<Option<Arc<Model>>>,
 }
 
-/// A model that is loaded.
+/// A loaded model.
 #[derive(Debug)]
 struct Model {
     path: PathBuf,
@@ -70,7 +69,7 @@ struct Model {
 /// The model that this process has loaded, shared by all callers.
 static LOADED: Mutex<Option<Weak<Model>>> = Mutex::new(None);
 
-/// The provider for the weights in a folder, with this many threads or as many as fit.
+/// The provider for the weights in a folder, with this many threads or the default.
 pub fn open(folder: &Path, threads: Option<usize>) -> Arc<dyn Provider> {
     Arc::new(match threads {
         Some(threads) => Local::with_threads(folder, threads),
@@ -79,18 +78,18 @@ pub fn open(folder: &Path, threads: Option<usize>) -> Arc<dyn Provider> {
 }
 
 impl Local {
-    /// With the weights in this folder. All processors but one are used.
+    /// The weights in this folder, with one thread per processor but one.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self::with_threads(folder, cores.saturating_sub(1).max(1))
     }
 
-    /// With so many threads.
+    /// The weights in this folder, with this many threads.
     pub fn with_threads(folder: impl Into<PathBuf>, threads: usize) -> Self {
         Self { folder: folder.into(), threads: threads.clamp(1, 256), loaded: tokio::sync::Mutex::new(None) }
     }
 
-    /// The file with a model's weights, whether it is there or not. A name leads nowhere else.
+    /// The path of a model's weights, which may not exist. A name can't lead outside the folder.
     fn path(&self, model: &str) -> Option<PathBuf> {
         let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         let fine = !model.is_empty() && !model.starts_with('.') && model.chars().all(fits);
@@ -99,14 +98,14 @@ impl Local {
 
     async fn load(&self, name: &str) -> Result<Arc<Model>, ProviderError> {
         let absent = || {
-            ProviderError::Absent(format!("its weights are not here; `regent model pull {name}` brings them"))
+            ProviderError::Absent(format!("its weights are not downloaded; run `regent model pull {name}`"))
         };
         let path = self.path(name).filter(|path| path.is_file()).ok_or_else(absent)?;
         let mut loaded = self.loaded.lock().await;
         if let Some(model) = loaded.as_ref().filter(|model| model.path == path) {
             return Ok(Arc::clone(model));
         }
-        // One at a time: what was there goes before the next one comes, unless somebody still speaks with it.
+        // One model at a time: the previous one is dropped before the next is loaded, unless a conversation still uses it.
         let before = loaded.take();
         let threads = self.threads;
         let load = move || {
@@ -151,9 +150,9 @@ impl Model {
         Ok(Self { path: path.to_owned(), vocab, chat, batch, context, is_small })
     }
 
-    /// The tokens of a conversation, what the answer has to look like, and how it begins.
-    fn prepare(&self, asked: &Asked) -> Result<Prepared, ProviderError> {
-        let Asked { inference, names, repeated } = asked;
+    /// Prepares the tokens of a conversation, the grammar of the answer, and its forced beginning.
+    fn prepare(&self, asked: &Attempt) -> Result<Prepared, ProviderError> {
+        let Attempt { inference, names, repeated } = asked;
         let mut prompt = self.chat.tokens(&self.vocab, inference, names).map_err(ProviderError::Unfit)?;
         let mut grammar = grammar_of(inference, names, repeated);
         if grammar.is_some() && !inference.tools.is_empty() {
@@ -178,8 +177,8 @@ impl Model {
     }
 }
 
-/// A question, and the tools that were asked for once more.
-struct Asked {
+/// A request, and the tools whose calls were rejected as repetitions.
+struct Attempt {
     inference: Inference,
     names: Names,
     repeated: Vec<String>,
@@ -191,17 +190,17 @@ struct Prepared {
     begins: Vec<u8>,
 }
 
-/// What the answer has to look like: a request for one of the tools, or what a schema says.
+/// The grammar of the answer: a call of one of the tools, or the given schema.
 fn grammar_of(inference: &Inference, names: &Names, repeated: &[String]) -> Option<Grammar> {
     let mut shapes = Shapes::default();
     let root = if inference.tools.is_empty() {
-        shapes.of(inference.sampling.schema.as_ref()?)
+        shapes.compile(inference.sampling.schema.as_ref()?)
     } else {
         let mut calls = Vec::with_capacity(inference.tools.len());
         for offer in allowed(inference, repeated) {
             let name = Value::String(names.wire(&offer.name).to_owned()).to_string();
             let name = shapes.add(Shape::OneOf(vec![name]));
-            let args = shapes.of(&chat::essential(&offer.input));
+            let args = shapes.compile(&chat::essential(&offer.input));
             let member =
                 |name: &str, shape| grammar::Member { name: format!("\"{name}\""), shape, is_required: true };
             calls.push(shapes.add(Shape::Object(vec![member("name", name), member("arguments", args)])));
@@ -211,7 +210,7 @@ fn grammar_of(inference: &Inference, names: &Names, repeated: &[String]) -> Opti
     Some(Grammar::new(shapes, root, "", ""))
 }
 
-/// Whether a call has been made before, and nothing since that hadn't been. A small model asks for the same over and over.
+/// Whether the conversation contains this call, and no new call since. Small models repeat the same call.
 fn is_repeated(inference: &Inference, tool: &str, args: &Value) -> bool {
     let calls: Vec<&ToolUse> = inference.messages.iter().flat_map(Message::calls).collect();
     let is_same = |a: &ToolUse, tool: &str, args: &Value| a.tool == tool && a.args == *args;
@@ -222,8 +221,8 @@ fn is_repeated(inference: &Inference, tool: &str, args: &Value) -> bool {
     !calls.iter().enumerate().skip(last + 1).any(is_first)
 }
 
-/// The tools that may be asked for. Nobody is done who has done nothing. Who repeats himself has to do something else, and is done if that
-/// is a repetition too.
+/// The tools that may be called now. The first call can't end the task. If the model repeats a call, that tool is dropped; if it repeats
+/// again, it must end the task.
 fn allowed<'a>(inference: &'a Inference, repeated: &[String]) -> Vec<&'a Offer> {
     let tools = &inference.tools;
     let is_new = !inference.messages.iter().any(Message::has_calls);
@@ -248,9 +247,9 @@ impl Provider for Local {
     fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {
         Box::pin(async move {
             let model = self.load(ask.model).await?;
-            let mut earlier = Earlier::default();
+            let mut earlier = EarlierAttempts::default();
             loop {
-                let asked = Asked {
+                let asked = Attempt {
                     inference: earlier.result.clone().unwrap_or_else(|| ask.inference.clone()),
                     names: ask.names.clone(),
                     repeated: earlier.repeated.clone(),
@@ -259,7 +258,7 @@ impl Provider for Local {
                 let prepared = tokio::task::spawn_blocking(move || at.prepare(&asked))
                     .await
                     .map_err(|error| ProviderError::Unfit(error.to_string()))??;
-                let answer = Answer::begin(&model, &ask, prepared, (events.clone(), earlier));
+                let answer = AnswerStream::begin(&model, &ask, prepared, (events.clone(), earlier));
                 match answer.follow(&ask).await? {
                     Some(again) => earlier = again,
                     None => return Ok(()),
@@ -269,46 +268,46 @@ impl Provider for Local {
     }
 }
 
-/// Answers that were not taken: they asked once more for what was there, or ended the task.
+/// Earlier answers that were rejected: repeated calls, or the end of the task.
 #[derive(Debug, Default)]
-struct Earlier {
+struct EarlierAttempts {
     repeated: Vec<String>,
-    /// The question for the result, once the task is to be ended.
+    /// The request for the result, once the model wants to end the task.
     result: Option<Inference>,
-    /// What they took: tokens generated, and tokens read or cached for another question than the current one.
+    /// Their usage: tokens generated, and tokens evaluated or cached for another request than the current one.
     tokens: usize,
     read: usize,
     cached: usize,
     remembered: Option<usize>,
 }
 
-/// An answer that is coming. Dropping it ends it.
-struct Answer<'a> {
+/// A running answer. Dropping it cancels the answer.
+struct AnswerStream<'a> {
     model: &'a Model,
-    said: UnboundedReceiver<Said>,
+    said: UnboundedReceiver<BatchEvent>,
     hold: Arc<AtomicBool>,
     events: Events,
-    /// It asks for a tool, or is the result: nothing is told before it is whole.
+    /// The answer is a tool call or the result, and is sent only when complete.
     is_call: bool,
-    /// What isn't told yet.
+    /// Bytes that are not sent yet.
     bytes: Vec<u8>,
     prompt: usize,
-    earlier: Earlier,
+    earlier: EarlierAttempts,
 }
 
-impl Drop for Answer<'_> {
+impl Drop for AnswerStream<'_> {
     fn drop(&mut self) {
         self.said.close();
         self.model.batch.look();
     }
 }
 
-impl<'a> Answer<'a> {
+impl<'a> AnswerStream<'a> {
     fn begin(
         model: &'a Model,
         ask: &Ask<'_>,
         prepared: Prepared,
-        (events, earlier): (Events, Earlier),
+        (events, earlier): (Events, EarlierAttempts),
     ) -> Self {
         let Prepared { prompt, grammar, begins } = prepared;
         let (said, heard) = unbounded_channel();
@@ -333,22 +332,24 @@ impl<'a> Answer<'a> {
         answer
     }
 
-    /// Follows it to its end; or to where it turns out to be what was said before, and has to be asked for again.
-    async fn follow(mut self, ask: &Ask<'_>) -> Result<Option<Earlier>, ProviderError> {
+    /// Follows the answer to its end. Returns the earlier attempts if the answer was rejected and must be requested again.
+    async fn follow(mut self, ask: &Ask<'_>) -> Result<Option<EarlierAttempts>, ProviderError> {
         loop {
             match self.said.recv().await {
-                Some(Said::Remembered(tokens)) => {
+                Some(BatchEvent::Remembered(tokens)) => {
                     self.earlier.remembered.get_or_insert(tokens);
                     self.report(0).await?;
                 }
-                Some(Said::Step) => {}
-                Some(Said::Bytes(bytes, _)) => {
+                Some(BatchEvent::Step) => {}
+                Some(BatchEvent::Bytes(bytes, _)) => {
                     self.bytes.extend(bytes);
                     if !self.is_call {
-                        self.tell_text(false).await?;
+                        self.send_text(false).await?;
                     }
                 }
-                Some(Said::Over { is_whole, tokens }) => return self.end(ask, is_whole, tokens).await,
+                Some(BatchEvent::Finished { is_whole, tokens }) => {
+                    return self.end(ask, is_whole, tokens).await;
+                }
                 None => return Err(ProviderError::Cut),
             }
             if ask.turn.should_yield() {
@@ -376,11 +377,11 @@ impl<'a> Answer<'a> {
         self.events.give(Event::Usage(Used::from(usage))).await
     }
 
-    /// Tells what is there of whole characters; at the end, all of it.
-    async fn tell_text(&mut self, is_end: bool) -> Result<(), ProviderError> {
+    /// Sends complete characters; at the end, everything.
+    async fn send_text(&mut self, is_end: bool) -> Result<(), ProviderError> {
         let whole = match std::str::from_utf8(&self.bytes) {
             Ok(_) => self.bytes.len(),
-            // The beginning of a character waits for the rest; what can't be one is told as such.
+            // An incomplete character waits for its remaining bytes; invalid bytes are replaced.
             Err(error) if !is_end && error.error_len().is_none() => error.valid_up_to(),
             Err(_) => self.bytes.len(),
         };
@@ -397,7 +398,7 @@ impl<'a> Answer<'a> {
         ask: &Ask<'_>,
         is_whole: bool,
         tokens: usize,
-    ) -> Result<Option<Earlier>, ProviderError> {
+    ) -> Result<Option<EarlierAttempts>, ProviderError> {
         let mut stop = if is_whole { StopReason::End } else { StopReason::Length };
         if self.earlier.result.is_some() {
             let text = String::from_utf8_lossy(&self.bytes).trim().to_owned();
@@ -406,7 +407,7 @@ impl<'a> Answer<'a> {
             self.events.give(Event::Tool(ToolDelta { index: 0, id: None, name: Some(name), args })).await?;
             stop = StopReason::ToolUse;
         } else if !self.is_call {
-            self.tell_text(true).await?;
+            self.send_text(true).await?;
         } else if is_whole {
             let call: Value = serde_json::from_slice(&self.bytes)
                 .map_err(|error| ProviderError::Malformed(format!("the request for a tool: {error}")))?;
@@ -434,8 +435,8 @@ impl<'a> Answer<'a> {
         Ok(None)
     }
 
-    /// Leaves this answer for another question, and counts what it took.
-    fn set_aside(&mut self, result: Inference, tokens: usize) -> Earlier {
+    /// Discards this answer in favour of another request, and adds up its usage.
+    fn set_aside(&mut self, result: Inference, tokens: usize) -> EarlierAttempts {
         let remembered = self.remembered();
         let mut earlier = std::mem::take(&mut self.earlier);
         earlier.tokens = earlier.tokens.saturating_add(tokens);

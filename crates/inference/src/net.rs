@@ -1,6 +1,6 @@
-//! The network itself: what a row of tokens makes the next one look like. Two architectures that differ little, `llama` and `qwen2`.
+//! The network: computes the scores of the next token. Supports two similar architectures, `llama` and `qwen2`.
 //!
-//! Several conversations go through it together: each weight is read once for all of them.
+//! Several conversations are evaluated together: each weight is loaded once for all of them.
 
 use rayon::prelude::*;
 
@@ -8,14 +8,14 @@ use super::dot::{Quantised, along, multiply};
 use super::gguf::{Gguf, GgufError};
 use super::packed::{Packed, Rows, read_row};
 
-/// Layers, the width of each, and words.
+/// Maximum layers, width and vocabulary.
 const LAYERS_MAX: usize = 256;
 const WIDTH_MAX: usize = 65_536;
 const HEADS_MAX: usize = 1_024;
 const WORDS_MAX: usize = 1 << 20;
 const CONTEXT_MAX: usize = 1 << 20;
 
-/// The sizes of a network.
+/// The dimensions of a network.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Shape {
     layers: usize,
@@ -25,20 +25,20 @@ pub(super) struct Shape {
     key_heads: usize,
     head: usize,
     pub(super) words: usize,
-    /// Tokens that a conversation may have.
+    /// Maximum tokens of a conversation.
     pub(super) context: usize,
     turn_base: f32,
     epsilon: f32,
-    turn: Turn,
+    turn: RotaryLayout,
     has_bias: bool,
 }
 
-/// Which numbers of a head are turned together by position.
+/// Which numbers of a head rotary embedding rotates together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
-    /// Neighbours.
+enum RotaryLayout {
+    /// Adjacent numbers.
     Pairs,
-    /// One of each half.
+    /// One number of each half.
     Halves,
 }
 
@@ -47,8 +47,8 @@ impl Shape {
         let name =
             gguf.text("general.architecture").ok_or_else(|| GgufError::Missing("architecture".to_owned()))?;
         let (turn, has_bias) = match name {
-            "llama" => (Turn::Pairs, false),
-            "qwen2" => (Turn::Halves, true),
+            "llama" => (RotaryLayout::Pairs, false),
+            "qwen2" => (RotaryLayout::Halves, true),
             other => {
                 return Err(GgufError::Unsupported(format!("the architecture `{}`", other.escape_debug())));
             }
@@ -156,7 +156,7 @@ impl Layer {
     }
 }
 
-/// Weights, read once and never changed.
+/// Weights, loaded once and never changed.
 #[derive(Debug)]
 pub(super) struct Net {
     pub(super) shape: Shape,
@@ -165,7 +165,7 @@ pub(super) struct Net {
     norm: Vec<f32>,
 }
 
-/// What words look like going in and coming out.
+/// Input and output embeddings.
 #[derive(Debug)]
 enum Words {
     Same(Packed),
@@ -188,10 +188,10 @@ impl Words {
     }
 }
 
-/// What a conversation has been so far, as the layers remember it.
+/// The attention cache of a conversation.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// The tokens that are remembered.
+    /// The cached tokens.
     tokens: Vec<u32>,
     layers: Vec<Remembered>,
 }
@@ -203,12 +203,12 @@ struct Remembered {
 }
 
 impl Memory {
-    /// The tokens that are remembered.
+    /// The cached tokens.
     pub(super) fn tokens(&self) -> &[u32] {
         &self.tokens
     }
 
-    /// The same up to so many tokens, for another conversation that begins alike.
+    /// A copy of the first `tokens` tokens, for another conversation with the same prefix.
     pub(super) fn beginning(&self, tokens: usize) -> Self {
         let tokens = tokens.min(self.tokens.len());
         let part = |all: &[f32]| {
@@ -222,7 +222,7 @@ impl Memory {
         }
     }
 
-    /// Forgets what comes after so many tokens.
+    /// Drops all tokens after the first `tokens`.
     pub(super) fn truncate(&mut self, tokens: usize) {
         let had = self.tokens.len();
         if tokens >= had {
@@ -237,18 +237,18 @@ impl Memory {
     }
 }
 
-/// What one conversation puts in.
+/// One conversation's part of a step.
 #[derive(Debug)]
 pub(super) struct Feed<'a> {
-    /// What it has been so far; grows by the tokens.
+    /// Its cache, which grows by the new tokens.
     pub(super) memory: &'a mut Memory,
-    /// The tokens that are new.
+    /// The new tokens.
     pub(super) tokens: &'a [u32],
-    /// Whether what comes next is wanted.
+    /// Whether the scores of the next token are needed.
     pub(super) wants_next: bool,
 }
 
-/// Room to work in, kept from step to step.
+/// Scratch buffers, reused from step to step.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     quantised: Quantised,
@@ -262,7 +262,7 @@ pub(super) struct Room {
 }
 
 impl Net {
-    /// Reads the weights.
+    /// Loads the weights.
     pub(super) fn read(gguf: &Gguf) -> Result<Self, GgufError> {
         let shape = Shape::read(gguf)?;
         let (rows, cols) = (shape.words, shape.width);
@@ -277,12 +277,12 @@ impl Net {
         Ok(Self { shape, words, layers, norm })
     }
 
-    /// The bytes that one token's memory takes.
+    /// Cache bytes per token.
     pub(super) fn token_bytes(&self) -> usize {
         self.shape.layers * self.shape.key_width() * 2 * size_of::<f32>()
     }
 
-    /// One step of all feeds together; gives what comes next for those that want it, in their order.
+    /// One step of all feeds. Returns the scores for those that need them, in order.
     pub(super) fn step(&self, room: &mut Room, feeds: &mut [Feed<'_>]) -> Vec<Vec<f32>> {
         let places: Vec<TokenSlot> = places(feeds);
         let width = self.shape.width;
@@ -311,7 +311,7 @@ impl Net {
         next.chunks_exact(self.shape.words).map(<[f32]>::to_vec).collect()
     }
 
-    /// What each token takes from those before it.
+    /// Attention of one layer.
     fn attend(
         &self,
         layer: &Layer,
@@ -366,7 +366,7 @@ impl Net {
         add(stream, normed);
     }
 
-    /// What each token makes of it for itself.
+    /// The feed-forward part of one layer.
     fn think(&self, layer: &Layer, room: &mut Room, stream: &mut [f32]) {
         let Room { quantised, turned, normed, query: up, gate, .. } = room;
         norm(stream, &layer.inner_norm, self.shape.epsilon, normed);
@@ -387,7 +387,7 @@ impl Net {
     }
 }
 
-/// Where a token of a step belongs.
+/// The conversation and position of a token in a step.
 #[derive(Debug)]
 struct TokenSlot {
     feed: usize,
@@ -408,7 +408,7 @@ fn places(feeds: &[Feed<'_>]) -> Vec<TokenSlot> {
     places
 }
 
-/// What one head of keys sees of a conversation, up to a token.
+/// The cached keys and values of one head, up to a token.
 struct Past<'a> {
     memory: &'a Remembered,
     from: usize,
@@ -418,7 +418,7 @@ struct Past<'a> {
 }
 
 impl Past<'_> {
-    /// For each head of queries in turn, the values of the tokens that its query finds.
+    /// For each query head, the attention-weighted values.
     #[inline(always)]
     fn mix(&self, query: &[f32], out: &mut [f32]) {
         let Self { memory, from, head, stride, upto } = *self;
@@ -465,7 +465,7 @@ fn add(stream: &mut [f32], more: &[f32]) {
     stream.iter_mut().zip(more).for_each(|(to, from)| *to += from);
 }
 
-/// Turns each head by its position.
+/// Rotates each head by its position.
 fn turn_by(position: usize, shape: &Shape, vector: &mut [f32]) {
     let half = shape.head / 2;
     let turns: Vec<(f32, f32)> = (0..half)
@@ -479,13 +479,13 @@ fn turn_by(position: usize, shape: &Shape, vector: &mut [f32]) {
             (*x, *y) = (*x * cos - *y * sin, *x * sin + *y * cos);
         };
         match shape.turn {
-            Turn::Pairs => {
+            RotaryLayout::Pairs => {
                 for (pair, turn) in head.as_chunks_mut().0.iter_mut().zip(&turns) {
                     let [x, y] = pair;
                     turned(x, y, *turn);
                 }
             }
-            Turn::Halves => {
+            RotaryLayout::Halves => {
                 let (first, second) = head.split_at_mut(half);
                 first.iter_mut().zip(second).zip(&turns).for_each(|((x, y), turn)| turned(x, y, *turn));
             }
@@ -493,11 +493,11 @@ fn turn_by(position: usize, shape: &Shape, vector: &mut [f32]) {
     }
 }
 
-/// eˣ to about seven digits, without branches, so that several go at once.
+/// eˣ to about seven digits, without branches, so that it vectorizes.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
     let power = x.clamp(-87.0, 88.0) * std::f32::consts::LOG2_E;
-    // Adding and taking off 1.5 × 2²³ rounds to a whole number, without a call.
+    // Adding and subtracting 1.5 × 2²³ rounds to an integer without a call.
     let whole = (power + 12_582_912.0) - 12_582_912.0;
     let rest = (power - whole) * std::f32::consts::LN_2;
     let series = 1.0
@@ -506,7 +506,7 @@ pub(super) fn exp(x: f32) -> f32 {
                 + rest
                     * (1.0 / 2.0
                         + rest * (1.0 / 6.0 + rest * (1.0 / 24.0 + rest * (1.0 / 120.0 + rest / 720.0)))));
-    // Between −126 and 127 by the clamp.
+    // The clamp keeps it between −126 and 127.
     let exponent = (whole as i32 + 127) << 23;
     series * f32::from_bits(exponent.cast_unsigned())
 }

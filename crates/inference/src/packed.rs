@@ -1,17 +1,17 @@
-//! Matrices as the processor likes them: one byte a number, scales beside, whatever the file's own form was. Nothing is lost on the
-//! way: each of the file's blocks is a scale, small whole numbers, and something that is taken off.
+//! Matrices in the layout for SIMD: one byte per number with separate scales, whatever the file's format. The conversion is lossless: each
+//! block of the file is a scale, small integers, and an offset.
 
-use super::gguf::{Gguf, GgufError, Held, Tensor};
+use super::gguf::{Gguf, GgufError, Tensor, TensorFormat};
 
-/// Numbers that share a scale, or two of them ([`Form::Halves`]).
+/// Numbers that share one scale, or two ([`Form::Halves`]).
 pub(super) const BLOCK: usize = 32;
 const HALF: usize = BLOCK / 2;
-/// Scales go in such rows of eight: as many as a processor takes at once.
+/// Scales are padded to groups of eight, the SIMD width.
 pub(super) const EIGHT: usize = 8;
-/// Rows are read in pieces of about this size.
+/// Approximate bytes to read at once.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// What the bytes of a matrix mean.
+/// How the bytes of a matrix encode numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Form {
     /// `scale × i8`.
@@ -25,13 +25,13 @@ pub(super) enum Form {
 }
 
 impl Form {
-    fn of(held: Held) -> Self {
-        match held {
-            Held::F32 | Held::F16 | Held::Q8_0 => Self::Signed,
-            Held::Q4_0 => Self::Offset(8.0),
-            Held::Q5_0 => Self::Offset(16.0),
-            Held::Q4_1 | Held::Q5_1 | Held::Q4K | Held::Q5K => Self::Least,
-            Held::Q6K => Self::Halves(32.0),
+    fn for_tensor(format: TensorFormat) -> Self {
+        match format {
+            TensorFormat::F32 | TensorFormat::F16 | TensorFormat::Q8_0 => Self::Signed,
+            TensorFormat::Q4_0 => Self::Offset(8.0),
+            TensorFormat::Q5_0 => Self::Offset(16.0),
+            TensorFormat::Q4_1 | TensorFormat::Q5_1 | TensorFormat::Q4K | TensorFormat::Q5K => Self::Least,
+            TensorFormat::Q6K => Self::Halves(32.0),
         }
     }
 }
@@ -44,31 +44,31 @@ pub(super) struct Packed {
     pub(super) form: Form,
     /// A byte for each number.
     pub(super) quants: Vec<u8>,
-    /// One for each block, two if it has halves; each row filled up to eights with zeros.
+    /// One per block, or two for halves; each row is zero-padded to a multiple of eight.
     pub(super) scales: Vec<f32>,
-    /// One for each block, in the form that has them; filled up likewise.
+    /// One per block, in the form with minimums; padded likewise.
     pub(super) leasts: Vec<f32>,
 }
 
-/// The blocks of a row, filled up to eights.
+/// Blocks per row, padded to a multiple of eight.
 pub(super) fn stride(cols: usize) -> usize {
     (cols / BLOCK).next_multiple_of(EIGHT)
 }
 
 impl Packed {
-    /// Reads one.
+    /// Reads a matrix.
     pub(super) fn read(gguf: &Gguf, name: &str, rows: usize, cols: usize) -> Result<Self, GgufError> {
         let tensor = shaped(gguf, name, rows, cols)?;
         if !cols.is_multiple_of(BLOCK) {
             return Err(GgufError::Unsupported(format!("`{name}` with rows of {cols}")));
         }
-        let mut packed = Self::empty(tensor.held, rows, cols);
-        in_pieces(gguf, tensor, |piece| packed.push(tensor.held, piece))?;
+        let mut packed = Self::empty(tensor.format, rows, cols);
+        in_pieces(gguf, tensor, |piece| packed.push(tensor.format, piece))?;
         Ok(packed)
     }
 
-    fn empty(held: Held, rows: usize, cols: usize) -> Self {
-        let form = Form::of(held);
+    fn empty(format: TensorFormat, rows: usize, cols: usize) -> Self {
+        let form = Form::for_tensor(format);
         let blocks = rows.saturating_mul(stride(cols));
         let mut packed =
             Self { rows, cols, form, quants: Vec::new(), scales: Vec::new(), leasts: Vec::new() };
@@ -80,67 +80,67 @@ impl Packed {
         packed
     }
 
-    /// Adds whole rows.
-    fn push(&mut self, held: Held, rows: &[u8]) {
-        let (numbers, bytes) = held.block();
+    /// Adds complete rows.
+    fn push(&mut self, format: TensorFormat, rows: &[u8]) {
+        let (numbers, bytes) = format.block();
         let scales = if matches!(self.form, Form::Halves(_)) { EIGHT * 2 } else { EIGHT };
-        for row in rows.chunks_exact(held.row_bytes(self.cols).unwrap_or(1).max(1)) {
+        for row in rows.chunks_exact(format.row_bytes(self.cols).unwrap_or(1).max(1)) {
             if numbers == 1 {
-                row.chunks_exact(bytes * BLOCK).for_each(|block| self.push_floats(held, block));
+                row.chunks_exact(bytes * BLOCK).for_each(|block| self.push_floats(format, block));
             } else {
-                row.chunks_exact(bytes).for_each(|block| self.push_block(held, block));
+                row.chunks_exact(bytes).for_each(|block| self.push_block(format, block));
             }
             self.scales.resize(self.scales.len().next_multiple_of(scales), 0.0);
             self.leasts.resize(self.leasts.len().next_multiple_of(EIGHT), 0.0);
         }
     }
 
-    fn push_floats(&mut self, held: Held, block: &[u8]) {
+    fn push_floats(&mut self, format: TensorFormat, block: &[u8]) {
         let mut floats = [0_f32; BLOCK];
-        read_floats(held, block, &mut floats);
+        read_floats(format, block, &mut floats);
         let most = floats.iter().fold(0_f32, |most, float| most.max(float.abs()));
         let scale = most / 127.0;
         let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-        // Within ±127 by the scale; what isn't finite becomes 0.
+        // The scale keeps values within ±127; non-finite values become 0.
         self.quants.extend(floats.iter().map(|float| ((float * inverse).round() as i8).cast_unsigned()));
         self.scales.push(scale);
     }
 
-    /// Takes one block of the file's apart. Every piece is in the bounds of a block, whose size is checked by the caller.
-    fn push_block(&mut self, held: Held, block: &[u8]) {
-        match held {
-            Held::F32 | Held::F16 => {}
-            Held::Q8_0 => {
+    /// Unpacks one block. All offsets are within a block, whose size the caller checked.
+    fn push_block(&mut self, format: TensorFormat, block: &[u8]) {
+        match format {
+            TensorFormat::F32 | TensorFormat::F16 => {}
+            TensorFormat::Q8_0 => {
                 let (scale, quants) = block.split_at(2);
                 self.scales.push(half(scale));
                 self.quants.extend_from_slice(quants);
             }
-            Held::Q4_0 => {
+            TensorFormat::Q4_0 => {
                 let (scale, quants) = block.split_at(2);
                 self.scales.push(half(scale));
                 self.push_nibbles(quants);
             }
-            Held::Q4_1 => {
+            TensorFormat::Q4_1 => {
                 let (scales, quants) = block.split_at(4);
                 self.push_scale_and_least(scales);
                 self.push_nibbles(quants);
             }
-            Held::Q5_0 => {
+            TensorFormat::Q5_0 => {
                 let (scale, rest) = block.split_at(2);
                 self.scales.push(half(scale));
                 self.push_fives(rest);
             }
-            Held::Q5_1 => {
+            TensorFormat::Q5_1 => {
                 let (scales, rest) = block.split_at(4);
                 self.push_scale_and_least(scales);
                 self.push_fives(rest);
             }
-            Held::Q4K => {
+            TensorFormat::Q4K => {
                 let (head, quants) = block.split_at(16);
                 self.push_k_scales(head);
                 quants.chunks_exact(32).for_each(|pair| self.push_nibbles(pair));
             }
-            Held::Q5K => {
+            TensorFormat::Q5K => {
                 let (head, rest) = block.split_at(16);
                 self.push_k_scales(head);
                 let (highs, quants) = rest.split_at(32);
@@ -151,11 +151,11 @@ impl Packed {
                     self.quants.extend(zip().map(|(low, high)| (low >> 4) | bit(*high, at * 2 + 1)));
                 }
             }
-            Held::Q6K => self.push_six(block),
+            TensorFormat::Q6K => self.push_six(block),
         }
     }
 
-    /// Low halves of the bytes first, then the high ones.
+    /// First the low nibbles of the bytes, then the high ones.
     fn push_nibbles(&mut self, quants: &[u8]) {
         self.quants.extend(quants.iter().map(|byte| byte & 15));
         self.quants.extend(quants.iter().map(|byte| byte >> 4));
@@ -175,7 +175,7 @@ impl Packed {
         self.leasts.push(half(least));
     }
 
-    /// Eight scales and least values of six bits each in twelve bytes, under two of sixteen.
+    /// Eight 6-bit scales and minimums in twelve bytes, with two 16-bit factors.
     fn push_k_scales(&mut self, head: &[u8]) {
         let (factors, sixes) = head.split_at(4);
         let (scale, least) = factors.split_at(2);
@@ -212,7 +212,7 @@ impl Packed {
         }
     }
 
-    /// One row as plain numbers.
+    /// One row as floats.
     pub(super) fn row(&self, row: usize, into: &mut [f32]) {
         let quants = self.quants.chunks_exact(self.cols).nth(row).unwrap_or_default();
         let blocks = stride(self.cols);
@@ -243,16 +243,16 @@ impl Packed {
     }
 }
 
-/// Rows that are looked up, not multiplied: they stay as the file has them.
+/// Rows that are looked up and not multiplied; they keep the file's format.
 #[derive(Debug)]
 pub(super) struct Rows {
-    held: Held,
+    format: TensorFormat,
     cols: usize,
     raw: Vec<u8>,
 }
 
 impl Rows {
-    /// Reads them.
+    /// Reads the rows.
     pub(super) fn read(gguf: &Gguf, name: &str, rows: usize, cols: usize) -> Result<Self, GgufError> {
         let tensor = shaped(gguf, name, rows, cols)?;
         if !cols.is_multiple_of(BLOCK) {
@@ -260,29 +260,29 @@ impl Rows {
         }
         let mut raw = Vec::new();
         in_pieces(gguf, tensor, |piece| raw.extend_from_slice(piece))?;
-        Ok(Self { held: tensor.held, cols, raw })
+        Ok(Self { format: tensor.format, cols, raw })
     }
 
-    /// One row as plain numbers.
+    /// One row as floats.
     pub(super) fn row(&self, row: usize, into: &mut [f32]) {
-        let bytes = self.held.row_bytes(self.cols).unwrap_or(1).max(1);
-        let mut packed = Packed::empty(self.held, 1, self.cols);
-        packed.push(self.held, self.raw.chunks_exact(bytes).nth(row).unwrap_or_default());
+        let bytes = self.format.row_bytes(self.cols).unwrap_or(1).max(1);
+        let mut packed = Packed::empty(self.format, 1, self.cols);
+        packed.push(self.format, self.raw.chunks_exact(bytes).nth(row).unwrap_or_default());
         packed.row(0, into);
     }
 }
 
-/// A row of plain numbers, such as a norm's weights or a bias.
+/// Reads a row of floats, such as a norm's weights or a bias.
 pub(super) fn read_row(gguf: &Gguf, name: &str, cols: usize) -> Result<Vec<f32>, GgufError> {
     let tensor = shaped(gguf, name, 1, cols)?;
-    if !matches!(tensor.held, Held::F32 | Held::F16) {
+    if !matches!(tensor.format, TensorFormat::F32 | TensorFormat::F16) {
         return Err(GgufError::Unsupported(format!("`{name}` in few bits")));
     }
     let mut floats = vec![0.0; cols];
-    let (_, bytes) = tensor.held.block();
+    let (_, bytes) = tensor.format.block();
     let mut raw = vec![0; cols.saturating_mul(bytes)];
     gguf.read_rows(tensor, 0, &mut raw)?;
-    read_floats(tensor.held, &raw, &mut floats);
+    read_floats(tensor.format, &raw, &mut floats);
     Ok(floats)
 }
 
@@ -298,7 +298,7 @@ fn shaped<'g>(gguf: &'g Gguf, name: &str, rows: usize, cols: usize) -> Result<&'
 }
 
 fn in_pieces(gguf: &Gguf, tensor: &Tensor, mut take: impl FnMut(&[u8])) -> Result<(), GgufError> {
-    let row = tensor.held.row_bytes(tensor.cols).unwrap_or(0).max(1);
+    let row = tensor.format.row_bytes(tensor.cols).unwrap_or(0).max(1);
     let rows_at_once = (PIECE_BYTES / row).clamp(1, tensor.rows);
     let mut buffer = vec![0; rows_at_once.saturating_mul(row)];
     let mut first = 0;
@@ -312,8 +312,8 @@ fn in_pieces(gguf: &Gguf, tensor: &Tensor, mut take: impl FnMut(&[u8])) -> Resul
     Ok(())
 }
 
-fn read_floats(held: Held, raw: &[u8], into: &mut [f32]) {
-    if held == Held::F16 {
+fn read_floats(format: TensorFormat, raw: &[u8], into: &mut [f32]) {
+    if format == TensorFormat::F16 {
         raw.chunks_exact(2).zip(into).for_each(|(two, into)| *into = half(two));
     } else {
         let float = |four: &[u8]| f32::from_le_bytes(four.try_into().unwrap_or_default());
@@ -321,7 +321,7 @@ fn read_floats(held: Held, raw: &[u8], into: &mut [f32]) {
     }
 }
 
-/// A number of 16 bits. What isn't finite is 0: one broken scale must not make everything so.
+/// A 16-bit float. Non-finite values become 0, so that one damaged scale doesn't spread.
 pub(super) fn half(two: &[u8]) -> f32 {
     let bits = u16::from_le_bytes(two.try_into().unwrap_or_default());
     let sign = u32::from(bits >> 15) << 31;

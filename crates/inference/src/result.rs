@@ -1,6 +1,6 @@
-//! The result of a task, asked for in a conversation of its own. A small model that has just read examples answers with them; one that
-//! reads only what its tools brought and what the task was answers from that. So once it wants to end a task, the words are asked for
-//! again: shorter to read than the conversation it wanted to end, and without a single example.
+//! Asks a small model for the result of a task in a separate conversation. A small model that has just read examples answers with them.
+//! Given only the tool outputs and the task, it answers from those. So once the model wants to end a task, it gets a shorter request
+//! without examples.
 
 use regent_kernel::{Inference, Message, Role, Sampling};
 
@@ -10,12 +10,12 @@ use regent_models::Names;
 
 const SYSTEM: &str = "You answer questions from what tools have brought.";
 const HOW: &str = "Answer in one short sentence.";
-/// Of what the tools brought so much is read, the newest first.
+/// Maximum characters of tool output in the request, newest first.
 const OUTPUTS_CHARS_MAX: usize = 8_000;
-/// The longest result, in tokens.
+/// Maximum tokens of a result.
 const TOKENS_MAX: u64 = 200;
 
-/// The question for the result, if there is a task, a way to end it, and something that a tool brought.
+/// The request for the result, if there is a task, a tool to end it, and tool output.
 pub(super) fn asked_for(inference: &Inference, names: &Names) -> Option<Inference> {
     let goal = goal_of(&inference.messages)?;
     if !inference.tools.iter().any(is_finish) {
@@ -45,8 +45,8 @@ pub(super) fn asked_for(inference: &Inference, names: &Names) -> Option<Inferenc
     })
 }
 
-/// An output without the markers around it. They say what must not be obeyed; here nothing can be called, so there is nothing to obey with,
-/// and a small model takes a long number for the answer.
+/// An output without its provenance markers. The markers tell a model what not to obey. No tool can be called here, and a small model takes
+/// their long number for the answer.
 fn bare(text: &str) -> String {
     let nonce = text.lines().find_map(|line| line.strip_prefix("<<output ")?.split(' ').next());
     let Some(nonce) = nonce else { return text.to_owned() };
@@ -56,7 +56,7 @@ fn bare(text: &str) -> String {
     text.lines().filter(|line| !is_marker(line)).collect::<Vec<_>>().join("\n")
 }
 
-/// The call that an output answers, in a line before it.
+/// The call that an output belongs to, on a line before it.
 fn call_of(messages: &[Message], output: &Message, names: &Names) -> String {
     let mut calls = messages.iter().flat_map(Message::calls);
     let call = calls.find(|call| output.answers() == Some(&call.id));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_result_is_asked_for_with_what_was_brought_and_the_task_and_nothing_else() {
+    fn the_result_request_contains_only_tool_output_and_the_task() {
         let asked = asked_for(&conversation("It says moss."), &Names::default()).unwrap();
         let texts: Vec<_> = asked.messages.iter().map(Message::text).collect();
         let question = "fs.read {\"path\": \"a.txt\"}:\nIt says moss.\n\nWhat does a.txt say?\nAnswer in one short sentence.";
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn markers_are_left_out_and_what_only_looks_like_one_is_not() {
+    fn strips_provenance_markers_and_keeps_look_alikes() {
         for (text, expected) in [
             ("no markers\n<<end 1>>", "no markers\n<<end 1>>"),
             ("<<output n1 from=file; content>>\nmoss\n<<end n2>>\n<<end n1>>", "moss\n<<end n2>>"),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_was_brought_or_nothing_can_be_ended_there_is_no_such_question() {
+    fn asks_for_no_result_without_tool_output_or_a_finish_tool() {
         let mut none = conversation("x");
         none.messages.truncate(2);
         assert_eq!(asked_for(&none, &Names::default()), None);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_brought_is_cut_and_the_newest_stays() {
+    fn truncates_tool_output_and_keeps_the_newest() {
         let mut long = conversation(&"old ".repeat(10_000));
         long.messages.push(Message::answer("2", "newest"));
         let asked = asked_for(&long, &Names::default()).unwrap();

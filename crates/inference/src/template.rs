@@ -1,8 +1,8 @@
-//! Bounds for chat templates: they come with weights, so anybody may have written them.
+//! Bounds the chat templates that come with weights, which are untrusted.
 //!
-//! The engine counts instructions, not bytes, and a value that is doubled sixty times has more bytes than there are. So every place
-//! where a template makes a larger value out of others is found in its syntax tree and measured as it runs, filters that multiply are
-//! left out or bounded, and so is the output.
+//! The template engine counts instructions, not bytes, and sixty doublings of a value exhaust memory. Every expression that builds a larger
+//! value is therefore found in the syntax tree and measured at run time. Filters that multiply text are removed or bounded, and so is the
+//! output.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,23 +13,23 @@ use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Value as Jinja, escape_formatter};
 use serde_json::Value;
 
-/// How large a template may be.
+/// Maximum size of a template.
 const TEMPLATE_BYTES_MAX: usize = 256 << 10;
-/// What a template may take to run.
+/// Instruction budget of one rendering.
 const FUEL: u64 = 2_000_000;
-/// How large one value may be: bytes of texts, and items.
+/// Maximum size of one value: bytes of text, and items.
 const VALUE_MAX: usize = 256 << 10;
-/// Values inside values.
+/// Maximum nesting of values.
 const DEPTH_MAX: usize = 32;
-/// How much a template may write. What people say isn't in there, only marks for it.
+/// Maximum output. It contains marks instead of message text.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
-/// Filters that make much out of little.
+/// Filters that can multiply the size of their input.
 const LEFT_OUT: [&str; 11] =
     ["batch", "chain", "escape", "e", "format", "groupby", "indent", "pprint", "slice", "urlencode", "zip"];
-/// The name under which values are measured.
+/// The name of the measuring filter.
 const BOUNDED: &str = "bounded_by_regent";
 
-/// An environment with one template in it, under the name `chat`.
+/// An environment with this template under the name `chat`.
 pub(super) fn environment(template: &str) -> Result<Environment<'static>, String> {
     if template.len() > TEMPLATE_BYTES_MAX {
         return Err(format!("the chat template has more than {TEMPLATE_BYTES_MAX} bytes"));
@@ -52,7 +52,7 @@ pub(super) fn environment(template: &str) -> Result<Environment<'static>, String
     Ok(environment)
 }
 
-/// What the template writes.
+/// Renders the template.
 pub(super) fn render(environment: &Environment<'_>, context: Jinja) -> Result<String, String> {
     let template = environment.get_template("chat").map_err(|error| error.to_string())?;
     let mut written = Written(Vec::new());
@@ -62,7 +62,7 @@ pub(super) fn render(environment: &Environment<'_>, context: Jinja) -> Result<St
     String::from_utf8(written.0).map_err(|error| format!("the chat template fails: {error}"))
 }
 
-/// A value, unless it is too large.
+/// Returns a value unless it is too large.
 pub(super) fn bounded(value: Jinja) -> Result<Jinja, Error> {
     let mut left = VALUE_MAX;
     measure(&value, 0, &mut left)?;
@@ -114,7 +114,7 @@ fn join(items: Jinja, between: Option<String>, _others: Rest<Jinja>, _named: Kwa
     Ok(Jinja::from(text))
 }
 
-/// The template with a measure around each value that is made of others.
+/// Wraps each expression that builds a value in the measuring filter.
 fn guarded(template: &str) -> Result<String, String> {
     let spaces = WhitespaceConfig { keep_trailing_newline: false, lstrip_blocks: true, trim_blocks: true };
     let tree = parse(template, "chat", SyntaxConfig, spaces).map_err(|error| error.to_string())?;
@@ -140,7 +140,7 @@ fn guarded(template: &str) -> Result<String, String> {
     Ok(source)
 }
 
-/// Where the tree makes a value out of others: sums, joined texts, lists and maps.
+/// Positions of expressions that build a value: additions, concatenations, lists and maps.
 fn places_in(node: &Value, places: &mut Vec<(usize, usize)>) -> Result<(), String> {
     match node {
         Value::Array(items) => items.iter().try_for_each(|item| places_in(item, places)),
@@ -156,7 +156,7 @@ fn places_in(node: &Value, places: &mut Vec<(usize, usize)>) -> Result<(), Strin
                 }
                 _other => {}
             }
-            // What is assigned to is no value.
+            // An assignment's target is not a value.
             fields
                 .iter()
                 .filter(|(name, _)| *name != "target")
@@ -166,8 +166,8 @@ fn places_in(node: &Value, places: &mut Vec<(usize, usize)>) -> Result<(), Strin
     }
 }
 
-/// A namespace is the one value that can be changed, so it could be made to hold itself. One that is put anywhere but into a name is
-/// refused.
+/// Rejects templates that store a namespace anywhere but in a variable. Namespaces are the only mutable values, so one could be made to
+/// contain itself.
 fn refuse_circles(tree: &Value) -> Result<(), String> {
     let mut names = BTreeSet::new();
     loop {
@@ -206,19 +206,19 @@ fn each_node(node: &Value, visit: &mut impl FnMut(&Value)) {
     }
 }
 
-/// What is assigned to what.
+/// Target and value of an assignment.
 fn assignment(node: &Value) -> Option<(&Value, &Value)> {
     let set = node.pointer("/inner/0").filter(|_| node.get("stmt").is_some_and(|stmt| stmt == "Set"))?;
     Some((set.get("target")?, set.get("expr")?))
 }
 
-/// The name, if this is nothing but one.
+/// The name, if the expression is a plain variable.
 fn variable(node: &Value) -> Option<&str> {
     node.get("expr").filter(|expr| *expr == "Var")?;
     node.pointer("/inner/0/id")?.as_str()
 }
 
-/// Whether one of these is used as a whole, not only something in it.
+/// Whether the expression uses one of these names as a value, and not only an attribute of it.
 fn holds(node: &Value, names: &BTreeSet<String>) -> bool {
     if variable(node).is_some_and(|name| names.contains(name)) {
         return true;
@@ -241,13 +241,13 @@ fn span_of(node: &Value) -> Option<(usize, usize)> {
     Some((at("start_offset")?, at("end_offset")?))
 }
 
-/// Output with an end.
+/// A writer with a size limit.
 struct Written(Vec<u8>);
 
 impl io::Write for Written {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.0.len().saturating_add(bytes.len()) > OUTPUT_BYTES_MAX {
-            return Err(io::Error::other("the chat template writes too much"));
+            return Err(io::Error::other("the chat template's output exceeds its limit"));
         }
         self.0.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn l7_templates_that_would_fill_the_memory_are_refused() {
+    fn l7_rejects_templates_that_exhaust_memory() {
         let doubling = |first: &str, step: &str| {
             format!("{{% set ns = namespace(x={first}) %}}{}{{{{ ns.x }}}}", step.repeat(60))
         };
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn l7_templates_that_add_a_little_work_as_before() {
+    fn l7_ordinary_templates_render_unchanged() {
         let cases = [
             ("{{ 'a' + 'b' ~ 1 }}", "ab1"),
             (

@@ -1,4 +1,4 @@
-//! The provider: on weights that the test makes up, and on real ones where they have been pulled.
+//! Tests of the provider, with generated weights and with real ones where they were downloaded.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ fn scheduler(running_max: usize) -> Scheduler {
     Scheduler::new(Room { running_max, waiting_max: 64 }, HashMap::new())
 }
 
-/// Asks as the hub does.
+/// Sends a request as the hub does.
 async fn answer(
     local: &Local,
     model: &str,
@@ -81,7 +81,7 @@ fn tools() -> Vec<Offer> {
     vec![offer("fs.read", "Read a file", path), offer("calc.add", "Add", add)]
 }
 
-/// Where weights are that somebody has pulled; `None`, said aloud, where there are none.
+/// The path of downloaded weights; `None`, with a printed notice, if they are missing.
 pub(super) fn pulled(name: &str) -> Option<PathBuf> {
     let home = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".local/share")))?;
@@ -137,7 +137,7 @@ async fn a_call_that_was_just_answered_is_not_made_again() {
             assert!(next.message.calls().all(|call| call.tool != tool), "{seed}: {next:?}");
             assert!(next.usage.output > 0 && next.usage.input > 0, "{:?}", next.usage);
         }
-        // Where nothing else is on offer there is no other way.
+        // With no other tool on offer, it stays allowed.
         asked.tools.truncate(1);
         asked.messages[1].calls_mut().next().unwrap().tool = "a".to_owned();
         assert_eq!(only_call(&ask(&local, &format!("m{seed}"), &asked).await).unwrap().tool, "a");
@@ -146,7 +146,7 @@ async fn a_call_that_was_just_answered_is_not_made_again() {
 }
 
 #[test]
-fn what_may_be_asked_for_depends_on_what_was() {
+fn allowed_tools_depend_on_earlier_calls() {
     let finish =
         json!({"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]});
     let any = json!({"type": "object"});
@@ -163,7 +163,7 @@ fn what_may_be_asked_for_depends_on_what_was() {
         let repeated: Vec<String> = repeated.iter().map(|one| (*one).to_owned()).collect();
         allowed(asked, &repeated).into_iter().map(|offer| offer.name.clone()).collect()
     };
-    // Nobody is done who has done nothing, unless there is nothing to do.
+    // The first call can't end the task, unless no other tool is offered.
     assert_eq!(names(&asked(&[]), &[]), ["a", "b"]);
     assert_eq!(names(&asked(&[("a", 1)]), &[]), ["a", "b", "task.finish"]);
     assert_eq!(names(&asked(&[("a", 1)]), &["a"]), ["b", "task.finish"]);
@@ -174,7 +174,7 @@ fn what_may_be_asked_for_depends_on_what_was() {
     let mut endless = asked(&[("a", 1)]);
     endless.tools.pop();
     assert_eq!(names(&endless, &["a"]), ["b"]);
-    // To look again after something new was done is no repetition; to go round in circles is.
+    // Repeating a call after a new one is not a repetition; repeating a cycle of calls is.
     for (made, is_so) in [
         (&[][..], false),
         (&[("a", 1)], true),
@@ -203,7 +203,7 @@ async fn the_same_question_has_the_same_answer_alone_in_company_and_from_memory(
     }
     let mut alone = Vec::new();
     for question in &questions {
-        // A new one each time: nothing is remembered.
+        // A new provider each time, so nothing is cached.
         let local = Local::with_threads(folder.path(), 1);
         alone.push(ask(&local, "m", question).await.message.text().into_owned());
     }
@@ -258,7 +258,7 @@ async fn an_answer_that_nobody_wants_ends() {
         assert!(tokio::time::timeout(std::time::Duration::from_millis(5), asking).await.is_err());
     }
     assert_eq!(scheduler.load(), (0, 0));
-    // The thread is free for the next one.
+    // The thread is free for the next request.
     let next = inference(vec![message(Role::User, "Next.")], vec![], 2);
     ask(&local, "m", &next).await;
 }
@@ -314,7 +314,7 @@ async fn the_result_of_a_task_is_asked_for_in_a_conversation_of_its_own() {
     let (done, plain) = (ask(&local, "m", &task).await, ask(&local, "m", &question).await);
     let Some(call) = only_call(&done) else { panic!("{done:?}") };
     assert_eq!(call.tool, "task.finish");
-    // What made-up weights say has no end, and the result has the room that saying yes or no has left: it may break off earlier.
+    // Generated weights never stop, and the yes/no step has used up part of the token limit, so the result may be cut.
     let said = call.args["answer"].as_str().unwrap().trim_end_matches('\u{fffd}');
     assert!(!said.is_empty() && plain.message.text().trim().starts_with(said), "{said:?}: {plain:?}");
     assert!(done.usage.input + done.usage.cached > plain.usage.input + plain.usage.cached);
@@ -327,7 +327,7 @@ async fn real_weights_answer_and_call_tools() {
         let local = Local::new(folder);
         let question = inference(vec![message(Role::User, "What is the capital of France?")], vec![], 16);
         let text = ask(&local, name, &question).await.message.text().into_owned();
-        // The words that llama.cpp says with the same file.
+        // The output of llama.cpp with the same file.
         let expected =
             if name == "smollm2-135m" { "L'Étoile, la" } else { "The capital of France is Paris." };
         assert!(text.starts_with(expected), "{name}: {text}");
@@ -342,7 +342,7 @@ async fn real_weights_answer_and_call_tools() {
         let first = ask(&local, name, &asked).await;
         let Some(call) = first.message.calls().next() else { panic!("{first:?}") };
         assert_eq!((call.tool.as_str(), &call.args), ("fs.read", &json!({"path": "notes.txt"})));
-        // The next turn begins with everything that was said before, and only what is new is read.
+        // The next turn starts with the same text, and only the new part is evaluated.
         let mut next = asked.clone();
         next.messages.push(Message::asking("", [ToolUse { id: "1".to_owned(), ..call.clone() }]));
         next.messages.push(Message::answer("1", "The sky is blue."));

@@ -1,4 +1,4 @@
-//! A model without conversations: for measuring how fast it reads and speaks.
+//! A model without conversations, to benchmark prompt evaluation and generation.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,7 +8,7 @@ use rayon::ThreadPool;
 use super::gguf::Gguf;
 use super::net::{Feed, Memory, Net, Room};
 
-/// Tokens that are read at once.
+/// Tokens per step.
 const STEP: usize = 64;
 
 /// Weights and threads.
@@ -18,7 +18,7 @@ pub struct Trial {
     pool: ThreadPool,
 }
 
-/// A conversation: tokens read, and tokens to read.
+/// A conversation: evaluated tokens, and tokens to evaluate.
 #[derive(Debug)]
 pub struct Talk {
     memory: Memory,
@@ -39,7 +39,7 @@ impl Trial {
         Ok(Self { net, pool })
     }
 
-    /// Reads so many tokens, whichever they are.
+    /// Evaluates this many arbitrary tokens.
     pub fn read(&self, tokens: usize) -> Talk {
         let words = u32::try_from(self.net.shape.words).unwrap_or(1);
         let prompt: Vec<u32> = (0_u32..).take(tokens).map(|at| at.wrapping_mul(37) % words).collect();
@@ -48,7 +48,7 @@ impl Trial {
         talk
     }
 
-    /// Says so many.
+    /// Generates this many tokens.
     pub fn say(&self, talk: &mut Talk, tokens: usize) {
         for _ in 0..tokens {
             let next = [talk.next];

@@ -343,7 +343,7 @@ impl Core {
             }
         };
         // A rule can lift what a rule asks; what the kernel asks by itself, none can.
-        let lifts = || self.with_facts(call, sheet, |policy, facts| Cover::of(policy, &facts, verdict));
+        let lifts = || self.with_facts(call, sheet, |policy, facts| Cover::find(policy, &facts, verdict));
         let draft = Draft {
             digest,
             files: bound.files.clone(),

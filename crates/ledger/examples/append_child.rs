@@ -1,7 +1,7 @@
-//! Appends drafts to a ledger and tells each that was acknowledged, for a harness that kills it.
+//! Appends drafts to a ledger and prints each acknowledgement, for a harness that kills the process.
 //!
-//! `append_child FOLDER COUNT [KEY-FILE]` prints `ack LANE SEQ NUMBER` for each acknowledged draft,
-//! in one write, so that what the harness has read was acknowledged before.
+//! `append_child FOLDER COUNT [KEY-FILE]` prints `ack LANE SEQ NUMBER` for each acknowledged draft, in one write. The ledger acknowledged
+//! every line that the harness has read.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         Some(path) => LedgerKey::load_or_create(&PathBuf::from(path))?,
         None => LedgerKey::from_seed(&[1; 32]),
     };
-    // Small segments, so that a short run meets rotation too.
+    // Small segments, so that a short run also rotates.
     let options = Options { segment_bytes_max: 4096, index_checkpoints_max: 8, ..Options::default() };
     let ledger = Ledger::open(&folder, key, options)?;
     let mut stdout = std::io::stdout();

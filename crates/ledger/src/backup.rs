@@ -1,8 +1,7 @@
-//! A consistent copy of a ledger while it is being written.
+//! Copies a ledger consistently while processes write to it.
 //!
-//! The index is copied first and packs last, because the index is never ahead of the lanes and
-//! entries never ahead of their packs. A lane that someone is writing to is cut after its last
-//! checkpoint; every other lane is copied to the byte, settled tails included.
+//! The index is copied first and packs last, because the index is never ahead of the lanes and entries are never ahead of their packs. A
+//! lane with an active writer is cut after its last checkpoint. Every other lane is copied byte for byte, including settled tails.
 
 use std::path::Path;
 

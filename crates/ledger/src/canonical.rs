@@ -1,8 +1,7 @@
-//! Canonical JSON (RFC 8785): one value, one spelling, so that a digest means something.
+//! Canonical JSON (RFC 8785): each value has exactly one spelling, so digests are comparable.
 //!
-//! Three doors: [`to_vec`] writes it, [`parse`] reads any JSON strictly, and [`check`] tells without
-//! allocating whether bytes are canonical. Integers outside ±(2^53 − 1) are refused at all three:
-//! beyond it two JSON readers may see two different numbers.
+//! [`to_vec`] writes canonical JSON, [`parse`] reads any JSON strictly, and [`check`] tests without allocating whether bytes are canonical.
+//! All three reject integers outside ±(2^53 − 1), because two JSON readers may read such integers as different numbers.
 
 mod number;
 mod read;
@@ -22,24 +21,24 @@ pub(crate) use scan::{Cursor, Flaw};
 pub(crate) use write::push_decimal;
 pub use write::to_vec;
 
-/// Objects and arrays nest at most this deep.
+/// Maximum nesting depth of objects and arrays.
 pub const DEPTH_MAX: usize = 64;
 
-/// The largest integer that every JSON reader sees alike.
+/// The largest integer that every JSON reader represents exactly.
 pub(crate) const INTEGER_MAX: u64 = (1 << 53) - 1;
 
-/// A value in its one canonical spelling.
+/// A value in canonical spelling.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct CanonicalJson(String);
 
 impl CanonicalJson {
-    /// Writes a value canonically.
+    /// Serializes a value canonically.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<CanonicalJson, CanonicalError> {
         let bytes = to_vec(value)?;
         String::from_utf8(bytes).map(CanonicalJson).map_err(|_| CanonicalError::NotUtf8)
     }
 
-    /// Text that is known to be canonical because of how it was put together.
+    /// Wraps text that is canonical by construction.
     pub(crate) fn spelled(text: String) -> CanonicalJson {
         debug_assert_eq!(check(text.as_bytes()), Ok(()));
         CanonicalJson(text)
@@ -68,10 +67,10 @@ impl fmt::Display for CanonicalJson {
     }
 }
 
-/// Why a value has no canonical spelling, or bytes are not JSON as we read it.
+/// Why a value has no canonical spelling, or why bytes are not acceptable JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CanonicalError {
-    /// An integer that not every JSON reader sees alike.
+    /// An integer that some JSON readers can't represent exactly.
     #[error("integer is outside ±(2^53 − 1)")]
     IntegerRange,
     /// NaN or an infinity.
@@ -80,10 +79,10 @@ pub enum CanonicalError {
     /// The same key twice in one object.
     #[error("key `{0}` appears twice")]
     DuplicateKey(String),
-    /// A map key that is neither text nor a plain number.
+    /// A map key that is neither text nor a plain scalar.
     #[error("object key is not text")]
     KeyNotText,
-    /// Objects and arrays nest too deep.
+    /// Objects and arrays nest too deeply.
     #[error("nested deeper than {DEPTH_MAX}")]
     TooDeep,
     /// Half of a surrogate pair stands alone.
@@ -100,7 +99,7 @@ pub enum CanonicalError {
     Syntax {
         /// Offset in the input.
         at: usize,
-        /// What was found or missed there.
+        /// What was found or expected there.
         what: &'static str,
     },
     /// JSON, but not in its canonical spelling.

@@ -1,4 +1,4 @@
-//! Walking a segment: every link, every checkpoint's root, and where it first goes wrong.
+//! Walks a segment: verifies every link and every checkpoint's root, and locates the first error.
 
 use crate::canonical::Flaw;
 use crate::internal::{
@@ -9,51 +9,51 @@ use crate::note::Checkpoint;
 use crate::why::{WITNESS, Why};
 use crate::{Digest, Kind, LaneId, PublicKey};
 
-/// A sector of a disk: what a power cut loses, it loses in these.
+/// The sector size of a disk: a power cut loses data in units of this size.
 const SECTOR_BYTES: usize = 512;
-/// Length of a signature line's base64: key id and signature.
+/// Length of the base64 in a signature line: key id and signature.
 const SIGNATURE_CHARS: usize = 92;
 
-/// Something known about a lane from elsewhere, to be compared on the way.
+/// A known state of a lane, to be compared during a walk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known {
     pub(crate) size: u64,
     pub(crate) root: Digest,
     pub(crate) from: &'static str,
-    /// Entries count although no checkpoint covers them yet.
+    /// Entries count even if no checkpoint covers them yet.
     pub(crate) unsigned: bool,
 }
 
 impl Known {
-    /// What the index says.
+    /// The state that the index records.
     pub(crate) fn anchored(size: u64, root: Digest) -> Known {
         Known { size, root, from: "the index", unsigned: false }
     }
 
-    /// What a checkpoint says that was kept elsewhere.
+    /// The state that an externally kept checkpoint states.
     pub(crate) fn expected(size: u64, root: Digest) -> Known {
         Known { size, root, from: "the expected checkpoint", unsigned: false }
     }
 
-    /// What the witness says.
+    /// The state that the witness records.
     pub(crate) fn witnessed(size: u64, root: Digest) -> Known {
         Known { size, root, from: WITNESS, unsigned: true }
     }
 }
 
-/// What a walk needs to know beforehand.
+/// The inputs of a walk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route<'a> {
     pub(crate) lane: LaneId,
     pub(crate) origin: &'a str,
-    /// Entries that a recovery entry settled; the walk ends there.
+    /// Number of proven entries according to a recovery entry; the walk ends there.
     pub(crate) proven: Option<u64>,
     pub(crate) known: &'a [Known],
 }
 
 /// Where and why a walk stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stop {
+pub(crate) struct WalkError {
     /// Offset of the line in the segment.
     pub(crate) offset: usize,
     /// Line in the segment, from 1.
@@ -63,22 +63,22 @@ pub(crate) struct Stop {
     pub(crate) why: Why,
 }
 
-/// What a walk through one segment found.
+/// The result of walking one segment.
 #[derive(Debug)]
 pub(crate) struct Walk {
     /// The tip after the last checkpoint.
     pub(crate) proven: Tip,
-    /// Bytes up to there.
+    /// Bytes up to that tip.
     pub(crate) proven_bytes: usize,
-    /// Whole good entries after it.
+    /// Complete valid entries after that tip.
     pub(crate) unproven: u64,
-    /// Offset after the last whole good entry.
+    /// Offset after the last complete valid entry.
     pub(crate) whole_bytes: usize,
-    /// Where it stopped early, if it did.
-    pub(crate) stop: Option<Stop>,
-    /// Checkpoints whose signature is worth checking: after a key entry, and the last.
+    /// Where the walk stopped early, if it did.
+    pub(crate) stop: Option<WalkError>,
+    /// Checkpoints whose signature must be verified: those after a key entry, and the last one.
     pub(crate) signed: Vec<(u64, String)>,
-    /// Keys announced.
+    /// Keys that key entries announce.
     pub(crate) keys: Vec<(u64, PublicKey)>,
     /// The key of a lane's first entry.
     pub(crate) first_key: Option<PublicKey>,
@@ -86,13 +86,13 @@ pub(crate) struct Walk {
     pub(crate) erasures: Vec<EraseBody>,
     /// Length of the pack, as last recorded.
     pub(crate) pack_bytes: u64,
-    /// Length of the pack with what a crash left at its end, where an entry says so.
+    /// Length of the pack including bytes that a crash left at its end, if an entry records it.
     pub(crate) pack_bytes_found: Option<u64>,
-    /// The tip after the last whole good entry.
+    /// The tip after the last complete valid entry.
     pub(crate) whole: Tip,
-    /// Entries that nobody vouches for, as `resume` entries say.
+    /// Unvouched entries, as counted by `resume` entries.
     pub(crate) unvouched: u64,
-    /// Entries that are older than the one before them, by their own clock.
+    /// Entries whose timestamp is older than that of the previous entry.
     pub(crate) clock_steps_back: u64,
 }
 
@@ -126,7 +126,7 @@ impl Walk {
             line_number += 1;
             let offset = walk.whole_bytes;
             let rest = valid.get(offset..).unwrap_or_default();
-            let stop = |seq, line, why| Some(Stop { offset, line, seq, why });
+            let stop = |seq, line, why| Some(WalkError { offset, line, seq, why });
             let seq = state.tip.size();
             let Ok(line) = Line::scan(rest) else {
                 walk.stop = stop(seq, line_number, Why::NotAnEntry);
@@ -134,7 +134,7 @@ impl Walk {
             };
             let after = rest.get(line.bytes.len() + 1..).unwrap_or_default();
             if let Err((bad, why)) = walk.step(&line, after, &mut state, route) {
-                // Blame may fall on the entry before.
+                // The previous entry may be the bad one.
                 walk.stop = stop(bad, line_number.saturating_sub(seq - bad).max(1), why);
                 break;
             }
@@ -157,12 +157,12 @@ impl Walk {
         walk
     }
 
-    /// Whole good entries since a tip.
+    /// Complete valid entries since a tip.
     pub(crate) fn entries(&self, since: &Tip) -> u64 {
         self.proven.size() + self.unproven - since.size()
     }
 
-    /// Checks one line against the state before it and moves the state on.
+    /// Verifies one line against the state before it and advances the state.
     fn step<'a>(
         &mut self,
         line: &Line<'a>,
@@ -267,7 +267,7 @@ impl Walk {
 }
 
 impl Walk {
-    /// A `resume` entry vouches for nothing that a checkpoint already covers, and counts up to itself.
+    /// A `resume` entry must not count entries that a checkpoint covers. Its counts must add up to its own position.
     fn resume(&mut self, body: ResumeBody, seq: u64) -> Option<()> {
         let counts = body.proven.checked_add(body.entries) == Some(seq) && body.proven >= self.proven.size();
         let longer = body.pack_bytes.is_none_or(|bytes| bytes > self.pack_bytes);
@@ -278,15 +278,15 @@ impl Walk {
     }
 }
 
-/// What moves from line to line.
+/// State carried from line to line.
 struct State<'a> {
     tip: Tip,
-    /// A key entry waits for the checkpoint that the old key signs over it.
+    /// A key entry is pending until the old key signs a checkpoint over it.
     key_pending: bool,
     last: Option<Signed<'a>>,
 }
 
-/// A checkpoint that was passed.
+/// A checkpoint seen during the walk.
 struct Signed<'a> {
     seq: u64,
     root: Digest,
@@ -300,10 +300,10 @@ impl Signed<'_> {
     }
 }
 
-/// A line links to another predecessor than the one there: which of the two was changed?
+/// Finds the changed entry when a line doesn't link to its predecessor.
 ///
-/// If the next line still links to this one, this one is as it was written, so the one before it
-/// was changed. The last line is a checkpoint: its root tells.
+/// If the next line still links to this line, this line is unchanged, so the previous one was changed. The last line is a checkpoint, and
+/// its root decides.
 fn blame(line: &Line<'_>, after: &[u8], tip: &Tip, origin: &str) -> u64 {
     let seq = tip.size();
     let as_written = match Line::scan(after) {
@@ -321,9 +321,8 @@ fn blame(line: &Line<'_>, after: &[u8], tip: &Tip, origin: &str) -> u64 {
     if as_written { seq.saturating_sub(1) } else { seq }
 }
 
-/// Whether a crash explains what follows the last good entry: the start of a line and nothing more,
-/// or the start of a line and then sectors of zeros where the disk lost what was never synced.
-/// Anything else was written by someone.
+/// Whether a crash explains the bytes after the last valid entry: the start of a line, or the start of a line followed by zeroed sectors
+/// that were never synced. Any other bytes were written on purpose.
 pub(crate) fn is_explained_by_a_crash(bytes: &[u8], walk: &Walk) -> bool {
     let Some(stop) = &walk.stop else { return true };
     if stop.why != Why::NotAnEntry {

@@ -1,7 +1,8 @@
-//! Signed decision receipts, as other systems exchange them: one JSON object per decision, chained by hash, Ed25519 over RFC 8785 JSON.
+//! Signed decision receipts in the format that other systems exchange: one JSON object per decision, chained by hash, Ed25519 over RFC 8785
+//! JSON.
 //!
-//! They say less than the ledger and prove less: a decision that was left out of the end of a chain isn't missed. They are for those who
-//! read that format; the ledger's own proofs are for everyone else. Both shapes that are in use are read, the flat one is written.
+//! Receipts prove less than the ledger: a chain doesn't show that decisions were cut off its end. They exist for consumers of that format;
+//! other consumers use the ledger's own proofs. Two shapes are in use. This module reads both and writes the flat one.
 
 use serde_json::{Map, Value, json};
 
@@ -9,42 +10,42 @@ use crate::canonical::CanonicalJson;
 use crate::digest::{Digest, hex_string};
 use crate::key::{LedgerKey, PublicKey};
 
-/// A receipt is at most this long.
+/// Maximum length of a receipt.
 const RECEIPT_BYTES_MAX: usize = 1 << 20;
 const VERSION: &str = "1.0";
 
 /// Why a receipt, or a chain of receipts, is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiptError {
-    /// It has neither shape.
+    /// It matches neither shape.
     #[error("not a decision receipt: {0}")]
     Malformed(&'static str),
-    /// The signature isn't one over what it says, or not by the key that was expected.
+    /// The signature doesn't cover the content, or is not by the expected key.
     #[error("the receipt's signature is invalid")]
     BadSignature,
-    /// It doesn't follow the one before it.
+    /// It doesn't follow the previous receipt.
     #[error("receipt {0} doesn't follow the one before it")]
     BrokenChain(usize),
 }
 
-/// What was decided.
+/// A decision to sign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decided<'a> {
-    /// Its place in the chain, from 1.
+    /// Its position in the chain, from 1.
     pub sequence: u64,
     /// The tool.
     pub tool_name: &'a str,
-    /// Its arguments; only their digest is written.
+    /// The tool's arguments; only their digest is written.
     pub tool_input: &'a Value,
     /// Allow or deny. An unanswered question counts as a denial.
     pub allowed: bool,
-    /// Which policy, by name.
+    /// The policy's name.
     pub policy_id: &'a str,
-    /// Which policy, by digest.
+    /// The policy's digest.
     pub policy_digest: Digest,
-    /// When, as RFC 3339.
+    /// The time, in RFC 3339.
     pub timestamp: &'a str,
-    /// Who signs, by name.
+    /// The signer's name.
     pub issuer_id: &'a str,
 }
 
@@ -53,7 +54,7 @@ pub struct Decided<'a> {
 pub struct DecisionReceipt(Value);
 
 impl DecisionReceipt {
-    /// Signs a decision, as the next one after `parent`.
+    /// Signs a decision as the successor of `parent`.
     pub fn sign(decided: &Decided<'_>, parent: Option<&Self>, key: &LedgerKey) -> Result<Self, ReceiptError> {
         let malformed = |_| ReceiptError::Malformed("it can't be written canonically");
         let input = CanonicalJson::of(decided.tool_input).map_err(malformed)?;
@@ -90,7 +91,7 @@ impl DecisionReceipt {
         Ok(receipt)
     }
 
-    /// As JSON.
+    /// The receipt as JSON.
     pub fn as_json(&self) -> &Value {
         &self.0
     }
@@ -114,7 +115,7 @@ impl DecisionReceipt {
         if holds { Ok(()) } else { Err(ReceiptError::BadSignature) }
     }
 
-    /// Verifies a chain: numbered in order, each with the hash of the one before, each signed.
+    /// Verifies a chain: sequence numbers, parent hashes and signatures.
     pub fn verify_chain(receipts: &[Self], expected: Option<&PublicKey>) -> Result<(), ReceiptError> {
         let mut parent: Option<String> = None;
         for (at, receipt) in receipts.iter().enumerate() {
@@ -135,7 +136,7 @@ impl DecisionReceipt {
         Ok(())
     }
 
-    /// The hash that the next receipt names as its parent.
+    /// The hash that the next receipt contains as its parent hash.
     pub fn hash(&self) -> Result<String, ReceiptError> {
         let fields = self.fields()?;
         let message = match fields.get("payload") {
@@ -182,7 +183,7 @@ impl DecisionReceipt {
     }
 }
 
-/// Everything but the signature and the key that it is checked with.
+/// All fields except the signature and its key.
 fn signed_part(fields: &Map<String, Value>) -> Result<CanonicalJson, ReceiptError> {
     let signed: Map<String, Value> = fields
         .iter()

@@ -1,4 +1,4 @@
-//! SHA-256 digests: of payloads, of entries as tree leaves, of tree nodes.
+//! SHA-256 digests of payloads, of entries as tree leaves, and of tree nodes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,17 +7,17 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
-/// Computes the digest of bytes that come one after the other.
+/// Computes a digest incrementally.
 #[derive(Debug, Clone, Default)]
 pub struct DigestWriter(Sha256);
 
 impl DigestWriter {
-    /// Takes in the next bytes.
+    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The digest of everything so far.
+    /// The digest of all bytes so far.
     pub fn digest(&self) -> Digest {
         Digest::finish(self.0.clone())
     }
@@ -49,7 +49,7 @@ impl Digest {
         Digest::of(&buffer)
     }
 
-    /// A digest that is already known.
+    /// Wraps a known digest.
     pub const fn from_bytes(bytes: [u8; 32]) -> Digest {
         Digest(bytes)
     }
@@ -84,8 +84,7 @@ impl Digest {
     }
 }
 
-/// A hasher that has already taken the leaf prefix, so that a caller can hash most of a line
-/// before its place in the chain is known.
+/// A hasher with the leaf prefix already applied. A caller can hash most of a line before the line's position in the chain is known.
 pub(crate) fn leaf_hasher() -> Sha256 {
     let mut hasher = Sha256::new();
     hasher.update([0u8]);
@@ -153,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hex_goes_both_ways_and_is_strict() {
+    fn hex_round_trips_and_is_strict() {
         let digest = Digest::of(b"abc");
         let hex = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(digest.to_string(), hex);

@@ -1,4 +1,4 @@
-//! What is recorded: drafts going in, receipts coming back, entries read again.
+//! Drafts, receipts and entries: what callers append, what they get back, and what readers return.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,30 +11,30 @@ use crate::digest::leaf_hasher;
 use crate::payload::Payload;
 use crate::{Digest, canonical};
 
-/// Version of the line format that is written. Lines of version 1 are read: they have no `pack`, and their checkpoints spell the
+/// Version of the line format that is written. Readers also accept version 1, whose lines have no `pack` and whose checkpoints spell the
 /// frontier as a list.
 pub(crate) const FORMAT: u64 = 2;
-/// Longest body of an entry; what is larger belongs in a payload.
+/// Maximum length of an entry's body; larger data belongs in a payload.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 /// The largest time in milliseconds that every JSON reader represents exactly.
 pub const AT_MS_MAX: i64 = (1 << 53) - 1;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident $text:literal),* $(,)?) => {
-        /// What an entry is about.
+        /// The kind of an entry.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Kind { $($(#[$doc])* $name),* }
 
         impl Kind {
-            /// Every kind there is.
+            /// Every kind.
             pub const ALL: &[Kind] = &[$(Kind::$name),*];
 
-            /// The word for it in an entry.
+            /// The kind as spelled in an entry.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Kind::$name => $text),* }
             }
 
-            /// The kind of this name. An unknown one is an error, never a default.
+            /// The kind of this name. An unknown name is an error, never a default.
             pub fn from_bytes(name: &[u8]) -> Option<Kind> {
                 Kind::ALL.iter().copied().find(|kind| kind.as_str().as_bytes() == name)
             }
@@ -43,13 +43,13 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A call was judged; written before anything happens, with the verdict, denied ones too.
+    /// The verdict on a call, written before any effect; denied calls too.
     Intent "intent",
-    /// What became of a call.
+    /// The result of a call.
     Outcome "outcome",
-    /// A person's decision on a question.
+    /// A reviewer's decision on a question.
     Answer "answer",
-    /// An agent's life: started, signalled, ended.
+    /// A lifecycle event of an agent: started, signalled, ended.
     Agent "agent",
     /// A policy was loaded or changed.
     Policy "policy",
@@ -57,22 +57,22 @@ kinds! {
     Kernel "kernel",
     /// First entry of a lane: its number, origin and key. Written by the ledger.
     Lane "lane",
-    /// Settles what a crash left at the end of another lane. Written by the ledger.
+    /// Settles the tail that a crash left at the end of another lane. Written by the ledger.
     Recovery "recovery",
     /// The lane's key changes after the next checkpoint. Written by the ledger.
     Key "key",
-    /// A payload, or the payloads of a segment, are gone on purpose. Written by the ledger.
+    /// A payload, or all payloads of a segment, were removed on purpose. Written by the ledger.
     Erase "erase",
-    /// Payloads were packed: how long the segment's pack is by now. Written by the ledger in format 1.
+    /// Payloads were packed: the current length of the segment's pack. Written by the ledger in format 1.
     Pack "pack",
-    /// Continues after a crash: which earlier entries are unvouched. Written by the ledger.
+    /// Continues a lane after a crash: counts the earlier entries that are unvouched. Written by the ledger.
     Resume "resume",
     /// A signed tree head over all entries before it. Written by the ledger.
     Checkpoint "checkpoint",
 }
 
 impl Kind {
-    /// Whether only the ledger itself writes it.
+    /// Whether only the ledger itself writes this kind.
     pub const fn is_internal(self) -> bool {
         match self {
             Kind::Lane
@@ -99,17 +99,17 @@ impl Serialize for Kind {
     }
 }
 
-/// A lane's number, written with four digits as its folder is.
+/// A lane's number, written with four digits like its folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LaneId(u16);
 
 impl LaneId {
     /// The first lane.
     pub const FIRST: LaneId = LaneId(0);
-    /// The largest number.
+    /// The largest lane number.
     pub const MAX: LaneId = LaneId(9999);
 
-    /// The lane of this number, if it fits four digits.
+    /// The lane with this number, if it fits four digits.
     pub const fn new(number: u16) -> Option<LaneId> {
         if number <= LaneId::MAX.0 { Some(LaneId(number)) } else { None }
     }
@@ -198,16 +198,16 @@ pub struct Entry {
     pub hash: Digest,
     /// What it says.
     pub body: serde_json::Value,
-    /// Whether a checkpoint covers it and nothing speaks against it. If not, a crash or a failed write left it behind, and nobody
-    /// can tell whether its writer was told that it is recorded.
+    /// Whether a checkpoint covers the entry and nothing contradicts it. Otherwise a crash or a failed write left the entry behind, and its
+    /// writer may or may not have received an acknowledgement.
     pub proven: bool,
-    /// The writer reported it as not recorded. What was to follow from it did not happen.
+    /// The writer reported the entry as not recorded. The effect that it announces did not happen.
     pub refused: bool,
 }
 
-/// A line all but finished: only its place in the chain is missing.
+/// A prepared line that lacks only its position in the chain.
 ///
-/// The caller's thread spells and hashes everything up to `prev`; the writer adds some hundred bytes.
+/// The caller's thread serializes and hashes everything up to `prev`; the writer adds a few hundred bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Prepared {
     bytes: Vec<u8>,
@@ -231,12 +231,12 @@ impl Prepared {
         Prepared { bytes, hasher }
     }
 
-    /// Bytes the line will take, about.
+    /// Approximate length of the line.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() + 128
     }
 
-    /// Writes the line to `out` and returns its hash. `pack` is how long the segment's pack is with the entry's payloads.
+    /// Writes the line to `out` and returns its hash. `pack` is the length of the segment's pack including the entry's payloads.
     pub(crate) fn finish(mut self, prev: &Digest, seq: u64, pack: Option<u64>, out: &mut Vec<u8>) -> Digest {
         out.extend_from_slice(&self.bytes);
         let start = out.len();
@@ -262,8 +262,7 @@ pub(crate) fn lane_origin(ledger: &str, lane: LaneId) -> String {
     format!("regent/{ledger}/{lane}")
 }
 
-/// What stands for the predecessor of a lane's first entry. It differs from lane to lane, so that
-/// one lane's entries can't be passed off as another's.
+/// The predecessor hash of a lane's first entry. It differs per lane, so that one lane's entries can't pass as another's.
 pub(crate) fn genesis(origin: &str) -> Digest {
     Digest::of(format!("regent ledger lane\n{origin}\n").as_bytes())
 }

@@ -1,8 +1,7 @@
-//! The signed index of lanes, so that a whole lane can't vanish unnoticed.
+//! The signed index of lanes: it reveals a lane that was removed entirely.
 //!
-//! The index is a signed note: its origin, a counter that only grows, then one line for every key
-//! that no longer signs and one for every lane with the tree head last known. It may lag behind the
-//! lanes; it is never ahead of them.
+//! The index is a signed note: its origin, a counter that only grows, one line per retired key, and one line per lane with its last known
+//! tree head. The index may lag behind the lanes; it is never ahead of them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,11 +19,11 @@ use crate::why::{Break, Why};
 use crate::witness::Witnessed;
 use crate::{Digest, LaneId, LedgerKey, PublicKey};
 
-/// How often the lock is tried by someone who can't continue without it.
+/// How often a caller that needs the lock tries to take it.
 pub(crate) const PATIENT_TRIES: u32 = 400;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// What is known of one lane.
+/// The last known state of one lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Anchor {
     /// The key that the lane started with.
@@ -40,7 +39,7 @@ pub(crate) struct Index {
     /// Random name of the ledger.
     pub(crate) ledger: String,
     pub(crate) counter: u64,
-    /// Keys that signed once.
+    /// Keys that no longer sign.
     pub(crate) retired: Vec<PublicKey>,
     pub(crate) lanes: BTreeMap<LaneId, Anchor>,
 }
@@ -74,7 +73,7 @@ impl Index {
         Ok(Index::named(hex_string(&name)))
     }
 
-    /// A ledger with this name, 16 hex digits, and no lanes.
+    /// A ledger with this name (16 hex digits) and no lanes.
     pub(crate) fn named(ledger: String) -> Index {
         Index { ledger, counter: 0, retired: Vec::new(), lanes: BTreeMap::new() }
     }
@@ -83,21 +82,21 @@ impl Index {
         format!("regent/{ledger}/index")
     }
 
-    /// Reads the index without checking who signed it.
+    /// Reads the index without verifying its signer.
     pub(crate) fn read(storage: &dyn Storage) -> Result<Option<(Index, Note)>, IndexError> {
         let Some(bytes) = read_all(storage, INDEX, NOTE_BYTES_MAX as u64)? else { return Ok(None) };
         let text = std::str::from_utf8(&bytes).map_err(|error| unusable(&error))?;
         let note = Note::parse(text).map_err(|error| unusable(&error))?;
         let index = Index::parse(note.unverified_text())
             .ok_or_else(|| unusable(&NoteError::Malformed("not an index")))?;
-        // Lanes are judged by the name that the index gives the ledger, so a wrong name must be found here and not there.
+        // Lanes are verified under the ledger name that the index states, so a wrong name must be detected here.
         if !note.has_signature_of(&Index::origin(&index.ledger)) {
             return Err(unusable(&NoteError::Malformed("not signed under its own name")));
         }
         Ok(Some((index, note)))
     }
 
-    /// Reads the index and believes it if one of these keys signed it.
+    /// Reads the index and requires a signature by one of these keys.
     pub(crate) fn load(
         storage: &dyn Storage,
         keys: &[PublicKey],
@@ -110,7 +109,7 @@ impl Index {
         }
     }
 
-    /// Who of these signed the note that it was read from.
+    /// Which of these keys signed the note of this index.
     pub(crate) fn signer(&self, note: &Note, keys: &[PublicKey]) -> Result<PublicKey, NoteError> {
         note.verify(&Index::origin(&self.ledger), keys).map(|(_, signer)| signer)
     }
@@ -157,7 +156,7 @@ impl Index {
         text
     }
 
-    /// Moves a lane's anchor on; it never moves back.
+    /// Advances a lane's anchor; an anchor never moves back.
     pub(crate) fn anchor(&mut self, lane: LaneId, anchor: Anchor) {
         let known = self.lanes.entry(lane).or_insert(anchor);
         if anchor.size > known.size {
@@ -165,7 +164,7 @@ impl Index {
         }
     }
 
-    /// Every key that ever signed.
+    /// Every key that has ever signed.
     pub(crate) fn keys(&self, signer: PublicKey) -> Vec<PublicKey> {
         let mut keys = vec![signer];
         keys.extend(self.retired.iter().chain(self.lanes.values().map(|anchor| &anchor.key)));
@@ -173,7 +172,7 @@ impl Index {
         keys
     }
 
-    /// Signs and writes the index with the next counter, then tells the witness.
+    /// Signs and writes the index with the next counter, then updates the witness.
     ///
     /// The caller holds the index lock.
     pub(crate) fn store(
@@ -207,7 +206,7 @@ impl Index {
     }
 }
 
-/// Takes the index lock, waiting a little for others between tries.
+/// Takes the index lock, sleeping briefly between tries.
 pub(crate) fn lock(storage: &dyn Storage, tries: u32) -> Result<Box<dyn Lock>, IndexError> {
     for attempt in 1..=tries {
         if let Some(lock) = storage.lock(INDEX_LOCK)? {
@@ -220,7 +219,7 @@ pub(crate) fn lock(storage: &dyn Storage, tries: u32) -> Result<Box<dyn Lock>, I
     Err(IndexError::Busy)
 }
 
-/// Why the whole ledger isn't the one that the witness knows.
+/// How the ledger differs from the one that the witness recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Mismatch {
     Gone { ledger: String, entries: u64 },
@@ -238,7 +237,7 @@ impl From<Mismatch> for Why {
     }
 }
 
-/// Compares the index with what the witness remembers.
+/// Compares the index with the witness.
 pub(crate) fn check_witness(witnessed: &Witnessed, index: Option<&Index>) -> Result<(), Mismatch> {
     let Some(index) = index else {
         return Err(Mismatch::Gone { ledger: witnessed.ledger.clone(), entries: witnessed.entries() });
@@ -259,7 +258,7 @@ mod tests {
     use crate::storage::Memory;
 
     #[test]
-    fn the_index_comes_back_and_only_grows() {
+    fn the_index_reads_back_and_only_grows() {
         let storage = Memory::default();
         let key = LedgerKey::from_seed(&[1; 32]);
         let mut index = Index::new().unwrap();
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_of_the_index_counts() {
+    fn detects_a_change_of_any_byte_of_the_index() {
         let storage = Memory::default();
         let key = LedgerKey::from_seed(&[1; 32]);
         Index::new().unwrap().store(&storage, &key, None).unwrap();

@@ -1,4 +1,4 @@
-//! The entries that the ledger writes about itself, and the tip they leave behind.
+//! The entries that the ledger writes about itself, and the tip after each.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,14 +12,14 @@ use crate::note::Checkpoint;
 use crate::tree::Frontier;
 use crate::{Digest, Kind, LaneId, LedgerKey};
 
-/// Where a lane stands between two entries.
+/// The state of a lane between two entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tip {
     /// Hash of the last entry.
     pub(crate) prev: Digest,
     /// The tree over all entries.
     pub(crate) frontier: Frontier,
-    /// The last entry's time.
+    /// The timestamp of the last entry.
     pub(crate) at_ms: i64,
 }
 
@@ -56,10 +56,10 @@ impl Tip {
     }
 }
 
-/// The body of a checkpoint entry, all but what follows from the state before it: the signature.
+/// The body of a checkpoint entry up to its signature.
 ///
-/// Nothing else in a checkpoint is free, so a change to the very last one, which no entry links to
-/// yet, shows as well.
+/// The state before the checkpoint determines everything else in it. A change to the very last checkpoint, which no entry links to yet, is
+/// therefore detected as well.
 pub(crate) fn spell_checkpoint(frontier: &Frontier, root: &Digest, origin: &str, version: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(256 + 67 * frontier.roots().len());
     if version == 1 {
@@ -80,7 +80,7 @@ pub(crate) fn spell_checkpoint(frontier: &Frontier, root: &Digest, origin: &str,
     out
 }
 
-/// The body of a checkpoint entry over these entries, what it states, and the note in it.
+/// Signs a checkpoint over these entries. Returns the body, the statement, and the note in the body.
 pub(crate) fn sign_checkpoint(
     frontier: &Frontier,
     origin: &str,
@@ -128,67 +128,67 @@ pub(crate) fn note_of(body: &[u8]) -> Option<String> {
     serde_json::from_slice::<CheckpointBody>(body).ok().map(|body| body.note)
 }
 
-/// First entry of a lane.
+/// Body of the first entry of a lane.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LaneBody {
     pub(crate) key: String,
     pub(crate) lane: LaneId,
     pub(crate) origin: String,
-    /// The history that this lane takes the place of, by someone's decision.
+    /// The history that this lane replaces, by an operator's decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) replaces: Option<ReplacesBody>,
 }
 
-/// What was known of a ledger that was begun again, or restored from a backup.
+/// The known state of a ledger that was recreated or restored from a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReplacesBody {
-    /// Version of the index that the witness knew; 0 if there was no witness.
+    /// Index version that the witness recorded; 0 without a witness.
     pub(crate) counter: u64,
-    /// Entries that the witness knew in all lanes.
+    /// Entries in all lanes that the witness recorded.
     pub(crate) entries: u64,
     /// `begun_anew` or `restored`.
     pub(crate) how: String,
-    /// Heads that the witness knew and that aren't in this ledger, the first of them.
+    /// Heads that the witness recorded and that this ledger lacks; the first of them.
     pub(crate) lanes: Vec<LostLane>,
-    /// How many more there were.
+    /// Number of omitted heads.
     pub(crate) lanes_left_out: u64,
-    /// Name of the ledger that the witness knew.
+    /// Name of the ledger that the witness recorded.
     pub(crate) ledger: String,
     pub(crate) reason: String,
 }
 
-/// The head of a lane that is lost.
+/// The head of a lost lane.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LostLane {
-    /// Entries that the witness knew.
+    /// Entries that the witness recorded.
     pub(crate) entries: u64,
-    /// Entries that are left of the lane.
+    /// Entries that remain of the lane.
     pub(crate) found: u64,
     pub(crate) lane: LaneId,
-    /// The root that the witness knew.
+    /// The root that the witness recorded.
     pub(crate) root: Digest,
 }
 
-/// Settles the end of a lane that a crash or a failed write left behind.
+/// Settles the tail of a lane after a crash or a failed write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RecoveryBody {
-    /// Whole entries after the proven ones.
+    /// Complete entries after the proven ones.
     pub(crate) entries: u64,
     pub(crate) lane: LaneId,
-    /// Entries that stand.
+    /// Entries that remain valid.
     pub(crate) proven: u64,
-    /// Root of the tree over them.
+    /// Root of the tree over those entries.
     pub(crate) root: Digest,
-    /// All bytes after them.
+    /// All bytes after those entries.
     pub(crate) tail_bytes: u64,
     pub(crate) tail_sha256: Digest,
-    /// Bytes after the last whole entry.
+    /// Bytes after the last complete entry.
     pub(crate) torn_bytes: u64,
-    /// The writer itself reported all that follows as not recorded.
+    /// The writer itself reported all later entries as not recorded.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) refused: bool,
 }
@@ -198,21 +198,21 @@ fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// Continues after a crash, in the same lane.
+/// Continues the same lane after a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ResumeBody {
-    /// Whole entries right before this one that nobody vouches for.
+    /// Unvouched complete entries directly before this one.
     pub(crate) entries: u64,
-    /// How long this segment's pack is, if it is longer than the entries say. The segment takes no more payloads.
+    /// Length of this segment's pack, if it is longer than the entries record. The segment takes no more payloads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pack_bytes: Option<u64>,
-    /// Entries before those: under a checkpoint, or known to the witness.
+    /// Entries before those, covered by a checkpoint or recorded by the witness.
     pub(crate) proven: u64,
 }
 
 impl RecoveryBody {
-    /// What follows a tip.
+    /// The recovery entry for the tail after a tip.
     pub(crate) fn of_tail(lane: LaneId, tip: &Tip, tail: &Tail) -> RecoveryBody {
         RecoveryBody {
             entries: tail.entries,
@@ -234,14 +234,14 @@ pub(crate) struct KeyBody {
     pub(crate) key: String,
 }
 
-/// How long the pack of this segment is by now; format 1.
+/// Current length of this segment's pack; format 1.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PackBody {
     pub(crate) bytes: u64,
 }
 
-/// What is gone on purpose: one payload, or all payloads of a segment.
+/// What was removed on purpose: one payload, or all payloads of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EraseBody {

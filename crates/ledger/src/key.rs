@@ -20,19 +20,19 @@ const FILE_BYTES_MAX: u64 = 256;
 /// The note signature type of Ed25519.
 const ED25519: u8 = 1;
 
-/// The secret key of a ledger. It is wiped from memory when dropped.
+/// The secret key of a ledger, wiped from memory on drop.
 #[derive(Clone)]
 pub struct LedgerKey(SigningKey);
 
 impl LedgerKey {
-    /// A new random key.
+    /// Generates a random key.
     pub fn generate() -> Result<LedgerKey, KeyError> {
         let mut seed = Zeroizing::new([0u8; 32]);
         getrandom::fill(seed.as_mut_slice()).map_err(|error| KeyError::Random(error.to_string()))?;
         Ok(LedgerKey::from_seed(&seed))
     }
 
-    /// The key that belongs to this secret seed.
+    /// The key of this secret seed.
     pub fn from_seed(seed: &[u8; 32]) -> LedgerKey {
         LedgerKey(SigningKey::from_bytes(seed))
     }
@@ -49,7 +49,7 @@ impl LedgerKey {
         LedgerKey::load(path)
     }
 
-    /// Loads the key from a file that nobody else may read.
+    /// Loads the key from a file that only its owner can access.
     pub fn load(path: &Path) -> Result<LedgerKey, KeyError> {
         let failed = |source| KeyError::Io { path: path.to_owned(), source };
         let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
@@ -68,7 +68,7 @@ impl LedgerKey {
         Ok(LedgerKey::from_seed(seed))
     }
 
-    /// Writes the key to a new file of mode 0600; an existing file is left as it is.
+    /// Writes the key to a new file with mode 0600. An existing file is kept.
     fn store(&self, path: &Path) -> Result<(), KeyError> {
         let failed = |source| KeyError::Io { path: path.to_owned(), source };
         let mut suffix = [0u8; 8];
@@ -82,7 +82,7 @@ impl LedgerKey {
                 std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            // A link, not a rename: a second process must not replace the first one's key.
+            // A hard link instead of a rename: a second process must not replace the first one's key.
             match std::fs::hard_link(&draft, path) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
                 _linked_or_already_there => Ok(()),
@@ -95,7 +95,7 @@ impl LedgerKey {
         std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
     }
 
-    /// The public half.
+    /// The public key.
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.verifying_key())
     }
@@ -139,7 +139,7 @@ impl PublicKey {
         format!("{name}+{}+{}", hex_string(&self.id(name)), STANDARD.encode(typed))
     }
 
-    /// Reads a verifier key, and checks that its id belongs to it. Returns its name too.
+    /// Parses a verifier key and checks its id. Also returns its name.
     pub fn from_vkey(text: &str) -> Result<(String, PublicKey), KeyError> {
         let malformed = || KeyError::NotAKey(text.chars().take(120).collect());
         let mut parts = text.splitn(3, '+');
@@ -167,7 +167,7 @@ impl PublicKey {
 impl FromStr for PublicKey {
     type Err = KeyError;
 
-    /// Reads a key in base64, or the key of a verifier key.
+    /// Parses a key in base64, or the key part of a verifier key.
     fn from_str(text: &str) -> Result<PublicKey, KeyError> {
         if let Ok((_, key)) = PublicKey::from_vkey(text) {
             return Ok(key);
@@ -192,10 +192,10 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// Why there is no key.
+/// Why a key can't be loaded, created or parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The system gave no random bytes.
+    /// The operating system returned no random bytes.
     #[error("no random bytes: {0}")]
     Random(String),
     /// The key file can't be read or written.
@@ -203,22 +203,22 @@ pub enum KeyError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Others may read the key file.
+    /// Other users can access the key file.
     #[error("others can access the key file `{path}`; its mode must be 0600")]
     Exposed {
         /// The file.
         path: PathBuf,
     },
-    /// The key file has other contents.
+    /// The file is not a key file.
     #[error("`{path}` is not a ledger key file")]
     Malformed {
         /// The file.
         path: PathBuf,
     },
-    /// Not a public key in base64 nor a verifier key.
+    /// Neither a public key in base64 nor a verifier key.
     #[error("`{0}` is not a public key")]
     NotAKey(String),
 }
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_file_is_made_once_and_guarded() {
+    fn a_key_file_is_created_once_and_must_be_private() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
         let key = LedgerKey::load_or_create(&path).unwrap();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn verifier_keys_go_both_ways_and_the_id_is_checked() {
+    fn verifier_keys_round_trip_and_their_id_is_checked() {
         let public = LedgerKey::from_seed(&[7; 32]).public();
         let vkey = public.vkey("regent/0011/0000");
         assert_eq!(PublicKey::from_vkey(&vkey).unwrap(), ("regent/0011/0000".to_owned(), public));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_shows_no_secret() {
+    fn debug_output_hides_the_secret() {
         let shown = format!("{:?}", LedgerKey::from_seed(&[7; 32]));
         assert!(!shown.contains(&STANDARD.encode([7u8; 32])) && !shown.contains("[7"));
     }

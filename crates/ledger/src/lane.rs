@@ -1,4 +1,4 @@
-//! One lane on disk: its segments, what a walk through each found, and how the lane ends.
+//! One lane on disk: its segments, the result of walking each, and how the lane ends.
 
 use std::io;
 
@@ -11,14 +11,14 @@ use crate::storage::Storage;
 use crate::why::{Break, Why};
 use crate::{Digest, Kind, LaneId, PublicKey};
 
-/// Longest segment we read: far beyond where writers rotate.
+/// Maximum segment length to read, far beyond the size at which writers rotate.
 pub(crate) const SEGMENT_BYTES_CAP: u64 = 1 << 30;
-/// A checkpoint is much shorter, so a last line beyond this is none.
+/// A checkpoint is much shorter, so a longer last line is not a checkpoint.
 const LAST_LINE_WINDOW_BYTES: u64 = 64 << 10;
-/// The first batch of a lane: its first entry, recoveries, a checkpoint.
+/// Maximum size of the first batch of a lane: its first entry, recoveries, a checkpoint.
 const HEAD_BYTES_MAX: u64 = 4 << 20;
 
-/// What is known of a lane before it is walked.
+/// What is known of a lane before a walk.
 #[derive(Debug, Clone)]
 pub(crate) struct LanePlan {
     pub(crate) lane: LaneId,
@@ -27,7 +27,7 @@ pub(crate) struct LanePlan {
     /// The recovery entry of another lane that settled this lane's end.
     pub(crate) settled: Option<RecoveryBody>,
     pub(crate) known: Vec<Known>,
-    /// A writer holds it, so bytes may be on their way.
+    /// A writer holds the lane, so a write may be in progress.
     pub(crate) live: bool,
 }
 
@@ -42,19 +42,19 @@ impl LanePlan {
         Break { lane: Some(self.lane), seq, file: segment_path(self.lane, first), line, why }
     }
 
-    /// The tip at the start of a segment, taken from the end of the one before.
+    /// The tip at the start of a segment, taken from the end of the previous one.
     pub(crate) fn start(&self, storage: &dyn Storage, position: usize) -> io::Result<Option<Tip>> {
         let Some(before) = position.checked_sub(1) else { return Ok(Some(Tip::start(&self.origin))) };
         Ok(self.end(storage, before)?.map(|end| end.tip))
     }
 
-    /// The checkpoint that a segment ends in.
+    /// The checkpoint at the end of a segment.
     fn end(&self, storage: &dyn Storage, position: usize) -> io::Result<Option<SegmentEnd>> {
         let Some(first) = self.segments.get(position) else { return Ok(None) };
         last_checkpoint(storage, self.lane, *first, &self.origin)
     }
 
-    /// Whether a segment must be walked to compare it with what is known of the lane: where something is known about its middle.
+    /// Whether a segment must be walked because a known state lies inside it.
     pub(crate) fn must_be_compared(&self, storage: &dyn Storage, position: usize) -> io::Result<bool> {
         let first = self.segments.get(position).copied().unwrap_or(0);
         let next = self.segments.get(position + 1).copied().unwrap_or(u64::MAX);
@@ -100,7 +100,7 @@ impl LanePlan {
     }
 }
 
-/// The end of a segment that ends in a checkpoint.
+/// The checkpoint at the end of a segment.
 pub(crate) struct SegmentEnd {
     pub(crate) tip: Tip,
     pub(crate) checkpoint: Checkpoint,
@@ -108,7 +108,7 @@ pub(crate) struct SegmentEnd {
 }
 
 impl SegmentEnd {
-    /// Whether the segment's end bears out what is known; `None` if it doesn't tell.
+    /// Whether the segment's end confirms a known state; `None` if it can't decide.
     fn states(&self, known: &Known) -> Option<bool> {
         if known.size == self.checkpoint.size {
             return Some(known.root == self.checkpoint.root);
@@ -143,15 +143,14 @@ pub(crate) fn last_checkpoint(
     }))
 }
 
-/// What stands at the very start of a lane.
+/// The first batch of a lane.
 #[derive(Debug, Default)]
 pub(crate) struct LaneHead {
     pub(crate) key: Option<PublicKey>,
     pub(crate) recoveries: Vec<RecoveryBody>,
 }
 
-/// Reads the first batch of a lane. Only what a checkpoint covers counts; whether it is true shows
-/// when the lane is walked.
+/// Reads the first batch of a lane. Only entries under a checkpoint count; the walk verifies them.
 pub(crate) fn read_head(storage: &dyn Storage, lane: LaneId) -> io::Result<LaneHead> {
     let path = segment_path(lane, 0);
     let mut bytes = Vec::new();
@@ -196,7 +195,7 @@ fn parse_head(bytes: &[u8]) -> (LaneHead, bool) {
     (head, false)
 }
 
-/// What a walk through one segment found.
+/// The result of walking one segment.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) walk: Walk,
@@ -204,37 +203,37 @@ pub(crate) struct Piece {
     explained: bool,
 }
 
-/// What follows the last checkpoint of a lane.
+/// The bytes after the last checkpoint of a lane.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Tail {
-    /// Whole entries.
+    /// Complete entries.
     pub entries: u64,
-    /// Bytes after the last whole entry.
+    /// Bytes after the last complete entry.
     pub torn_bytes: u64,
     /// All bytes.
     pub bytes: u64,
-    /// Digest of them.
+    /// Digest of all bytes.
     pub sha256: Digest,
 }
 
 /// How a lane ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LaneEnd {
-    /// Nothing was ever written.
+    /// The lane has no entries.
     Empty,
     /// In a checkpoint.
     Clean,
-    /// In bytes that a writer is writing.
+    /// In a write in progress.
     Live,
     /// In a tail that a recovery entry accounts for.
     Settled,
-    /// In bytes that a crash explains and nothing accounts for.
+    /// In bytes that a crash explains and no entry accounts for.
     Unproven(Tail),
-    /// It doesn't hold.
+    /// Verification failed.
     Broken(Break),
 }
 
-/// What became of a lane when it was walked.
+/// The result of walking a lane.
 #[derive(Debug)]
 pub(crate) struct LaneState {
     pub(crate) lane: LaneId,
@@ -243,13 +242,13 @@ pub(crate) struct LaneState {
     pub(crate) signer: Option<PublicKey>,
     /// Tip after the last checkpoint.
     pub(crate) tip: Tip,
-    /// Tip after the last whole entry, be it under a checkpoint or not.
+    /// Tip after the last complete entry, whether or not a checkpoint covers it.
     pub(crate) whole: Tip,
     pub(crate) recoveries: Vec<RecoveryBody>,
     pub(crate) erasures: Vec<EraseBody>,
-    /// The packs of the segments that were walked.
+    /// The packs of the walked segments.
     pub(crate) packs: Vec<PackState>,
-    /// Entries that nobody vouches for, as `resume` entries say.
+    /// Unvouched entries, as counted by `resume` entries.
     pub(crate) unvouched: u64,
     pub(crate) clock_steps_back: u64,
 }
@@ -271,29 +270,28 @@ impl LaneState {
     }
 }
 
-/// What the entries of a segment say of its pack.
+/// What the entries of a segment record about its pack.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PackState {
     /// The segment's first entry.
     pub(crate) first: u64,
-    /// Length of the payloads that entries name.
+    /// Total length of the payloads that entries name.
     pub(crate) recorded: u64,
-    /// Length with what a crash left at its end, where an entry says so.
+    /// Length including bytes that a crash left at its end, if an entry records it.
     pub(crate) found: Option<u64>,
 }
 
 /// Which keys may sign a lane.
 #[derive(Debug, Clone)]
 pub(crate) enum KeyRing {
-    /// One of these must have started it; key entries lead on from there.
+    /// One of these keys must have started the lane; key entries lead on from there.
     StartedBy(Vec<PublicKey>),
-    /// Any of these, when parts of the lane were not walked again.
+    /// Any of these keys, because parts of the lane were not walked again.
     Any(Vec<PublicKey>),
 }
 
 impl LanePlan {
-    /// Puts the walked segments of a lane together. `None` stands for a segment that was verified
-    /// before and hasn't changed since.
+    /// Combines the walked segments of a lane. `None` stands for an unchanged segment that was verified before.
     pub(crate) fn judge(
         &self,
         storage: &dyn Storage,
@@ -324,7 +322,7 @@ impl LanePlan {
             }
         }
         if walked <= last {
-            // The next segment has nothing to start from.
+            // The next segment has no tip to start from.
             let position = walked.saturating_sub(1);
             state.end = LaneEnd::Broken(self.broken(position, None, None, Why::OpenSegment));
             return Ok(state);
@@ -340,7 +338,7 @@ impl LanePlan {
         Ok(state)
     }
 
-    /// Whether the next segment isn't the one that must follow.
+    /// Reports a next segment that doesn't start where the previous one ends.
     fn gap(&self, state: &LaneState, position: usize) -> Option<Break> {
         let expected = state.tip.size();
         let first = self.segments.get(position).copied()?;
@@ -371,7 +369,7 @@ impl LanePlan {
         Ok(Ok(()))
     }
 
-    /// Takes in what a walk through one segment found.
+    /// Adds the result of walking one segment.
     pub(crate) fn take(
         &self,
         state: &mut LaneState,
@@ -400,7 +398,7 @@ impl LanePlan {
         state.packs.push(PackState { first, recorded, found });
         state.unvouched += walk.unvouched;
         state.clock_steps_back += walk.clock_steps_back;
-        // They stand in a lane's first batch: without a checkpoint after them they settle nothing.
+        // Recoveries are in a lane's first batch. Without a checkpoint after them they settle nothing.
         if walk.proven.size() > 0 {
             state.recoveries.extend(walk.recoveries);
         }

@@ -1,8 +1,8 @@
-//! Where things lie in a ledger's folder.
+//! The files in a ledger's folder.
 //!
 //! ```text
 //! index                        signed: every lane, with its key, size and root
-//! seen                         signed: which segments were verified, and what they looked like then
+//! seen                         signed: verified segments with their file metadata
 //! lanes/0000/lock              held by the lane's one writer
 //! lanes/0000/000000000000.jsonl  segment, named by its first entry
 //! lanes/0000/000000000000.pack   payloads of that segment
@@ -40,7 +40,7 @@ pub(crate) fn lanes(storage: &dyn Storage) -> io::Result<Vec<LaneId>> {
     Ok(storage.list(LANES)?.iter().filter_map(|name| name.parse().ok()).collect())
 }
 
-/// The first entries of a lane's segments, in order. Other files are not ours and don't count.
+/// The first entries of a lane's segments, in order. Unknown files are ignored.
 pub(crate) fn segments(storage: &dyn Storage, lane: LaneId) -> io::Result<Vec<u64>> {
     let names = storage.list(&lane_folder(lane))?;
     let mut firsts: Vec<u64> =
@@ -55,7 +55,7 @@ fn first_of(stem: &str) -> Option<u64> {
     (format!("{first:012}") == stem).then_some(first)
 }
 
-/// Makes a file, or takes one that was made and never written to.
+/// Creates a file, or takes an existing empty one.
 pub(crate) fn new_file(storage: &dyn Storage, path: &str) -> io::Result<Box<dyn Appender>> {
     match storage.appender(path, Existing::Refused) {
         Err(error)
@@ -68,7 +68,7 @@ pub(crate) fn new_file(storage: &dyn Storage, path: &str) -> io::Result<Box<dyn 
     }
 }
 
-/// Takes the first lane that has a folder and nothing in it, or makes the next folder.
+/// Takes the first lane whose folder is empty, or creates the next folder.
 pub(crate) fn vacant_lane(storage: &dyn Storage, lane_min: u16) -> io::Result<(LaneId, Box<dyn Lock>)> {
     let existing = lanes(storage)?;
     for lane in existing.iter().filter(|lane| lane.get() >= lane_min) {

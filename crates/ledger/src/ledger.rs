@@ -1,4 +1,4 @@
-//! The open ledger: appending to it, and what an open ledger knows.
+//! The open ledger: appending, and its current head.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use crate::witness::Witnessed;
 use crate::writer::{Home, Item, LaneWriter};
 use crate::{Digest, Draft, Kind, LaneId, LedgerKey, Receipt};
 
-/// An open ledger. Clones are handles to the same one.
+/// An open ledger. Clones are handles to the same ledger.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     pub(crate) shared: Arc<Shared>,
@@ -27,41 +27,41 @@ pub struct Ledger {
 pub(crate) struct Shared {
     pub(crate) lane: Arc<Lane>,
     pub(crate) home: Home,
-    /// The lane's thread; none if drafts are committed by the caller's.
+    /// The lane's thread; `None` if callers commit drafts on their own threads.
     thread: Mutex<Option<JoinHandle<()>>>,
     inline: bool,
     pub(crate) packs: Mutex<crate::packs::Packs>,
 }
 
-/// Who commits drafts.
+/// Which thread commits drafts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Commits {
-    /// The lane's own thread, or a caller that is alone.
+    /// The lane's own thread, or a single caller without competition.
     OnThread,
-    /// Each caller, at once.
+    /// Each caller, immediately.
     Inline,
     /// The caller of [`Ledger::step`].
     Stepped,
 }
 
-/// Where the lane of an open ledger stands.
+/// The head of the lane that an open ledger writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Head {
     /// The lane being written.
     pub lane: LaneId,
-    /// Its entries.
+    /// Number of entries.
     pub size: u64,
-    /// Hash of the last one.
+    /// Hash of the last entry.
     pub hash: Digest,
 }
 
 impl Ledger {
-    /// Opens the ledger in a folder, or starts one, and takes a lane of it.
+    /// Opens the ledger in a folder, or creates one, and takes a lane of it.
     ///
-    /// Checks every lane. Damage that a crash explains is settled in a new lane; any other damage
-    /// is [`OpenError::Broken`], and nothing is changed.
+    /// Opening verifies every lane. Damage that a crash explains is settled in a new lane. Any other damage is [`OpenError::Broken`], and
+    /// the files stay unchanged.
     pub fn open(root: &Path, key: LedgerKey, options: Options) -> Result<Ledger, OpenError> {
-        // Before the folder is made: where a ledger is gone, a restore should find nothing in its place.
+        // Before the folder is created: if a ledger is gone, a restore should find nothing at its path.
         if matches!(root.symlink_metadata(), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
             && let Some(witnessed) = options.witness.as_deref().map(Witnessed::read).transpose()?.flatten()
         {
@@ -70,12 +70,12 @@ impl Ledger {
         Ledger::open_on(Arc::new(Files::create(root)?), key, options)
     }
 
-    /// The same on any storage.
+    /// [`Ledger::open`] on any storage.
     pub fn open_on(storage: Arc<dyn Storage>, key: LedgerKey, options: Options) -> Result<Ledger, OpenError> {
         Ok(Ledger::start(crate::open::open(storage, key, options, Opening::Usual)?)?)
     }
 
-    /// The same, but nothing is committed before [`step`](Self::step): for simulations, which decide when the disk is used.
+    /// [`Ledger::open_on`] that commits only in [`step`](Self::step): for simulations, which control disk access.
     pub fn open_stepped(
         storage: Arc<dyn Storage>,
         key: LedgerKey,
@@ -89,14 +89,14 @@ impl Ledger {
         self.shared.lane.step()
     }
 
-    /// A ledger that ends with the process. Drafts are committed on the caller's thread, and signed
-    /// at intervals and on closing.
+    /// A ledger in memory that ends with the process. Callers commit drafts on their own threads; the ledger signs at intervals and on
+    /// close.
     pub fn in_memory(key: LedgerKey) -> Ledger {
         let options = Options { checkpoint_every_batch: false, ..Options::default() };
         Ledger::in_memory_with(key, options)
     }
 
-    /// The same with options.
+    /// [`Ledger::in_memory`] with options.
     pub fn in_memory_with(key: LedgerKey, options: Options) -> Ledger {
         Ledger::on_lane(LaneWriter::in_memory(Arc::new(Memory::default()), key, options), Commits::Inline)
     }
@@ -117,8 +117,7 @@ impl Ledger {
         Ledger { shared: Arc::new(Shared { lane, home, thread, inline, packs }) }
     }
 
-    /// Records a draft. It is recorded when the future resolves, not before; dropping the future
-    /// does not take the draft back.
+    /// Records a draft. The draft is recorded once the future resolves; dropping the future does not cancel it.
     pub fn append(&self, draft: Draft) -> Appending {
         match prepare(draft) {
             Err(error) => Appending::ready(Err(error)),
@@ -126,9 +125,9 @@ impl Ledger {
         }
     }
 
-    /// The same without its own signature: the draft is durable and known to the witness when the future resolves, and
-    /// the next signed entry covers it. For drafts that are soon followed by one; a crash before that leaves the draft
-    /// without proof, and the next writer treats it as recorded.
+    /// Records a draft without its own signature. Once the future resolves, the draft is durable and known to the witness; the next signed
+    /// entry covers it. Use it for drafts that a signed entry follows soon. A crash before that leaves the draft without proof, and the
+    /// next writer treats it as recorded.
     pub fn append_unsigned(&self, draft: Draft) -> Appending {
         match prepare(draft) {
             Err(error) => Appending::ready(Err(error)),
@@ -136,7 +135,7 @@ impl Ledger {
         }
     }
 
-    /// Records a draft right before the next one that is appended. If none follows, it isn't recorded.
+    /// Records a draft directly before the next appended one. Without a next one, it isn't recorded.
     pub fn announce(&self, draft: Draft) -> Result<(), AppendError> {
         let item = prepare(draft)?;
         self.shared.lane.with_writer(|writer| writer.announce(item));
@@ -151,7 +150,7 @@ impl Ledger {
         }
     }
 
-    /// Records a draft and waits for it. If no one else is writing, this thread does it all.
+    /// Records a draft and waits for it. Without competing writers, the caller's thread commits it.
     pub fn append_blocking(&self, draft: Draft) -> Result<Receipt, AppendError> {
         self.append_item_blocking(prepare(draft)?)
     }
@@ -164,18 +163,17 @@ impl Ledger {
         }
     }
 
-    /// Where the lane stands.
+    /// The current head of the lane.
     pub fn head(&self) -> Head {
         self.shared.lane.head()
     }
 
-    /// The last signed checkpoint of the lane, to be kept elsewhere.
+    /// The last signed checkpoint of the lane, to be stored elsewhere.
     pub fn checkpoint(&self) -> Option<String> {
         self.shared.lane.with_writer(|writer| writer.note())
     }
 
-    /// Signs the rest, updates the index and releases the lane. Pending drafts are
-    /// committed first; later ones are refused.
+    /// Commits pending drafts, signs them, updates the index and releases the lane. Later drafts fail.
     pub fn close(&self) -> Result<(), AppendError> {
         self.shared.stop();
         self.shared.lane.with_writer(LaneWriter::close)
@@ -183,8 +181,8 @@ impl Ledger {
 
     /// Rotates the key. No other process may be writing to the ledger.
     ///
-    /// The old key signs the entry that names the new one; from the next checkpoint on the new key
-    /// signs, and the index too. Use the new key to open the ledger from then on.
+    /// The old key signs the entry that announces the new one. From the next checkpoint on, the new key signs, and it signs the index too.
+    /// Open the ledger with the new key afterwards.
     pub fn rotate_key(&self, key: LedgerKey, at_ms: i64) -> Result<(), AppendError> {
         let storage = self.shared.home.storage.as_ref();
         let own = self.head().lane;
@@ -215,13 +213,13 @@ impl Shared {
         if let Some(thread) = thread
             && thread.join().is_err()
         {
-            // A panic there has failed its own batch; closing continues.
+            // A panic in that thread has already failed its own batch; closing continues.
         }
     }
 }
 
 impl Drop for Shared {
-    /// The last handle is gone: what waits is committed, and the lane is free for others.
+    /// On drop of the last handle, commits pending drafts and releases the lane.
     fn drop(&mut self) {
         self.stop();
     }
@@ -254,7 +252,7 @@ pub enum AppendError {
     /// The ledger takes no more entries until it is opened again.
     #[error("the ledger is sealed: {0}")]
     Sealed(String),
-    /// There is no room. A later append may succeed.
+    /// The disk is full. A later append may succeed.
     #[error("no space left for the ledger")]
     Full,
     /// Writing failed, and the ledger is sealed.
@@ -263,10 +261,10 @@ pub enum AppendError {
     /// The ledger was closed.
     #[error("the ledger is closed")]
     Closed,
-    /// Too much waits already. A later append may succeed.
+    /// The queue is full. A later append may succeed.
     #[error("the disk is too slow for the pending entries")]
     Backlog,
-    /// Another process writes to the ledger, which this can't go along with.
+    /// Another process writes to the ledger, and this operation needs exclusive access.
     #[error("another process is writing to the ledger")]
     Busy,
     /// The draft is too large.
@@ -283,7 +281,7 @@ pub enum AppendError {
     /// The body isn't a JSON object.
     #[error("the body of an entry must be a JSON object")]
     NotAnObject,
-    /// The time is beyond what JSON holds exactly.
+    /// The time exceeds the range that JSON represents exactly.
     #[error("time {0} is out of range")]
     Time(i64),
 }

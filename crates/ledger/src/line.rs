@@ -1,10 +1,10 @@
-//! One line of a segment, scanned strictly and fast: the form is fixed, so nothing is built.
+//! Parses one line of a segment strictly and without allocation; the layout of a line is fixed.
 
 use crate::canonical::{Cursor, Flaw};
 use crate::entry::FORMAT;
 use crate::{Digest, Kind};
 
-/// Longest line we read: a body, plus a checkpoint's worth of frame.
+/// Maximum line length: a body, plus the frame of a checkpoint.
 pub(crate) const LINE_BYTES_MAX: usize = crate::entry::BODY_BYTES_MAX + 4096;
 
 /// One entry as stored on disk.
@@ -16,30 +16,30 @@ pub struct Line<'a> {
     pub body: &'a [u8],
     /// What it is about.
     pub kind: Kind,
-    /// How long the segment's pack is with its payloads, if it has any.
+    /// Length of the segment's pack including this entry's payloads, if it has any.
     pub pack: Option<u64>,
-    /// Hash of the line before.
+    /// Hash of the previous line.
     pub prev: Digest,
-    /// Its place in the lane.
+    /// Its position in the lane.
     pub seq: u64,
-    /// Version of its form.
+    /// Version of the line format.
     pub version: u64,
     /// The whole line, without its newline.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Line<'a> {
-    /// Reads the first line of some bytes, if they begin with one: newline and all.
+    /// Parses the first line of some bytes, which must include its newline.
     pub fn parse(bytes: &'a [u8]) -> Option<Line<'a>> {
-        // No line has a newline inside. What comes after it isn't looked at, or reading a segment would take the square of its size.
+        // No line contains a newline. The parser ignores the bytes after it, or reading a segment would take quadratic time.
         let end = bytes.iter().position(|byte| *byte == b'\n')?;
         let line = std::str::from_utf8(bytes.get(..=end)?).ok()?;
         Line::scan(line.as_bytes()).ok()
     }
 
-    /// Reads the first line of bytes that are known to be UTF-8.
+    /// Scans the first line of bytes that are valid UTF-8.
     ///
-    /// `Incomplete` means that everything there could be the start of a line; a crash leaves such.
+    /// `Incomplete` means that all bytes could be the start of a line; a crash leaves such bytes.
     pub(crate) fn scan(bytes: &'a [u8]) -> Result<Line<'a>, Flaw> {
         let mut cursor = Cursor::new(bytes);
         cursor.literal(b"{\"at\":")?;
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_prepared_scans_back_and_is_canonical_as_a_whole() {
+    fn prepared_lines_scan_back_and_are_canonical() {
         for kind in Kind::ALL {
             for at_ms in [0, 1, -5, crate::entry::AT_MS_MAX] {
                 let pack = (at_ms > 0).then_some(900);
@@ -153,7 +153,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_the_scanner_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn the_scanner_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _read = Line::parse(&bytes);
         }
     }

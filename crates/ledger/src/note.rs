@@ -1,15 +1,14 @@
-//! Signed notes and checkpoints, as C2SP `signed-note` and `tlog-checkpoint` describe them.
+//! Signed notes and checkpoints, as specified by C2SP `signed-note` and `tlog-checkpoint`.
 //!
-//! A note is text, a blank line, and signature lines `— name base64(key id || signature)`.
-//! Signatures by unknown keys are ignored; a bad signature by a known key spoils the note; and
-//! without a good one by a known key nothing in the note counts.
+//! A note is text, a blank line, and signature lines `— name base64(key id || signature)`. Signatures by unknown keys are ignored. A bad
+//! signature by a known key invalidates the note. A note without a valid signature by a known key is not trusted.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::{Digest, LedgerKey, PublicKey};
 
-/// Longest note we read.
+/// Maximum length of a note.
 pub const NOTE_BYTES_MAX: usize = 4 << 20;
 const SIGNATURES_MAX: usize = 64;
 const DASH: &str = "— ";
@@ -36,7 +35,7 @@ impl Note {
         format!("{text}\n{DASH}{name} {}\n", STANDARD.encode(signed))
     }
 
-    /// Reads a note strictly.
+    /// Parses a note strictly.
     pub fn parse(note: &str) -> Result<Note, NoteError> {
         if note.len() > NOTE_BYTES_MAX {
             return Err(NoteError::Malformed("too long"));
@@ -58,7 +57,7 @@ impl Note {
         Ok(Note { text, signatures })
     }
 
-    /// The text, if one of these keys signed it under `name` and no signature of theirs is bad.
+    /// The text, if one of these keys signed it under `name` and none of these keys has a bad signature.
     pub fn verify(&self, name: &str, keys: &[PublicKey]) -> Result<(&str, PublicKey), NoteError> {
         let mut signer = None;
         for signature in self.signatures.iter().filter(|signature| signature.name == name) {
@@ -71,12 +70,12 @@ impl Note {
         signer.map(|key| (self.text.as_str(), key)).ok_or(NoteError::Unsigned)
     }
 
-    /// Whether anyone claims to have signed under this name.
+    /// Whether a signature line carries this name; the signature is not verified.
     pub(crate) fn has_signature_of(&self, name: &str) -> bool {
         self.signatures.iter().any(|signature| signature.name == name)
     }
 
-    /// The text, signed or not. It must not be trusted.
+    /// The text without verification. It must not be trusted.
     pub fn unverified_text(&self) -> &str {
         &self.text
     }
@@ -98,7 +97,7 @@ fn read_signature(line: &str) -> Option<NoteSignature> {
 /// The head of a lane's tree: what a checkpoint states.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Which log: `regent/<ledger>/<lane>`.
+    /// The log's name: `regent/<ledger>/<lane>`.
     pub origin: String,
     /// Entries under the root.
     pub size: u64,
@@ -107,12 +106,12 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The signed note that states it. The key's name is the origin, as C2SP recommends.
+    /// Signs the checkpoint. The key's name is the origin, as C2SP recommends.
     pub fn sign(&self, key: &LedgerKey) -> String {
         Note::sign(&self.text(), &self.origin, key)
     }
 
-    /// The note that carries a signature made before, in base64.
+    /// The note with an existing base64 signature.
     pub(crate) fn with_signature(&self, signature: &str) -> String {
         format!("{}\n{DASH}{} {signature}\n", self.text(), self.origin)
     }
@@ -121,7 +120,7 @@ impl Checkpoint {
         format!("{}\n{}\n{}\n", self.origin, self.size, STANDARD.encode(self.root.as_bytes()))
     }
 
-    /// Reads the text of a note as a checkpoint. Extension lines are allowed, and ignored.
+    /// Parses the text of a note as a checkpoint. Extension lines are allowed and ignored.
     pub fn parse(text: &str) -> Result<Checkpoint, NoteError> {
         let mut lines = text.strip_suffix('\n').ok_or(NoteError::Malformed("no final newline"))?.split('\n');
         let (Some(origin), Some(size), Some(root)) = (lines.next(), lines.next(), lines.next()) else {
@@ -136,7 +135,7 @@ impl Checkpoint {
         Ok(Checkpoint { origin: origin.to_owned(), size, root })
     }
 
-    /// Reads a signed checkpoint; fails unless one of these keys signed it under its origin.
+    /// Parses a signed checkpoint; fails unless one of these keys signed it under its origin.
     pub fn open(note: &str, keys: &[PublicKey]) -> Result<(Checkpoint, PublicKey), NoteError> {
         let note = Note::parse(note)?;
         let checkpoint = Checkpoint::parse(note.unverified_text())?;
@@ -145,7 +144,7 @@ impl Checkpoint {
     }
 }
 
-/// A decimal number without sign or leading zeros.
+/// Parses a decimal number without sign or leading zeros.
 pub(crate) fn read_decimal(text: &str) -> Option<u64> {
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     (plain && (text == "0" || !text.starts_with('0'))).then(|| text.parse().ok())?
@@ -154,10 +153,10 @@ pub(crate) fn read_decimal(text: &str) -> Option<u64> {
 /// Why a note is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoteError {
-    /// It isn't a note of the form we read.
+    /// It isn't a well-formed note.
     #[error("malformed note: {0}")]
     Malformed(&'static str),
-    /// A signature by a known key doesn't fit the text.
+    /// A signature by a known key doesn't match the text.
     #[error("bad signature by a known key")]
     BadSignature,
     /// No known key signed it.
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_c2sp_example_note_reads() {
+    fn parses_the_c2sp_example_note() {
         let note = "Ognuno sta solo sul cuor della terra\ntrafitto da un raggio di sole:\n\ned è subito sera.\n\n\
             — quasimodo.example/salvatore NnugSzTjtVAewIS+Z/iJhUPeFDkO/5QQ2i5ddnGITLlC+EhfLW9oJKONrMouFSQU0xMcXxj99ihAQwaqP3ZekRwNtIc=\n";
         let note = Note::parse(note).unwrap();
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn adv_092_malformed_notes_are_refused() {
+    fn adv_092_rejects_malformed_notes() {
         let good = checkpoint().sign(&key());
         let cases = [
             good.replace("\n42\n", "\n042\n"),
@@ -240,7 +239,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_the_reader_panic(text in "[—a-zA-Z0-9+/= \n]{0,200}") {
+        fn the_note_parser_never_panics(text in "[—a-zA-Z0-9+/= \n]{0,200}") {
             if let Ok(note) = Note::parse(&text) {
                 prop_assert!(note.verify("a", &[key().public()]).is_err());
                 let _read = Checkpoint::parse(note.unverified_text());
@@ -248,7 +247,7 @@ mod tests {
         }
 
         #[test]
-        fn any_changed_byte_spoils_a_signed_checkpoint(at in 0usize..200, to in any::<char>()) {
+        fn any_changed_byte_invalidates_a_signed_checkpoint(at in 0usize..200, to in any::<char>()) {
             let good = checkpoint().sign(&key());
             let mut chars: Vec<char> = good.chars().collect();
             let at = at % chars.len();

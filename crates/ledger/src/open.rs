@@ -1,8 +1,7 @@
-//! Opening a ledger: look at every lane, refuse what doesn't hold, take a lane or start one.
+//! Opens a ledger: verifies every lane, rejects damage, and takes a lane or starts one.
 //!
-//! Nothing is repaired. A lane that a crash left with an unproven tail stays as it is; a new lane
-//! starts, whose first entries say what was found there. A lane that no crash explains keeps the
-//! ledger shut.
+//! Nothing is repaired. A lane with an unproven tail after a crash stays as it is; a new lane starts, and its first entries record that
+//! tail. A lane whose damage no crash explains prevents opening.
 
 use std::io;
 use std::sync::Arc;
@@ -26,13 +25,13 @@ const OPEN_PAUSE: Duration = Duration::from_millis(10);
 /// Why a ledger didn't open.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It doesn't hold. Nothing was touched.
+    /// Verification failed. Nothing was changed.
     #[error("the ledger is broken: {0}")]
     Broken(Box<Break>),
     /// It belongs to another key.
     #[error("the ledger is signed by another key")]
     WrongKey,
-    /// The witness knows a ledger here, and there is none: it was removed, or the folder was recreated.
+    /// The witness knows a ledger here, but none exists: it was removed, or the folder was recreated.
     #[error("the ledger that was here is gone: the witness knows ledger {ledger} with {entries} entries")]
     Gone {
         /// The name of the ledger that was here.
@@ -48,7 +47,7 @@ pub enum OpenError {
         /// The version found.
         found: u64,
     },
-    /// It is another ledger than the one that the witness knows.
+    /// The witness knows another ledger here.
     #[error("another ledger: the witness knows {witnessed}, this is {found}")]
     Another {
         /// The name in the witness.
@@ -56,7 +55,7 @@ pub enum OpenError {
         /// The name found.
         found: String,
     },
-    /// Others keep its index busy, or are writing where nobody may.
+    /// Another process holds the index lock, or is writing while this operation needs exclusive access.
     #[error("another process has locked the ledger")]
     Busy,
     /// It can't be read or written.
@@ -75,8 +74,8 @@ impl From<Mismatch> for OpenError {
 }
 
 impl OpenError {
-    /// Whether the ledger differs from what the witness knows: gone, older, another, truncated or forked. Then
-    /// [`Ledger::restore`](crate::Ledger::restore) and [`Ledger::begin_anew`](crate::Ledger::begin_anew) lead on.
+    /// Whether the ledger differs from what the witness knows: gone, older, another, truncated or forked. Only
+    /// [`Ledger::restore`](crate::Ledger::restore) and [`Ledger::begin_anew`](crate::Ledger::begin_anew) resolve that.
     pub fn is_witnessed(&self) -> bool {
         match self {
             OpenError::Gone { .. } | OpenError::Older { .. } | OpenError::Another { .. } => true,
@@ -89,11 +88,11 @@ impl OpenError {
 /// How a ledger is opened.
 #[derive(Debug)]
 pub(crate) enum Opening {
-    /// As the one that the witness knows.
+    /// As the ledger that the witness knows.
     Usual,
-    /// As a new one in the place of another.
+    /// As a new ledger in place of another.
     Anew(Decision),
-    /// As it is, whatever the witness knows.
+    /// As it is, regardless of the witness.
     Restore(Decision),
 }
 
@@ -117,17 +116,17 @@ impl From<IndexError> for OpenError {
     }
 }
 
-/// Opens or starts the ledger in a storage and takes a lane of it.
+/// Opens or creates the ledger in a storage and takes a lane of it.
 pub(crate) fn open(
     storage: Arc<dyn Storage>,
     key: LedgerKey,
     options: Options,
     opening: Opening,
 ) -> Result<LaneWriter, OpenError> {
-    // While we look at the lanes we hold their locks for a moment. Others wait meanwhile, or they
-    // would take all lanes for used and start new ones; after a while they may, it does no harm.
+    // The survey briefly holds the locks of all lanes. Concurrent openers wait for it; otherwise they would see every lane as used and
+    // start new ones. After a timeout they proceed anyway, which is safe.
     let _open = patient_lock(storage.as_ref())?;
-    // Before the lanes are read: what others write meanwhile is never behind the witness.
+    // Read before the lanes, so that concurrent writes are never behind the witness.
     let witnessed = options.witness.as_deref().map(Witnessed::read).transpose()?.flatten();
     let index = load_or_start(storage.as_ref(), &key, &options, (&opening, witnessed.as_ref()))?;
     let witnessed = witnessed.filter(|witnessed| witnessed.ledger == index.ledger);
@@ -152,7 +151,7 @@ pub(crate) fn open(
     }
 }
 
-/// Continues a free lane, or starts one that settles what others left.
+/// Continues a free lane, or starts one that settles the tails of other lanes.
 fn take_lane(home: Home, found: Found) -> Result<LaneWriter, OpenError> {
     let at_ms = home.options.opened_at_ms;
     let Found { taken, recoveries, locks, unknown, .. } = found;
@@ -166,7 +165,7 @@ fn take_lane(home: Home, found: Found) -> Result<LaneWriter, OpenError> {
     };
     drop(locks);
     if !unknown.is_empty() {
-        // Lanes whose maker died before they were in the index.
+        // Lanes whose creator died before it added them to the index.
         let Home { storage, key, options, .. } = &writer.home;
         Index::update(storage.as_ref(), key, options.witness.as_deref(), PATIENT_TRIES, |index| {
             unknown.iter().for_each(|(lane, anchor)| index.anchor(*lane, *anchor));
@@ -176,8 +175,8 @@ fn take_lane(home: Home, found: Found) -> Result<LaneWriter, OpenError> {
     Ok(writer)
 }
 
-/// Starts a lane that records what it takes the place of, then has the witness remember this ledger instead. Until that is done
-/// the witness refuses the ledger, and the decision can be made again.
+/// Starts a lane that records what it replaces, then updates the witness to this ledger. Until that update, the witness rejects the ledger,
+/// and the operator can repeat the decision.
 fn replace(
     home: Home,
     found: Found,
@@ -219,7 +218,7 @@ fn patient_lock(storage: &dyn Storage) -> io::Result<Option<Box<dyn Lock>>> {
     Ok(None)
 }
 
-/// The index of the ledger; a new one if nothing is there yet. The witness must know it, and is there afterwards.
+/// Loads the index, or creates one for a new ledger. Checks it against the witness, which exists afterwards.
 fn load_or_start(
     storage: &dyn Storage,
     key: &LedgerKey,
@@ -230,7 +229,7 @@ fn load_or_start(
     let witness = options.witness.as_deref();
     let mut found = Index::load(storage, &keys)?.map(|(index, _)| index);
     if let Some(decision) = opening.decision() {
-        // The witness is left as it is until there is a lane that says what was decided.
+        // The witness stays unchanged until a lane records the decision.
         let counter_min = decision.witnessed.as_ref().map_or(0, |witnessed| witnessed.counter);
         return decided_index(storage, key, found, counter_min);
     }
@@ -238,7 +237,7 @@ fn load_or_start(
         check_witness(witnessed, found.as_ref())?;
     }
     if found.is_none() {
-        // The index is written before the first lane, so a crash never leaves lanes without it.
+        // The index is written before the first lane, so a crash never leaves lanes without an index.
         for lane in lanes(storage)? {
             if !crate::layout::segments(storage, lane)?.is_empty() {
                 let broken = index_break(Why::Index("it is missing".to_owned()));
@@ -255,7 +254,7 @@ fn load_or_start(
     } else if let (Some(path), Some(index)) = (witness, &found)
         && witnessed.is_none_or(|witnessed| witnessed.lanes.is_empty())
     {
-        // A ledger that was moved here, or a witness of the first version: from here on it is remembered.
+        // A moved ledger, or a witness of the first version: the witness records it from now on.
         let _lock = crate::index::lock(storage, PATIENT_TRIES)?;
         if Witnessed::read(path)?.is_none_or(|witnessed| witnessed.lanes.is_empty()) {
             Witnessed::store_counter(path, &index.ledger, index.counter)?;
@@ -265,7 +264,7 @@ fn load_or_start(
     found.ok_or_else(|| OpenError::Io(io::Error::other("no index")))
 }
 
-/// The index of a ledger that takes the place of another; its version continues from there.
+/// The index of a ledger that replaces another; its version continues from the old one.
 fn decided_index(
     storage: &dyn Storage,
     key: &LedgerKey,

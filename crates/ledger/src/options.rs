@@ -1,4 +1,4 @@
-//! How a ledger behaves.
+//! Options of a ledger.
 
 use std::path::PathBuf;
 
@@ -6,29 +6,29 @@ use crate::payload::PayloadKey;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// How a ledger behaves.
+/// Options of a ledger.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The caller's clock at the moment of opening; the ledger has none of its own.
+    /// The caller's clock at opening time; the ledger has no clock.
     pub opened_at_ms: i64,
-    /// A segment that reached this size is followed by a new one.
+    /// Size at which a new segment starts.
     pub segment_bytes_max: u64,
-    /// Time is cut into spans of this length; a segment with payloads of an earlier span is followed by a new one. Payloads are removed
-    /// by the segment, so those of one span aren't kept by those of a later one.
+    /// Time is divided into spans of this length. A new segment starts when the current one has payloads of an earlier span. Payloads are
+    /// removed per segment, so payloads of one span don't outlive it because of later ones.
     pub segment_span_ms: i64,
-    /// The first entry starts a new segment if the last one has payloads. `gc` sets this: an entry of its own in an old segment would keep
-    /// the payloads that it is about to remove.
+    /// The first entry starts a new segment if the last one has payloads. `gc` sets this: its own entry in an old segment would keep the
+    /// payloads that it is about to remove.
     pub fresh_segment: bool,
-    /// Whether every batch ends in a checkpoint, unless all of it was appended without a signature. If not, a crash leaves
-    /// acknowledged entries in an unproven tail.
+    /// Whether every batch ends in a checkpoint, unless all its drafts were appended unsigned. If not, a crash leaves acknowledged entries
+    /// in an unproven tail.
     pub checkpoint_every_batch: bool,
-    /// Otherwise a checkpoint follows after this many entries.
+    /// Otherwise, a checkpoint follows after this many entries.
     pub checkpoint_entries_max: u64,
-    /// The index is renewed after this many checkpoints, besides on opening, rotation and closing.
+    /// Checkpoints between index updates. Opening, rotation and closing update it too.
     pub index_checkpoints_max: u32,
-    /// A small file outside the ledger that remembers the head of each lane, against cuts, forks and rollback.
+    /// A small file outside the ledger that remembers the head of each lane. It detects truncation, forks and rollback.
     pub witness: Option<PathBuf>,
-    /// Payloads are encrypted with this key.
+    /// The key that encrypts payloads.
     pub payload_key: Option<PayloadKey>,
 }
 

@@ -1,4 +1,4 @@
-//! Finding payloads in the packs, and erasing them.
+//! Finds and erases payloads in packs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -14,18 +14,18 @@ use crate::storage::Storage;
 use crate::writer::Item;
 use crate::{AppendError, Digest, Kind, LaneId, Ledger};
 
-/// An entry's lane, and its place there.
+/// An entry's lane and its position there.
 pub type EntryPlace = (LaneId, u64);
 
-/// How much of a pack is looked at in one go.
+/// Bytes of a pack to read at once.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// Where each payload is. Built when first asked for, and carried on from there.
+/// The location of each payload. Built on first use and extended as packs grow.
 #[derive(Debug, Default)]
 pub(crate) struct Packs {
-    /// Packs by path, and how far each was looked at.
+    /// Packs by path, each with the offset scanned so far.
     pub(crate) scanned: BTreeMap<String, u64>,
-    /// Every pack was looked at once.
+    /// Every pack was scanned at least once.
     all: bool,
     places: HashMap<Digest, Vec<PackSlice>>,
 }
@@ -39,7 +39,7 @@ struct PackSlice {
 }
 
 impl Packs {
-    /// Looks at whatever the packs have gained.
+    /// Scans bytes that the packs have gained.
     fn refresh(&mut self, storage: &dyn Storage) -> io::Result<()> {
         for lane in lanes(storage)? {
             for first in segments(storage, lane)? {
@@ -65,7 +65,7 @@ impl Packs {
                     Header::read(&window)
                 }
             };
-            // What isn't a whole record is on its way, or stray: nothing names it yet.
+            // A partial record is being written, or is stray. No entry names it yet.
             let Some(header) = header else { break };
             let bytes = header.header_bytes() as u64 + header.stored_bytes;
             let end = at + bytes;
@@ -87,14 +87,14 @@ impl Packs {
         Ok(self.places.get(digest).cloned().unwrap_or_default())
     }
 
-    /// Those in the pack of one entry's segment alone: the others may be many.
+    /// Locations in the pack of one entry's segment; scanning the other packs may be slow.
     fn places_beside(
         &mut self,
         storage: &dyn Storage,
         digest: &Digest,
         (lane, seq): EntryPlace,
     ) -> io::Result<Vec<PackSlice>> {
-        // Only what the pack has gained since is looked at.
+        // Scans only bytes that the pack has gained since.
         if let Some(first) = segments(storage, lane)?.into_iter().rfind(|first| *first <= seq) {
             self.scan(storage, pack_path(lane, first))?;
         }
@@ -102,13 +102,13 @@ impl Packs {
     }
 }
 
-/// The packs that entries under a checkpoint say were removed.
+/// The removed packs, according to entries under a checkpoint.
 pub(crate) fn removed_packs(storage: &dyn Storage) -> io::Result<BTreeSet<(LaneId, u64)>> {
     let all = erasures(storage)?;
     Ok(all.into_iter().filter_map(|(_, erase)| erase.lane.zip(erase.segment)).collect())
 }
 
-/// What entries under a checkpoint say was erased or removed, with the time of each.
+/// Erasures and removals that entries under a checkpoint record, with their times.
 fn erasures(storage: &dyn Storage) -> io::Result<Vec<(i64, EraseBody)>> {
     let mut found = Vec::new();
     let mut bytes = Vec::new();
@@ -131,7 +131,7 @@ fn erasures(storage: &dyn Storage) -> io::Result<Vec<(i64, EraseBody)>> {
     Ok(found)
 }
 
-/// A pack all of whose payloads are older than a limit.
+/// A pack whose payloads are all older than a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OldPack {
     /// Its lane.
@@ -140,7 +140,7 @@ pub struct OldPack {
     pub segment: u64,
     /// Its length.
     pub bytes: u64,
-    /// A process writes to it, so it can't be removed yet.
+    /// A process writes to the pack, so it can't be removed yet.
     pub in_use: bool,
 }
 
@@ -151,7 +151,7 @@ impl OldPack {
     }
 }
 
-/// The packs of a lane whose last entry is older. The last one is in use while somebody writes to the lane.
+/// The packs of a lane whose last entry is older. The last pack is in use while a writer holds the lane.
 fn old_packs(storage: &dyn Storage, lane: LaneId, is_idle: bool, before_ms: i64) -> io::Result<Vec<OldPack>> {
     let mut old = Vec::new();
     let firsts = segments(storage, lane)?;
@@ -165,7 +165,7 @@ fn old_packs(storage: &dyn Storage, lane: LaneId, is_idle: bool, before_ms: i64)
     Ok(old)
 }
 
-/// The time of the last whole entry of a segment. What a crash left behind it has no time: the lane of a torn entry is settled by another.
+/// The time of the last complete entry of a segment. Torn bytes have no time; another lane settles them.
 fn last_at_ms(storage: &dyn Storage, lane: LaneId, first: u64) -> io::Result<Option<i64>> {
     let path = segment_path(lane, first);
     let Some(stat) = storage.stat(&path)? else { return Ok(None) };
@@ -183,17 +183,17 @@ pub struct Gone {
     pub at_ms: i64,
     /// Why, as recorded.
     pub reason: String,
-    /// It was erased by its digest; otherwise it went with all payloads of its segment.
+    /// An operator erased this payload by digest. Otherwise, it was removed with all payloads of its segment.
     pub erased: bool,
 }
 
 impl Reader {
-    /// The bytes of a payload, without taking a lane; `None` if it was erased or never there.
+    /// The bytes of a payload, read without taking a lane; `None` if it was erased or never stored.
     pub fn payload(&self, digest: &Digest, key: Option<&PayloadKey>) -> Result<Option<Vec<u8>>, ReadError> {
         find(&self.packs, self.storage.as_ref(), None, digest, key)
     }
 
-    /// The same of a payload that an entry names, which is most likely beside it: then only one pack is read.
+    /// The bytes of a payload that this entry names. It is most likely in the pack beside the entry, so usually only one pack is read.
     pub fn payload_of(
         &self,
         entry: EntryPlace,
@@ -203,7 +203,7 @@ impl Reader {
         find(&self.packs, self.storage.as_ref(), Some(entry), digest, key)
     }
 
-    /// Why the payload of an entry is missing; `None` if no entry says that it was erased or removed.
+    /// Why the payload of an entry is missing; `None` if no entry records its erasure or removal.
     pub fn gone(&self, lane: LaneId, seq: u64, digest: &Digest) -> Result<Option<Gone>, ReadError> {
         let storage = self.storage.as_ref();
         let segment = segments(storage, lane)?.into_iter().rfind(|first| *first <= seq);
@@ -226,7 +226,7 @@ impl Reader {
     }
 }
 
-/// A payload, beside the entry that names it if that is known, or else in any pack.
+/// Finds a payload beside the entry that names it, if known, or in any pack.
 fn find(
     packs: &Mutex<Packs>,
     storage: &dyn Storage,
@@ -237,7 +237,7 @@ fn find(
     let packs = || packs.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(entry) = entry {
         let places = packs().places_beside(storage, digest, entry)?;
-        // What is erased or rotten here may be whole elsewhere.
+        // A copy that is erased or damaged here may be intact elsewhere.
         if let Ok(Some(bytes)) = open_first(storage, places, digest, key) {
             return Ok(Some(bytes));
         }
@@ -246,7 +246,7 @@ fn find(
     open_first(storage, places, digest, key)
 }
 
-/// The first copy that is whole.
+/// The first intact copy.
 fn open_first(
     storage: &dyn Storage,
     places: Vec<PackSlice>,
@@ -277,13 +277,13 @@ fn open_first(
 }
 
 impl Ledger {
-    /// The bytes of a payload; `None` if it was erased or never there.
+    /// The bytes of a payload; `None` if it was erased or never stored.
     pub fn payload(&self, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
         let home = &self.shared.home;
         find(&self.shared.packs, home.storage.as_ref(), None, digest, home.options.payload_key.as_ref())
     }
 
-    /// The same of a payload that an entry names, which is most likely beside it: then only one pack is read.
+    /// The bytes of a payload that this entry names. It is most likely in the pack beside the entry, so usually only one pack is read.
     pub fn payload_of(&self, entry: EntryPlace, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
         let home = &self.shared.home;
         find(
@@ -295,15 +295,14 @@ impl Ledger {
         )
     }
 
-    /// Erases a payload wherever it is stored. The entry that says so is recorded first, so a crash
-    /// in between leaves an erasure that a second call finishes, never an unexplained gap. If
-    /// nothing is left to erase, nothing is recorded.
+    /// Erases every copy of a payload. The ledger records the erasure first. After a crash in between, a second call completes the erasure,
+    /// and the gap is never unexplained. Without anything to erase, nothing is recorded.
     pub fn erase(&self, digest: &Digest, reason: &str, at_ms: i64) -> Result<Erasure, AppendError> {
         let storage = self.shared.home.storage.as_ref();
         let failed = |error: io::Error| AppendError::Io(error.to_string());
         let places = {
             let mut packs = self.shared.packs.lock().unwrap_or_else(PoisonError::into_inner);
-            // The same bytes may have been stored again since.
+            // The same bytes may have been stored again in the meantime.
             packs.refresh(storage).map_err(failed)?;
             packs.places(storage, digest).map_err(failed)?
         };
@@ -328,7 +327,7 @@ impl Ledger {
         let body = EraseBody { lane: None, reason: reason.to_owned(), segment: None, sha256: Some(*digest) };
         self.append_item_blocking(Item::internal(Kind::Erase, at_ms, &body).map_err(failed)?)?;
         for (place, header) in left {
-            // Bytes first, mark second: a record marked as erased has no bytes left.
+            // Overwrite first, mark second: a record marked as erased has no bytes left.
             let zeros = vec![0; usize::try_from(header.stored_bytes).unwrap_or(0)];
             let stored_at = place.at + header.header_bytes() as u64;
             storage.overwrite(&place.path, stored_at, &zeros).map_err(failed)?;
@@ -340,14 +339,14 @@ impl Ledger {
         Ok(erasure)
     }
 
-    /// Removes the payloads of all segments whose last entry is older than `before_ms`, except segments with an active writer. The
-    /// entries stay. Returns the removed packs.
+    /// Removes the payloads of all segments whose last entry is older than `before_ms`, except segments with an active writer. The entries
+    /// stay. Returns the removed packs.
     pub fn retain(&self, before_ms: i64, reason: &str, at_ms: i64) -> Result<Vec<OldPack>, AppendError> {
         let storage = self.shared.home.storage.as_ref();
         let failed = |error: io::Error| AppendError::Io(error.to_string());
         let mut removed = Vec::new();
         for lane in lanes(storage).map_err(failed)? {
-            // Held until the packs are gone: a process that continued in this lane meanwhile would write to a pack that is removed.
+            // Held until the packs are gone. A process that continued in this lane meanwhile would write to a removed pack.
             let idle = storage.lock(&lane_lock(lane)).map_err(failed)?;
             let old = old_packs(storage, lane, idle.is_some(), before_ms).map_err(failed)?;
             for pack in old.into_iter().filter(|pack| !pack.in_use) {

@@ -1,8 +1,8 @@
 //! Payloads: bytes that entries name by digest, kept in packs beside the segments.
 //!
-//! A pack is a run of records: a header that describes itself, then the stored bytes. The digest is
-//! that of the plain bytes, also when they are stored encrypted. Erasing overwrites a record in
-//! place and marks it; the ledger keeps the digest and says that the bytes are gone.
+//! A pack is a sequence of records: a self-describing header, then the stored bytes. The digest covers the
+//! plain bytes, even if they are stored encrypted. Erasing overwrites a record in place and marks it. The
+//! ledger keeps the digest and records the erasure.
 //!
 //! ```text
 //! "RGP2" · flags · 3 zeros · plain length u64 · digest 32 · bytes
@@ -28,27 +28,27 @@ pub(crate) const HEADER_BYTES_MAX: usize = FIRST_HEADER_BYTES;
 const SEALED_HEADER_BYTES: usize = 92;
 const FIRST_HEADER_BYTES: usize = 100;
 const MAGIC: &[u8; 4] = b"RGP2";
-/// Format 1.
+/// Magic bytes of format 1.
 const FIRST_MAGIC: &[u8; 4] = b"RGPK";
 const ENCRYPTED: u8 = 1;
 const ERASED: u8 = 2;
 const SEAL_BYTES: u64 = 16;
 
-/// Bytes to be kept with an entry.
+/// Bytes to store with an entry.
 #[derive(Debug, Clone)]
 pub struct Payload {
     digest: Digest,
-    /// Shared, because a draft may be kept until it is written.
+    /// Shared, because callers may keep a draft until it is written.
     bytes: Arc<Vec<u8>>,
 }
 
 impl Payload {
-    /// Takes the bytes and their digest.
+    /// Takes the bytes and computes their digest.
     pub fn new(bytes: Vec<u8>) -> Payload {
         Payload::shared(Arc::new(bytes))
     }
 
-    /// The same for bytes that others hold too; they are not copied.
+    /// A payload from shared bytes, without a copy.
     pub fn shared(bytes: Arc<Vec<u8>>) -> Payload {
         Payload { digest: Digest::of(&bytes), bytes }
     }
@@ -58,7 +58,7 @@ impl Payload {
         self.digest
     }
 
-    /// The reference that an entry's body contains instead.
+    /// The reference that an entry's body contains instead of the bytes.
     pub fn reference(&self) -> PayloadRef {
         PayloadRef { bytes: self.bytes.len() as u64, sha256: self.digest }
     }
@@ -68,7 +68,7 @@ impl Payload {
     }
 }
 
-/// How a body names a payload.
+/// A payload reference in an entry's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -79,7 +79,7 @@ pub struct PayloadRef {
     pub sha256: Digest,
 }
 
-/// The key that payloads are encrypted with. It is wiped from memory when dropped.
+/// The key that encrypts payloads, wiped from memory on drop.
 #[derive(Clone)]
 pub struct PayloadKey(Zeroizing<[u8; 32]>);
 
@@ -100,7 +100,7 @@ impl fmt::Debug for PayloadKey {
     }
 }
 
-/// What stands before the stored bytes of a record.
+/// The header of a record, before its stored bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     /// Written in format 1.
@@ -110,12 +110,12 @@ pub(crate) struct Header {
     pub(crate) stored_bytes: u64,
     pub(crate) digest: Digest,
     nonce: [u8; 12],
-    /// If encrypted, a digest over all that the plain digest can't vouch for: rot shows without the key.
+    /// If encrypted, a digest over everything that the plain digest doesn't cover. It detects damage without the key.
     check: [u8; 32],
 }
 
 impl Header {
-    /// Reads a header strictly: what has no meaning must be zero.
+    /// Parses a header strictly: unused bytes must be zero.
     pub(crate) fn read(bytes: &[u8]) -> Option<Header> {
         let (magic, rest) = bytes.split_first_chunk::<4>()?;
         let first_format = magic == FIRST_MAGIC;
@@ -147,7 +147,7 @@ impl Header {
         sound.then_some(header)
     }
 
-    /// Its own length.
+    /// Length of this header.
     pub(crate) fn header_bytes(&self) -> usize {
         match (self.first_format, self.is_encrypted()) {
             (true, _) => FIRST_HEADER_BYTES,
@@ -178,12 +178,12 @@ impl Header {
         self.flags & ENCRYPTED != 0
     }
 
-    /// The header of the same record once its bytes are gone.
+    /// The header of the same record after erasure.
     pub(crate) fn erased(&self) -> Header {
         Header { flags: self.flags | ERASED, nonce: [0; 12], check: [0; 32], ..*self }
     }
 
-    /// Whether the stored bytes are what the header says, as far as that shows without the key.
+    /// Whether the stored bytes match the header, as far as that can be checked without the key.
     pub(crate) fn fits(&self, stored: &[u8]) -> bool {
         if stored.len() as u64 != self.stored_bytes {
             return false;
@@ -202,7 +202,7 @@ impl Header {
         *Digest::of(&bound).as_bytes()
     }
 
-    /// The plain bytes; `None` if they don't match the digest or the key is missing or wrong.
+    /// Decrypts and verifies the bytes; `None` if they don't match the digest or the key is missing or wrong.
     pub(crate) fn open(&self, stored: Vec<u8>, key: Option<&PayloadKey>) -> Option<Vec<u8>> {
         let plain = if self.is_encrypted() {
             let sealed = Sealed { msg: &stored, aad: self.digest.as_bytes() };
@@ -254,9 +254,9 @@ pub(crate) fn write_record(
     Ok(())
 }
 
-/// Reads a pack and counts its records; the error is where the first bad one starts.
+/// Checks a pack and counts its records; the error is the offset of the first bad one.
 ///
-/// Whether a record that is marked as erased should be, only the ledger's entries tell.
+/// Only the ledger's entries tell whether an erased record was erased on purpose.
 pub fn check_pack(bytes: &[u8]) -> Result<u64, u64> {
     let mut count = 0;
     for record in Records::new(bytes) {
@@ -269,9 +269,9 @@ pub fn check_pack(bytes: &[u8]) -> Result<u64, u64> {
     Ok(count)
 }
 
-/// The records of a pack in order: where each starts, its header, and its stored bytes.
+/// Iterates over the records of a pack: offset, header and stored bytes of each.
 ///
-/// Ends with an error at the first byte that doesn't belong to a whole record.
+/// Ends with an error at the first byte that doesn't belong to a complete record.
 pub(crate) struct Records<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_plain_and_encrypted() {
+    fn records_read_back_plain_and_encrypted() {
         let key = PayloadKey::new([3; 32]);
         for key in [None, Some(&key)] {
             let pack = pack(key);
@@ -336,7 +336,7 @@ mod tests {
         }
     }
 
-    /// The same records as format 1 had them.
+    /// The same records in format 1.
     fn first_format(pack: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         for record in Records::new(pack) {
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_format_1_are_read() {
+    fn reads_records_of_format_1() {
         let old = first_format(&pack(None));
         assert_eq!(check_pack(&old), Ok(3));
         assert_eq!(old.len(), 3 * FIRST_HEADER_BYTES + 1005);
@@ -357,14 +357,14 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_flip_in_a_pack_is_seen() {
+    fn detects_every_bit_flip_in_a_pack() {
         let key = PayloadKey::new([3; 32]);
         let plain = pack(None);
         for good in [plain.clone(), pack(Some(&key)), first_format(&plain)] {
             for at in 0..good.len() * 8 {
                 let mut bad = good.clone();
                 bad[at / 8] ^= 1 << (at % 8);
-                // A record marked as erased counts only with an entry that says so.
+                // A record marked as erased counts only with an entry that records the erasure.
                 let seen = Records::new(&bad).any(|record| match record {
                     Err(_) => true,
                     Ok((_, header, stored)) => !header.fits(stored) || header.is_erased(),
@@ -376,7 +376,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_the_pack_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), at in 0usize..2000) {
+        fn the_pack_parser_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..400), at in 0usize..2000) {
             let mut spliced = pack(None);
             let at = at % spliced.len();
             spliced.splice(at..at, bytes.iter().copied());

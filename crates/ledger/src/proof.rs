@@ -1,4 +1,4 @@
-//! Proofs that stand alone: about one entry, between two checkpoints, and of a whole session.
+//! Standalone proofs: of one entry, of the consistency of two checkpoints, and of a full session.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,18 +13,18 @@ use crate::read::{ReadError, Reader};
 use crate::tree::{Tree, verify_inclusion};
 use crate::{Digest, Kind, LaneId, PublicKey};
 
-/// What an export calls itself.
+/// The `format` value of an export.
 const EXPORT_FORMAT: &str = "regent-export/v1";
 
 /// An entry, and the proof that a signed checkpoint covers it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proof {
-    /// The entry as it lies on disk, without its newline.
+    /// The entry as stored on disk, without its newline.
     pub line: String,
-    /// Its place in the lane.
+    /// Its position in the lane.
     pub seq: u64,
-    /// The path from its hash to the root.
+    /// The Merkle path from its hash to the root.
     pub path: Vec<Digest>,
     /// The signed checkpoint.
     pub checkpoint: String,
@@ -33,22 +33,22 @@ pub struct Proof {
 /// Why a proof is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
-    /// The checkpoint doesn't count.
+    /// The checkpoint is invalid.
     #[error(transparent)]
     Note(#[from] NoteError),
-    /// The line isn't an entry at that place.
+    /// The line isn't the entry at that position.
     #[error("entry {0} is not what it should be")]
     Line(u64),
     /// The path doesn't lead to the root.
     #[error("the proof of entry {0} does not lead to the signed root")]
     Path(u64),
-    /// It isn't an export, or not of a session it claims.
+    /// It isn't a valid export of the session that it names.
     #[error("not an export of a session: {0}")]
     Export(String),
 }
 
 impl Proof {
-    /// Whether one of these keys vouches for the entry.
+    /// Verifies that one of these keys vouches for the entry.
     pub fn verify(&self, keys: &[PublicKey]) -> Result<(), ProofError> {
         let (checkpoint, _) = Checkpoint::open(&self.checkpoint, keys)?;
         check_entry(&self.line, self.seq, &self.path, &checkpoint)
@@ -66,15 +66,15 @@ fn check_entry(line: &str, seq: u64, path: &[Digest], checkpoint: &Checkpoint) -
     }
 }
 
-/// Everything a session left in the ledger, with proofs.
+/// All entries of a session, with proofs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Export {
-    /// What this is.
+    /// The format and its version.
     pub format: String,
     /// The session.
     pub session: String,
-    /// The lanes that it left entries in.
+    /// The lanes that contain entries of the session.
     pub lanes: Vec<ExportedLane>,
 }
 
@@ -94,16 +94,16 @@ pub struct ExportedLane {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportedEntry {
-    /// The entry as it lies on disk.
+    /// The entry as stored on disk.
     pub line: String,
-    /// Its place in the lane.
+    /// Its position in the lane.
     pub seq: u64,
-    /// The path from its hash to the root.
+    /// The Merkle path from its hash to the root.
     pub path: Vec<Digest>,
 }
 
 impl Export {
-    /// Reads an export strictly.
+    /// Parses an export strictly.
     pub fn parse(bytes: &[u8]) -> Result<Export, ProofError> {
         let export: Export =
             serde_json::from_slice(bytes).map_err(|error| ProofError::Export(error.to_string()))?;
@@ -114,8 +114,8 @@ impl Export {
         }
     }
 
-    /// Checks every entry against the signed checkpoints, and counts them. Completeness
-    /// is not proven: only the ledger shows that nothing was left out.
+    /// Verifies every entry against the signed checkpoints, and counts the entries. This doesn't prove completeness: only the ledger shows
+    /// that no entry was omitted.
     pub fn verify(&self, keys: &[PublicKey]) -> Result<u64, ProofError> {
         let mut count = 0;
         for lane in &self.lanes {
@@ -152,7 +152,7 @@ struct Leaves {
     hashes: Vec<Digest>,
     checkpoint: String,
     size: u64,
-    /// Entries that nobody vouches for: they are in the tree, and prove nothing.
+    /// Unvouched entries: they are in the tree but prove nothing.
     unvouched: Vec<Range<u64>>,
 }
 
@@ -163,7 +163,7 @@ impl Leaves {
 }
 
 impl Reader {
-    /// Proves that an entry is in the ledger. Reads the whole lane.
+    /// Proves that an entry is in the ledger. Reads the complete lane.
     pub fn prove(&self, lane: LaneId, seq: u64) -> Result<Proof, ReadError> {
         let mut wanted = BTreeMap::new();
         let leaves = self.leaves(lane, |line| {
@@ -202,7 +202,7 @@ impl Reader {
             let entries: Vec<ExportedEntry> = wanted
                 .into_iter()
                 .filter_map(|(seq, line)| {
-                    // An entry that no checkpoint covers can't be proven, so it isn't exported.
+                    // An entry without a checkpoint can't be proven, so it isn't exported.
                     tree.inclusion(seq, size).map(|path| ExportedEntry { line, seq, path })
                 })
                 .collect();
@@ -213,7 +213,7 @@ impl Reader {
         Ok(Export { format: EXPORT_FORMAT.to_owned(), session: session.to_owned(), lanes })
     }
 
-    /// Hashes a lane's entries up to what counts as proven, showing each to `look`.
+    /// Hashes a lane's entries up to the last proven one and passes each to `look`.
     fn leaves(&self, lane: LaneId, mut look: impl FnMut(&Line<'_>)) -> Result<Option<Leaves>, ReadError> {
         let settled = self.settled()?.get(&lane).copied();
         let mut hashes = Vec::new();

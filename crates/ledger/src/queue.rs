@@ -1,9 +1,8 @@
-//! Group commit: many callers, one write, one sync.
+//! Group commit: many callers share one write and one sync.
 //!
-//! Callers put drafts in a queue. The holder of the lane's writer takes all drafts, commits them
-//! as one batch and completes every caller. That is a thread of the lane's own, so that no
-//! executor thread waits for a slow disk; or the caller itself, when it blocks anyway, or when it
-//! is alone and the disk is quick: two changes of thread would then cost as much as the sync.
+//! Callers put drafts in a queue. The thread that holds the lane's writer takes all drafts, commits them as one batch and completes every
+//! caller. Usually that is the lane's own thread, so that no executor thread waits for a slow disk. A caller commits on its own thread if
+//! it blocks anyway, or if it is the only caller and the disk is fast: two context switches would then cost as much as the sync.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,16 +15,16 @@ use std::time::{Duration, Instant};
 use crate::writer::{Item, LaneWriter};
 use crate::{AppendError, Head, Receipt};
 
-/// Bytes that may wait; beyond them the disk is too slow for the callers, who are told so.
+/// Maximum bytes in the queue; beyond it, callers get an error.
 const WAITING_BYTES_MAX: usize = 256 << 20;
-/// Bytes committed at once.
+/// Maximum bytes per commit.
 const BATCH_BYTES_MAX: usize = 8 << 20;
-/// A caller that was just served often comes back at once: look for it before going to sleep.
+/// A caller whose draft was just committed often sends the next one immediately: spin briefly before sleeping.
 const SPINS_BEFORE_SLEEP: u32 = 1000;
-/// The longest that a commit waits for callers of the batches before to come back. It never waits longer than half of what the last
-/// commit took: on a quick disk a wait costs more than it saves.
+/// The maximum time that a commit waits for callers of the previous batches. It also never exceeds half the duration of the last commit,
+/// because on a fast disk waiting costs more than it saves.
 const GATHER_MAX: Duration = Duration::from_millis(5);
-/// A commit that took longer is left to the lane's thread from then on, until it is quick again.
+/// After a slower commit, the lane's thread commits until the disk is fast again.
 const QUICK_COMMIT: Duration = Duration::from_millis(2);
 
 /// A draft being recorded. Resolves to its receipt once it is durable and signed.
@@ -62,7 +61,7 @@ impl Future for Appending {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            // Polled again after it resolved: there is nothing more to say.
+            // Polled again after completion: the result was already taken.
             State::Ready(result) => Poll::Ready(result.take().unwrap_or(Err(AppendError::Closed))),
             State::Waiting(slot) => slot.poll(context),
         }
@@ -77,7 +76,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Where one caller's result arrives.
+/// Receives the result of one caller.
 #[derive(Debug, Default)]
 struct Slot(Mutex<SlotState>);
 
@@ -112,7 +111,7 @@ impl Slot {
     }
 }
 
-/// The callers of one batch. Whatever happens, each hears something.
+/// The callers of one batch. Every caller gets a result, even if the writer panics.
 struct Batch(Vec<Arc<Slot>>);
 
 impl Batch {
@@ -134,16 +133,16 @@ impl Drop for Batch {
     }
 }
 
-/// A lane's writer and those who wait for it.
+/// A lane's writer and the callers that wait for it.
 #[derive(Debug)]
 pub(crate) struct Lane {
     queue: Mutex<Queue>,
     wake: Condvar,
-    /// Mirrors whether the queue has work, to be read without its lock.
+    /// Whether the queue has work, readable without the queue's lock.
     has_work: AtomicBool,
-    /// The last commit was for one caller, and quick: the next caller may as well commit itself.
+    /// The last commit was fast and had one caller, so the next caller may commit itself.
     alone: AtomicBool,
-    /// Nobody commits but who calls [`Lane::step`].
+    /// Only [`Lane::step`] commits.
     stepped: bool,
     writer: Mutex<LaneWriter>,
     head: Mutex<Head>,
@@ -153,15 +152,15 @@ pub(crate) struct Lane {
 struct Queue {
     waiting: Vec<(Item, Arc<Slot>)>,
     bytes: usize,
-    /// The lane's thread sleeps until this many drafts wait; none if it is awake.
+    /// Queue length at which the lane's sleeping thread wakes; `None` if it is awake.
     wakes_at: Option<usize>,
-    /// How many drafts a batch is expected to have, and how long the last commit took.
+    /// Expected drafts per batch, and the duration of the last commit.
     expected: (usize, Duration),
     stopped: bool,
 }
 
-/// A panic while a lock was held leaves a batch that nobody was told of; the writer's own state
-/// is only moved on after its write, so going on is sound.
+/// A panic under a lock leaves a batch without results. The writer advances its own state only after a write, so continuing with a poisoned
+/// lock is sound.
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -184,7 +183,7 @@ impl Lane {
         held(&self.head).clone()
     }
 
-    /// Runs something with the writer, between batches.
+    /// Runs `run` with the writer, between batches.
     pub(crate) fn with_writer<T>(&self, run: impl FnOnce(&mut LaneWriter) -> T) -> T {
         let mut writer = held(&self.writer);
         let result = run(&mut writer);
@@ -208,8 +207,8 @@ impl Lane {
         receipts.first().copied().ok_or(AppendError::Closed)
     }
 
-    /// Puts a draft in the queue for the lane's thread. A caller who seems to be alone commits one
-    /// batch here, and only one: who came meanwhile is the thread's to serve.
+    /// Puts a draft in the queue for the lane's thread. A caller without competition commits one batch here and leaves later drafts to the
+    /// lane's thread.
     pub(crate) fn append(&self, item: Item) -> Appending {
         let slot = match self.enqueue(item) {
             Ok(slot) => slot,
@@ -225,7 +224,7 @@ impl Lane {
         Appending(State::Waiting(slot))
     }
 
-    /// Puts a draft in the queue and commits the queue here if nobody else is at it.
+    /// Puts a draft in the queue and commits the queue here, unless another thread is committing.
     pub(crate) fn append_blocking(&self, item: Item) -> Result<Receipt, AppendError> {
         let slot = self.enqueue(item)?;
         loop {
@@ -290,17 +289,17 @@ impl Lane {
         batch
     }
 
-    /// Commits one batch on the caller's thread. Gives back how many drafts were in it.
+    /// Commits one batch on the caller's thread. Returns its number of drafts.
     pub(crate) fn step(&self) -> usize {
         self.commit_batch(&mut held(&self.writer))
     }
 
-    /// Commits everything that waits.
+    /// Commits all pending drafts.
     fn commit_waiting(&self, writer: &mut LaneWriter) {
         while self.commit_batch(writer) > 0 {}
     }
 
-    /// Commits one batch, if anyone waits. Gives back how many drafts were in it.
+    /// Commits one batch if any draft is pending. Returns its number of drafts.
     fn commit_batch(&self, writer: &mut LaneWriter) -> usize {
         let batch = self.take();
         if batch.is_empty() {
@@ -321,15 +320,16 @@ impl Lane {
         count
     }
 
-    /// Learns from a commit. A small batch lowers the expectation slowly, because one that came too early says little about the callers.
+    /// Updates the expected batch size. A small batch lowers it slowly, because a batch that started early says little about the number of
+    /// callers.
     fn expect(&self, count: usize, took: Duration) {
         let mut queue = held(&self.queue);
         let before = queue.expected.0;
         queue.expected = (count.max(before.saturating_sub(before.div_ceil(8))), took);
     }
 
-    /// Waits a moment for the callers of the last batches. Who was served together often comes back together. Without this wait the first
-    /// of them starts a batch of its own, the others miss it, and a round of all callers takes several commits.
+    /// Waits briefly for the callers of the previous batches, which often return together. Without this wait, the first caller starts a
+    /// batch of its own, the others miss it, and one round of all callers takes several commits.
     fn gather(&self) {
         let mut queue = held(&self.queue);
         let (drafts, took) = queue.expected;
@@ -345,7 +345,7 @@ impl Lane {
         queue.wakes_at = None;
     }
 
-    /// The lane's thread: commits until the lane is stopped and nobody waits.
+    /// The lane's thread: commits until the lane is stopped and no draft is pending.
     pub(crate) fn run(&self) {
         loop {
             let commit = || loop {
@@ -374,7 +374,7 @@ impl Lane {
         }
     }
 
-    /// The thread met a defect: nobody may wait for it any longer.
+    /// Fails all pending callers after a bug in the lane's thread.
     fn abandon(&self) {
         let mut queue = held(&self.queue);
         queue.stopped = true;
@@ -384,7 +384,7 @@ impl Lane {
         waiting.iter().for_each(|(_, slot)| slot.complete(Err(error.clone())));
     }
 
-    /// Refuses further drafts; those waiting are still committed.
+    /// Rejects further drafts; pending ones are still committed.
     pub(crate) fn stop(&self) {
         held(&self.queue).stopped = true;
         self.wake_if_waiting();
@@ -414,9 +414,9 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_waits_for_the_callers_of_the_batch_before() {
+    fn a_commit_waits_for_the_callers_of_the_previous_batch() {
         let slow = Duration::from_secs(10);
-        // A busy machine may wake the second caller too late: one round that succeeds is enough, and without the wait none does.
+        // A busy machine may wake the second caller too late. One successful round is enough; without the wait there is none.
         let succeeded = (0..50).any(|_| {
             let lane = lane((2, slow));
             append(&lane);
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_waits_no_longer_than_it_may_and_never_for_nobody() {
+    fn a_commit_waits_at_most_its_limit_and_not_without_callers() {
         let slow = Duration::from_secs(10);
         for (expected, waiting) in
             [((32, slow), 1), ((1, slow), 1), ((32, Duration::ZERO), 1), ((32, slow), 0)]
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn the_expectation_rises_at_once_and_falls_to_one_when_callers_leave() {
+    fn the_expected_batch_size_rises_fast_and_falls_to_one_when_callers_leave() {
         let lane = lane((0, Duration::ZERO));
         for (count, expected) in [(1, 1), (32, 32), (1, 28), (31, 31)] {
             lane.expect(count, Duration::ZERO);

@@ -1,7 +1,7 @@
-//! Reading a ledger back: all of it in order, its end, one entry, or a proof about one.
+//! Reads a ledger: all entries in order, the last ones, one entry, or a proof.
 //!
-//! Readers see what is on disk, also while others write. Within a lane the order is that of the
-//! chain, whatever the clocks said; lanes are merged by time.
+//! Readers see the current state on disk while other processes write. Within a lane, entries are in chain order whatever their timestamps.
+//! Lanes are merged by time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -28,7 +28,7 @@ pub enum ReadError {
     /// The storage failed.
     #[error("can't read the ledger")]
     Io(#[from] io::Error),
-    /// An entry isn't what it should be; `verify` says more.
+    /// An entry is not the one that belongs at this position; `verify` reports details.
     #[error("`{file}` line {line} is not the entry that should be there")]
     Broken {
         /// The segment.
@@ -39,7 +39,7 @@ pub enum ReadError {
     /// A payload doesn't match its digest, or the key to it is missing or wrong.
     #[error("payload `{0}` is damaged, or its key is missing")]
     Payload(Digest),
-    /// There is no such entry, or no checkpoint covers it yet.
+    /// The entry doesn't exist, or no checkpoint covers it yet.
     #[error("lane {lane} has no proven entry {seq}")]
     NoEntry {
         /// The lane.
@@ -50,7 +50,7 @@ pub enum ReadError {
     /// There is no ledger there, or its index can't be read.
     #[error("no readable ledger: {0}")]
     NoLedger(String),
-    /// The place to write to isn't empty.
+    /// The destination isn't empty.
     #[error("`{0}` is not empty")]
     NotEmpty(String),
 }
@@ -66,8 +66,7 @@ impl From<IndexError> for ReadError {
     }
 }
 
-/// All entries of the ledger in a folder, merged by time. An error that concerns the whole ledger
-/// comes as the only item.
+/// All entries of the ledger in a folder, merged by time. An error that affects the entire ledger is the only item.
 pub fn entries(root: &Path) -> impl Iterator<Item = Result<Entry, ReadError>> {
     match Reader::new(root).entries() {
         Ok(merged) => Either::Entries(merged),
@@ -99,7 +98,7 @@ pub struct Reader {
     pub(crate) packs: Arc<Mutex<Packs>>,
 }
 
-/// Which lanes' ends were settled, as far as lanes were asked.
+/// Settled tails of the lanes read so far.
 #[derive(Debug, Default)]
 struct SettledLanes {
     read: BTreeSet<LaneId>,
@@ -109,24 +108,24 @@ struct SettledLanes {
 /// How a recovery entry settled the end of a lane.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settled {
-    /// Entries that stand.
+    /// Entries that remain valid.
     pub(crate) proven: u64,
     /// The writer reported the rest as not recorded.
     pub(crate) refused: bool,
 }
 
 impl Reader {
-    /// Reads the ledger in a folder.
+    /// A reader of the ledger in a folder.
     pub fn new(root: &Path) -> Reader {
         Reader::on(Arc::new(Files::new(root)))
     }
 
-    /// Reads the ledger in a storage.
+    /// A reader of the ledger in a storage.
     pub fn on(storage: Arc<dyn Storage>) -> Reader {
         Reader { storage, settled: Arc::default(), packs: Arc::default() }
     }
 
-    /// The lanes there are.
+    /// All lanes.
     pub fn lanes(&self) -> Result<Vec<LaneId>, ReadError> {
         Ok(lanes(self.storage.as_ref())?)
     }
@@ -142,13 +141,13 @@ impl Reader {
         Ok(merged)
     }
 
-    /// The entries of one lane in order, its checkpoints and other internal entries among them.
+    /// The entries of one lane in order, including checkpoints and other internal entries.
     pub fn lane(&self, lane: LaneId) -> Result<LaneEntries, ReadError> {
         let settled = self.settled()?.get(&lane).copied();
         self.lane_from(lane, 0, settled)
     }
 
-    /// The entries of one lane from a place on.
+    /// The entries of one lane from a position on.
     pub fn lane_since(&self, lane: LaneId, seq: u64) -> Result<LaneEntries, ReadError> {
         let firsts = segments(self.storage.as_ref(), lane)?;
         let position = firsts.partition_point(|first| *first <= seq).saturating_sub(1);
@@ -156,12 +155,12 @@ impl Reader {
         Ok(LaneEntries { since: seq, ..self.lane_from(lane, position, settled)? })
     }
 
-    /// The last entries of the whole ledger that aren't the ledger's own, oldest first.
+    /// The last entries of the ledger, without internal entries, oldest first.
     pub fn tail(&self, count: usize) -> Result<Vec<Entry>, ReadError> {
         self.tail_of(count, |kind| !kind.is_internal())
     }
 
-    /// The last entries of the whole ledger whose kind is wanted, oldest first.
+    /// The last entries of the ledger whose kind is wanted, oldest first.
     pub fn tail_of(&self, count: usize, wanted: impl Fn(Kind) -> bool) -> Result<Vec<Entry>, ReadError> {
         let settled = self.settled()?;
         let mut all: Vec<Vec<Entry>> = Vec::new();
@@ -191,14 +190,14 @@ impl Reader {
         Ok(entry.filter(|entry| entry.seq == seq))
     }
 
-    /// Where recovery entries settled the ends of lanes.
+    /// The tails that recovery entries settled.
     pub(crate) fn settled(&self) -> Result<Arc<BTreeMap<LaneId, Settled>>, ReadError> {
         let lanes = self.lanes()?;
         let mut known = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
-        // A lane is settled in the first batch of a newer one, so what was read of the older ones stays true.
+        // A lane is settled in the first batch of a newer lane, so the cached state of older lanes stays valid.
         for lane in lanes.into_iter().filter(|lane| !known.read.contains(lane)).collect::<Vec<_>>() {
             let head = read_head(self.storage.as_ref(), lane)?;
-            // A lane whose first batch isn't there yet is looked at again.
+            // A lane without a first batch is read again later.
             if head.key.is_some() {
                 known.read.insert(lane);
             }
@@ -235,7 +234,7 @@ impl Reader {
     }
 }
 
-/// The entries of one lane, from some segment on.
+/// Iterator over the entries of one lane, starting at some segment.
 #[derive(Debug)]
 pub struct LaneEntries {
     storage: Arc<dyn Storage>,
@@ -248,19 +247,19 @@ pub struct LaneEntries {
     at: usize,
     line: u64,
     proven_bytes: usize,
-    /// Entries of the segment that nobody vouches for.
+    /// Ranges of unvouched entries in the segment.
     unvouched: Vec<Range<u64>>,
-    /// Place and hash of the entry before.
+    /// Position and hash of the previous entry.
     before: Option<(u64, Digest)>,
-    /// Entries before are passed over.
+    /// Entries before this position are skipped.
     since: u64,
-    /// Entries of other kinds are passed over.
+    /// Entries of other kinds are skipped.
     kinds: Option<&'static [Kind]>,
     done: bool,
 }
 
 impl LaneEntries {
-    /// Skips all other kinds of entries, which is cheaper than reading them. Their links are still checked.
+    /// Skips all other kinds of entries without parsing them. Their links are still verified.
     #[must_use]
     pub fn only(self, kinds: &'static [Kind]) -> LaneEntries {
         LaneEntries { kinds: Some(kinds), ..self }
@@ -289,7 +288,7 @@ impl LaneEntries {
         let in_tail = self.at >= self.proven_bytes
             || self.settled.zip(self.before).is_some_and(|(settled, (seq, _))| seq + 1 >= settled.proven);
         let Some(line) = Line::parse(self.bytes.get(self.at..).unwrap_or_default()) else {
-            // What a crash left of an entry is no entry.
+            // A torn line after a crash is not an entry.
             return if in_tail { Ok(Read::End) } else { Err(broken()) };
         };
         if self.before.is_some_and(|(seq, hash)| line.seq != seq + 1 || line.prev != hash) {
@@ -310,14 +309,14 @@ impl LaneEntries {
     }
 }
 
-/// What comes next in a lane.
+/// The next item of a lane.
 enum Read {
     Entry(Box<Entry>),
     PassedOver,
     End,
 }
 
-/// What decides whether an entry is proven.
+/// The state that decides whether an entry is proven.
 pub(crate) struct Ends<'a> {
     pub(crate) settled: Option<Settled>,
     /// A checkpoint follows in its segment.
@@ -326,9 +325,9 @@ pub(crate) struct Ends<'a> {
 }
 
 impl Ends<'_> {
-    /// The entry in a line; `None` if its body isn't JSON.
+    /// Parses the entry in a line; `None` if its body isn't JSON.
     pub(crate) fn entry(&self, lane: LaneId, line: &Line<'_>, hash: Digest) -> Option<Entry> {
-        // What a recovery entry settles stands up to there, under a checkpoint or not; without one, up to the last checkpoint.
+        // A recovery entry decides which entries remain valid. Without one, the last checkpoint decides.
         let stands = self.settled.map_or(self.proven, |settled| line.seq < settled.proven);
         let refused = self.settled.is_some_and(|settled| settled.refused && line.seq >= settled.proven);
         Some(Entry {
@@ -345,7 +344,7 @@ impl Ends<'_> {
     }
 }
 
-/// Where a segment's last checkpoint ends, and which of its entries nobody vouches for.
+/// The end of a segment's last checkpoint, and the ranges of unvouched entries.
 pub(crate) fn ends(bytes: &[u8]) -> (usize, Vec<Range<u64>>) {
     let line_at = |at: usize| {
         let start =
@@ -405,7 +404,7 @@ impl Iterator for Merged {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             let key = match lane.peek() {
                 None => continue,
-                // Errors first: nobody should read past one without noticing.
+                // Errors first, so that no reader misses one.
                 Some(Err(_)) => (i64::MIN, LaneId::FIRST),
                 Some(Ok(entry)) => (entry.at_ms, entry.lane),
             };
@@ -433,7 +432,7 @@ fn merge(lanes: Vec<Vec<Entry>>) -> Vec<Entry> {
     }
 }
 
-/// What the index and the witness know of a lane, for comparison.
+/// What the index and the witness record about a lane, for comparison.
 pub(crate) fn known(index: &Index, witnessed: Option<&Witnessed>, lane: LaneId) -> Vec<Known> {
     let anchor = index.lanes.get(&lane).map(|anchor| Known::anchored(anchor.size, anchor.root));
     let head = witnessed.and_then(|witnessed| witnessed.lanes.get(&lane));

@@ -1,7 +1,7 @@
-//! A new ledger at an old place, and a backup put back in place: decisions that the first entry of a new lane records.
+//! Replaces a ledger: starts a new one in its place, or puts back a backup. The first entry of a new lane records the decision.
 //!
-//! The witness refuses a ledger that isn't the one it knows. Only these two lead on from there. Neither removes anything: what
-//! lies in the ledger's place is moved aside, as it is.
+//! The witness rejects a ledger other than the one it knows. Only these two operations resolve that. Neither removes files: they move the
+//! old ones aside.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,23 +15,23 @@ use crate::storage::{Files, Storage};
 use crate::witness::Witnessed;
 use crate::{LedgerKey, LedgerVerdict, Reader, VerifyError, VerifyOptions, verify};
 
-/// Lanes that a record of the decision lists; the rest are counted.
+/// Lanes that the record of the decision lists; further lanes are only counted.
 const LOST_LANES_MAX: usize = 1_000;
 
-/// A ledger that took the place of another.
+/// A ledger that replaced another.
 #[derive(Debug)]
 pub struct Replaced {
-    /// The ledger, open.
+    /// The open ledger.
     pub ledger: Ledger,
-    /// Where the files are that were in its place, if there were any.
+    /// The path that the old files were moved to, if there were any.
     pub aside: Option<PathBuf>,
-    /// What the witness knew, if there was one.
+    /// The witness's record, if there was a witness.
     pub witnessed: Option<Witnessed>,
 }
 
 impl Ledger {
-    /// Starts a new ledger in place of another, by an operator's decision. Its first entry records what it replaces: the name, the
-    /// version of the index and the heads that the witness knew, and the reason.
+    /// Starts a new ledger in place of another, by an operator's decision. Its first entry records what it replaces: the name, the index
+    /// version, the heads that the witness knew, and the reason.
     pub fn begin_anew(
         root: &Path,
         key: LedgerKey,
@@ -47,9 +47,9 @@ impl Ledger {
     }
 
     /// Accepts a ledger that lacks entries that the witness knows, by an operator's decision: the backup in `from`, which is copied into
-    /// place, or the current one. A new lane's first entry lists what is lost. Lanes that lost entries are closed.
+    /// place, or the current ledger. A new lane's first entry lists the loss. Lanes that lost entries are closed.
     ///
-    /// The backup must verify by itself and belong to the key.
+    /// The backup must verify on its own and be signed by the key.
     pub fn restore(
         root: &Path,
         from: Option<&Path>,
@@ -75,7 +75,7 @@ impl Ledger {
     }
 }
 
-/// What was decided, and on what knowledge.
+/// The operator's decision, and the known state that it replaces.
 #[derive(Debug, Clone)]
 pub(crate) struct Decision {
     pub(crate) witnessed: Option<Witnessed>,
@@ -83,7 +83,7 @@ pub(crate) struct Decision {
 }
 
 impl Decision {
-    /// What the new lane's first entry says.
+    /// The `replaces` part of the new lane's first entry.
     pub(crate) fn body(&self, how: &str, mut lost: Vec<LostLane>) -> ReplacesBody {
         let lanes_left_out = lost.len().saturating_sub(LOST_LANES_MAX) as u64;
         lost.truncate(LOST_LANES_MAX);
@@ -95,7 +95,7 @@ impl Decision {
         ReplacesBody { counter, entries, how: how.to_owned(), lanes: lost, lanes_left_out, ledger, reason }
     }
 
-    /// All that the witness knew, when nothing of it is left.
+    /// Every head that the witness knew, for a ledger that is gone entirely.
     pub(crate) fn all_lost(&self) -> Vec<LostLane> {
         let lanes = self.witnessed.iter().flat_map(|witnessed| &witnessed.lanes);
         lanes
@@ -108,7 +108,7 @@ fn read_witness(options: &Options) -> Result<Option<Witnessed>, OpenError> {
     Ok(options.witness.as_deref().map(Witnessed::read).transpose()?.flatten())
 }
 
-/// A backup that doesn't verify is no backup. An unproven end is what a crash leaves, and is settled like any other.
+/// Rejects a backup that doesn't verify. An unproven tail, as left by a crash, is accepted and settled later.
 fn must_verify(folder: &Path, key: &LedgerKey) -> Result<(), OpenError> {
     let options = VerifyOptions { keys: vec![key.public()], ..VerifyOptions::default() };
     match verify(folder, &options) {
@@ -124,7 +124,7 @@ fn must_verify(folder: &Path, key: &LedgerKey) -> Result<(), OpenError> {
     }
 }
 
-/// Moves what lies in a ledger's place aside, unless someone is writing there.
+/// Moves the files in a ledger's place aside, unless a process is writing there.
 fn move_aside(root: &Path, at_ms: i64) -> Result<Option<PathBuf>, OpenError> {
     let is_empty = match std::fs::read_dir(root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -144,7 +144,7 @@ fn move_aside(root: &Path, at_ms: i64) -> Result<Option<PathBuf>, OpenError> {
     Ok(Some(aside))
 }
 
-/// A name beside the ledger that is free.
+/// An unused name beside the ledger.
 fn free_name(root: &Path, word: &str, at_ms: i64) -> PathBuf {
     let name = root.file_name().map_or("ledger".into(), |name| name.to_string_lossy());
     let numbered = |number: u32| {

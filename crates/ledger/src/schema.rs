@@ -1,4 +1,4 @@
-//! JSON Schemas of what is spelt as text.
+//! JSON Schemas of types that are serialized as text.
 
 use std::borrow::Cow;
 

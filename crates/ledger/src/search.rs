@@ -1,4 +1,4 @@
-//! Finding the few entries of a lane that contain a text, without parsing all the others.
+//! Finds the few entries of a lane that contain a text, without parsing the others.
 
 use memchr::memmem;
 
@@ -8,17 +8,17 @@ use crate::line::Line;
 use crate::read::{Ends, ReadError, Reader, ends};
 use crate::{Entry, LaneId};
 
-/// How much is looked through in one go; where nothing is found, no line is told from the next.
+/// Bytes to search at once. Lines are only split in a piece that contains a match.
 const PIECE_BYTES: usize = 64 << 10;
-/// How much of a segment is read in one go to find out whether it contains a text at all. It stays in the processor's cache: to copy
-/// a whole segment through memory takes longer than to look through it, and most segments contain nothing.
+/// Bytes of a segment to read at once when testing for a match. The window fits the processor's cache: copying a segment through memory
+/// takes longer than searching it, and most segments contain no match.
 const WINDOW_BYTES: u64 = 128 << 10;
 
 impl Reader {
-    /// Shows the entries of a lane whose lines contain one of these texts, in order. The visitor may add texts to look for
-    /// from there on, or take some away.
+    /// Calls the visitor with each entry of a lane whose line contains one of these texts, in order. The visitor may add texts to search
+    /// for from there on, or remove some.
     ///
-    /// The chain isn't followed from entry to entry: that was done when the ledger was opened, or is for `verify` to do.
+    /// The search doesn't verify the chain: opening the ledger and `verify` do.
     pub fn search(
         &self,
         lane: LaneId,
@@ -28,7 +28,7 @@ impl Reader {
         self.search_since(lane, 0, texts, show)
     }
 
-    /// The same from a place on.
+    /// [`Reader::search`] from a position on.
     pub fn search_since(
         &self,
         lane: LaneId,
@@ -94,12 +94,12 @@ impl Reader {
             if (window.len() as u64) < WINDOW_BYTES {
                 return Ok(false);
             }
-            // A text may lie across the end of the window.
+            // A match may span two windows.
             from += WINDOW_BYTES - longest;
         }
     }
 
-    /// Whether a lane was left by its own writer, so that calls which began there may have ended in another lane.
+    /// Whether a lane's own writer abandoned it. Calls that began there may have ended in another lane.
     pub fn was_left(&self, lane: LaneId) -> Result<bool, ReadError> {
         Ok(self.settled()?.get(&lane).is_some_and(|settled| settled.refused))
     }

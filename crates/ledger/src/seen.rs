@@ -1,9 +1,8 @@
-//! What was verified before, so that opening a ledger doesn't read all of its past each time.
+//! Caches which segments were verified, so that opening a ledger doesn't read all of its history each time.
 //!
-//! A note signed with the ledger's key lists segments with what they looked like from outside when
-//! they were verified, and how long their packs must be. A segment that looks the same is not read
-//! again on opening; `verify` reads everything always. If the note is missing or doesn't count,
-//! everything is read.
+//! A note signed with the ledger's key lists segments with their file metadata at verification time and the required length of their packs.
+//! Opening skips a segment whose metadata is unchanged; `verify` always reads everything. If the note is missing or invalid, opening reads
+//! everything.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +11,16 @@ use crate::note::{NOTE_BYTES_MAX, Note, read_decimal};
 use crate::storage::{Stat, Storage, read_all};
 use crate::{LaneId, LedgerKey, PublicKey};
 
-/// What was seen of a segment.
+/// The cached state of a verified segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sight {
-    /// What it looked like.
+    /// File metadata at verification time.
     pub(crate) stat: Stat,
-    /// How long its pack must be; `None` if an entry says that the pack was removed.
+    /// The required length of its pack; `None` if an entry records that the pack was removed.
     pub(crate) pack_bytes: Option<u64>,
 }
 
-/// Segments and what was seen of them.
+/// Verified segments and their cached state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Seen(BTreeMap<(LaneId, u64), Sight>);
 
@@ -59,7 +58,7 @@ impl Seen {
         Some(seen)
     }
 
-    /// Writes the note. It only saves time, so a failure to write it is no failure.
+    /// Writes the note. The note is only a cache, so a write failure is ignored.
     pub(crate) fn store(&self, storage: &dyn Storage, ledger: &str, key: &LedgerKey) {
         if *self == Seen::load(storage, ledger, key.public()) {
             return;

@@ -1,4 +1,4 @@
-//! Looking at every lane of a ledger that is being opened: what holds, what a crash left, which lane is free.
+//! Surveys the lanes of a ledger during opening: which are valid, which a crash left with a tail, and which lane is free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,43 +20,43 @@ use crate::witness::{LaneHead, LaneWitness, Witnessed};
 use crate::writer::{Home, LaneWriter, Resumed};
 use crate::{Digest, LaneId};
 
-/// What opening finds in the lanes.
+/// The state of a survey.
 pub(crate) struct Survey<'a> {
     storage: &'a dyn Storage,
     home: &'a Home,
     index: &'a Index,
     witnessed: Option<&'a Witnessed>,
-    /// Someone decided to continue although the witness knows more: what is lost is listed, and nobody may be writing.
+    /// An operator decided to continue although the witness knows more. Losses are listed, and no other process may be writing.
     decided: bool,
     keys: KeyRing,
     settled: BTreeMap<LaneId, RecoveryBody>,
     before: Seen,
-    /// Packs that an entry says were removed, once someone has asked.
+    /// Removed packs according to entries, computed on first use.
     removed_packs: Option<BTreeSet<(LaneId, u64)>>,
     pub(crate) found: Found,
 }
 
-/// What it found.
+/// The result of a survey.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) seen: Seen,
     pub(crate) taken: Option<LaneWriter>,
     pub(crate) recoveries: Vec<RecoveryBody>,
-    /// Locks of the lanes to be settled, until they are.
+    /// Locks of the lanes to be settled, held until they are.
     pub(crate) locks: Vec<Box<dyn Lock>>,
     pub(crate) unknown: Vec<(LaneId, Anchor)>,
     /// The heads of all lanes.
     pub(crate) heads: BTreeMap<LaneId, LaneHead>,
-    /// Heads that the witness knows and that aren't there.
+    /// Heads that the witness knows and that are missing.
     pub(crate) lost: Vec<LostLane>,
 }
 
-/// Whether a lane was taken to continue with.
+/// Whether a lane was taken for writing.
 enum Taken {
     Yes,
-    /// It belongs to another key, or a crash tore it.
+    /// It belongs to another key, or a crash tore its end.
     NotOurs(Box<dyn Lock>),
-    /// Nothing can be written after its end.
+    /// Its end can't be extended.
     Stuck(Box<dyn Lock>),
 }
 
@@ -112,7 +112,7 @@ impl<'a> Survey<'a> {
         plan.live = lock.is_none();
         plan.settled = self.settled.get(&lane).cloned();
         plan.known = known(self.index, self.witnessed, lane);
-        // The lane that we may take is verified to its end, whatever it looks like from outside.
+        // The candidate lane for writing is verified to its end even if its metadata is unchanged.
         let candidate = lock.is_some() && self.found.taken.is_none() && plan.settled.is_none();
         let (mut state, lost) = self.compare(&mut plan, candidate)?;
         let head = LaneHead { size: state.tip.size(), root: state.tip.frontier.root() };
@@ -129,14 +129,14 @@ impl<'a> Survey<'a> {
         let Some(lock) = lock else { return Ok(()) };
         let stray = plan.settled.is_none() && self.has_strays(&plan, &state)?;
         if stray && !candidate {
-            // What the entries say of the pack has to be known to the byte.
+            // The recorded pack length must be known to the byte.
             state = self.walk(&plan, true)?;
         }
         if let LaneEnd::Broken(broken) = &state.end {
             return Err(OpenError::Broken(Box::new(broken.clone())));
         }
         if lost {
-            // Going on with a lane that lost entries would give places to others a second time.
+            // Continuing a lane that lost entries would assign their positions a second time.
             return self.close(&plan, &state, lock);
         }
         match &state.end {
@@ -162,8 +162,8 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Walks a lane and compares it with what is known of it. Where someone decided to continue although the witness knows more, says
-    /// whether it does.
+    /// Walks a lane and compares it with its known state. If an operator decided to continue although the witness knows more, also returns
+    /// whether the lane lost entries.
     fn compare(&mut self, plan: &mut LanePlan, candidate: bool) -> Result<(LaneState, bool), OpenError> {
         let mut state = self.walk(plan, candidate)?;
         let mut lost = false;
@@ -184,7 +184,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Has a new lane settle the end of this one, which nobody continues with.
+    /// Records that a new lane must settle the end of this one, which gets no more entries.
     fn close(&mut self, plan: &LanePlan, state: &LaneState, lock: Box<dyn Lock>) -> Result<(), OpenError> {
         let none = Tail { entries: 0, torn_bytes: 0, bytes: 0, sha256: Digest::of(b"") };
         match &state.end {
@@ -198,7 +198,7 @@ impl<'a> Survey<'a> {
         Ok(())
     }
 
-    /// Whether the last pack of a lane holds more than its entries say.
+    /// Whether the last pack of a lane is longer than its entries record.
     fn has_strays(&self, plan: &LanePlan, state: &LaneState) -> io::Result<bool> {
         let Some(first) = plan.segments.last().copied() else { return Ok(false) };
         let walked = state.packs.last().filter(|pack| pack.first == first);
@@ -208,7 +208,7 @@ impl<'a> Survey<'a> {
         Ok(said.is_some_and(|said| found > said))
     }
 
-    /// Has the witness remember the head of a lane whose lock we hold, if it lags behind.
+    /// Updates the witness to the head of a lane whose lock we hold, if it lags behind.
     fn remember(&self, lane: LaneId, head: LaneHead) -> io::Result<()> {
         let known =
             self.witnessed.and_then(|witnessed| witnessed.lanes.get(&lane)).map_or(0, |known| known.size);
@@ -220,7 +220,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Takes down what the witness knew of a lane that isn't all there.
+    /// Records the witness's head of a lane that is incomplete.
     fn lose(&mut self, state: &LaneState) {
         if let Some(head) = self.witnessed.and_then(|witnessed| witnessed.lanes.get(&state.lane)) {
             let found = state.tip.size();
@@ -229,8 +229,8 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// What a killed writer left may be in the system's memory only. Once it is settled, or in the index, it must not
-    /// change any more, not even by a loss of power.
+    /// Syncs a lane that a killed writer may have left only in the page cache. Once a tail is settled, or in the index, it must not change,
+    /// not even by a power cut.
     fn make_durable(&self, plan: &LanePlan) -> io::Result<()> {
         // Older segments were synced before the next one was started.
         for first in plan.segments.iter().rev().take(2) {
@@ -243,7 +243,7 @@ impl<'a> Survey<'a> {
         self.storage.sync_folder(&lane_folder(plan.lane))
     }
 
-    /// Walks the segments of a lane that changed since they were last verified, and looks at all packs from outside.
+    /// Walks the segments of a lane that changed since their last verification, and checks the length of all packs.
     fn walk(&mut self, plan: &LanePlan, to_the_end: bool) -> Result<LaneState, OpenError> {
         let mut buffer = Vec::new();
         let mut pieces = Vec::new();
@@ -257,7 +257,7 @@ impl<'a> Survey<'a> {
             if skipped.is_some() && !plan.must_be_compared(self.storage, position)? {
                 pieces.push(None);
             } else {
-                // Where the segment before has no good end, that one is at fault.
+                // If the previous segment has no valid end, that segment is at fault.
                 let Some(start) = plan.start(self.storage, position)? else { break };
                 pieces.push(Some(plan.walk(self.storage, position, start, &mut buffer)?));
             }
@@ -265,7 +265,7 @@ impl<'a> Survey<'a> {
             let dropped = before.is_some_and(|before| before.pack_bytes.is_none());
             let known =
                 if dropped { None } else { recorded.or(before.map(|before| before.pack_bytes)).flatten() };
-            // What is about to grow will look different anyway.
+            // No cache entry for a segment that is about to grow: its metadata will change anyway.
             sights.push((*first, stat.filter(|_| position != last || !(plan.live || to_the_end)), known));
         }
         let mut state = plan.judge(self.storage, pieces, &self.keys)?;
@@ -283,7 +283,7 @@ impl<'a> Survey<'a> {
         Ok(state)
     }
 
-    /// A pack is synced before the entries that name its payloads, so no crash makes it shorter than they say.
+    /// Checks a pack's length. A pack is synced before the entries that name its payloads, so no crash makes it shorter than recorded.
     fn look_at_pack(
         &mut self,
         lane: LaneId,
@@ -310,7 +310,7 @@ impl<'a> Survey<'a> {
         Ok(Some(recorded))
     }
 
-    /// Settles the end of a lane whose tail is torn. What the witness knows of the tail stands: its writer was told.
+    /// The entry that settles a torn tail. Entries that the witness knows remain valid, because their writer received an acknowledgement.
     fn recovery(&self, plan: &LanePlan, state: &LaneState, tail: &Tail) -> io::Result<RecoveryBody> {
         let body = RecoveryBody::of_tail(plan.lane, &state.tip, tail);
         let known = self.witnessed.and_then(|witnessed| witnessed.lanes.get(&plan.lane));
@@ -327,8 +327,8 @@ impl<'a> Survey<'a> {
         Ok(RecoveryBody::of_tail(plan.lane, &piece.walk.proven, &Tail { entries, ..rest }))
     }
 
-    /// Takes a lane that ends in whole entries, if it is ours to continue with, and signs what no checkpoint covers. The first one
-    /// is the one that we keep.
+    /// Takes a lane that ends in complete entries, if our key signed it, and signs entries that no checkpoint covers. The survey keeps the
+    /// first such lane.
     fn sign(
         &mut self,
         plan: &LanePlan,
@@ -347,17 +347,17 @@ impl<'a> Survey<'a> {
         if !self.is_ours(plan, state)? {
             return Ok(Taken::NotOurs(lock));
         }
-        // There are strays in the pack of a segment that has no entry yet: no segment can be made that has another pack.
+        // A pack without a segment has stray bytes, and a segment can't be created with another pack.
         if (next == first && found > 0) || (next != first && length(next)? > 0) {
             return Ok(Taken::Stuck(lock));
         }
-        // If the last segment was made and nothing written to it, the lane ends in the one before.
+        // An empty last segment: the lane ends in the previous one.
         let ends_in = if bytes == 0 { plan.segments.iter().rev().nth(1).copied() } else { Some(first) };
         let Some(ends_in) = ends_in else { return Ok(Taken::NotOurs(lock)) };
         let end = self.last_signed(plan, state, ends_in)?;
         let vouched = self.witnessed.and_then(|witnessed| witnessed.lanes.get(&plan.lane));
         let vouched = vouched.map_or(0, |head| head.size).clamp(state.tip.size(), next);
-        // That the pack is longer was said before, or it was removed on purpose: there is nothing to say about it.
+        // An entry already records the longer pack, or the pack was removed on purpose: nothing to record.
         let said = pack.is_some_and(|pack| pack.found == Some(found)) || found < pack_bytes;
         let pack_found = (found != pack_bytes).then_some(if said { pack_bytes } else { found });
         let resumed = Resumed {
@@ -380,7 +380,7 @@ impl<'a> Survey<'a> {
         Ok(Taken::Yes)
     }
 
-    /// Whether our key signed the last checkpoint. Where the last segment has none, the one before it ends in it.
+    /// Whether our key signed the last checkpoint. If the last segment has none, the previous one ends in it.
     fn is_ours(&self, plan: &LanePlan, state: &LaneState) -> io::Result<bool> {
         let own = self.home.key.public();
         if let Some(signer) = state.signer {
@@ -394,7 +394,7 @@ impl<'a> Survey<'a> {
         Ok(false)
     }
 
-    /// The last checkpoint of a lane whose last segment with entries is this one.
+    /// The last checkpoint of a lane whose last non-empty segment is this one.
     fn last_signed(
         &self,
         plan: &LanePlan,
@@ -404,7 +404,7 @@ impl<'a> Survey<'a> {
         if let Some(end) = last_checkpoint(self.storage, plan.lane, ends_in, &plan.origin)? {
             return Ok((end.checkpoint, end.note));
         }
-        // It is followed by entries that no checkpoint covers yet; one that covers them is about to be written.
+        // Entries without a checkpoint follow it; the caller is about to write one that covers them.
         let (size, root) = (state.tip.size(), state.tip.frontier.root());
         Ok((Checkpoint { origin: plan.origin.clone(), size, root }, String::new()))
     }

@@ -1,4 +1,4 @@
-//! Tests of the whole: appending, lanes, tampering, crashes, payloads, proofs.
+//! Integration tests: appending, lanes, tampering, crashes, payloads, proofs.
 
 mod appending;
 mod crash;
@@ -50,7 +50,7 @@ fn open(root: &Path) -> Ledger {
     Ledger::open(root, key(), small_segments()).unwrap()
 }
 
-/// A closed ledger with so many drafts in it.
+/// A closed ledger with this many drafts.
 fn filled(root: &Path, count: u64) {
     let ledger = open(root);
     append(&ledger, 0..count);
@@ -78,7 +78,7 @@ fn broken(verdict: LedgerVerdict) -> Break {
     }
 }
 
-/// Numbers of the drafts that can be read back, in order.
+/// Numbers of the readable drafts, in order.
 fn numbers(reader: &Reader) -> Vec<u64> {
     let entries = reader.entries().unwrap().map(Result::unwrap);
     entries.filter(|entry| entry.kind == Kind::Intent).filter_map(|entry| entry.body["n"].as_u64()).collect()

@@ -1,11 +1,11 @@
-//! The RFC 6962 Merkle tree over the entries of a lane, and proofs about it.
+//! The RFC 6962 Merkle tree over the entries of a lane, and its proofs.
 //!
-//! Appending needs only the [`Frontier`]: the roots of the complete subtrees, at most 64 of them,
-//! whatever the size. Proofs need the leaves, so they are made by a [`Tree`] read back from disk.
+//! Appending needs only the [`Frontier`]: the roots of the complete subtrees, at most 64. Proofs need the leaves, so they use a [`Tree`]
+//! read back from disk.
 
 use crate::Digest;
 
-/// The right edge of a tree: enough to append to it and to state its root.
+/// The right edge of a tree: enough to append to it and to compute its root.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Frontier {
     size: u64,
@@ -14,12 +14,12 @@ pub struct Frontier {
 }
 
 impl Frontier {
-    /// Rebuilds a frontier, if the number of roots fits the size.
+    /// Rebuilds a frontier, if the number of roots matches the size.
     pub fn from_parts(size: u64, roots: Vec<Digest>) -> Option<Frontier> {
         (roots.len() == size.count_ones() as usize).then_some(Frontier { size, roots })
     }
 
-    /// Leaves so far.
+    /// Number of leaves.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -32,7 +32,7 @@ impl Frontier {
     /// Adds a leaf.
     pub fn push(&mut self, leaf: Digest) {
         let mut node = leaf;
-        // A subtree is completed for every one-bit at the end of the old size.
+        // Each trailing one-bit of the old size completes a subtree.
         for _ in 0..self.size.trailing_ones() {
             if let Some(left) = self.roots.pop() {
                 node = Digest::of_node(&left, &node);
@@ -42,7 +42,7 @@ impl Frontier {
         self.size += 1;
     }
 
-    /// The root of the whole tree.
+    /// The root of the tree.
     pub fn root(&self) -> Digest {
         let mut roots = self.roots.iter().rev();
         match roots.next() {
@@ -52,7 +52,7 @@ impl Frontier {
     }
 }
 
-/// A whole tree, for making proofs.
+/// A complete tree, for proofs.
 #[derive(Debug, Clone)]
 pub struct Tree {
     /// `levels[k][i]` is the root of the complete subtree over the `2^k` leaves from `i * 2^k`.
@@ -119,7 +119,7 @@ impl Tree {
         }
         let mut proof = Vec::new();
         let (mut start, mut end) = (0, new);
-        // The old root itself is known to the verifier while the range still starts at 0.
+        // The verifier knows the old root itself while the range still starts at 0.
         while old != end {
             let middle = start + split(end - start);
             if old <= middle {
@@ -190,7 +190,7 @@ pub struct Consistency<'a> {
 }
 
 impl Consistency<'_> {
-    /// Whether the proof holds (RFC 9162, 2.1.4.2).
+    /// Whether the proof is valid (RFC 9162, 2.1.4.2).
     pub fn holds(&self) -> bool {
         let ((old_size, old_root), (new_size, new_root)) = (self.old, self.new);
         if old_size > new_size {
@@ -238,7 +238,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 6962, 2.1, word for word.
+    /// RFC 6962, 2.1, transcribed literally.
     fn naive_root(leaves: &[Digest]) -> Digest {
         match leaves {
             [] => Digest::of(b""),
@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    /// RFC 6962, 2.1.1, word for word.
+    /// RFC 6962, 2.1.1, transcribed literally.
     fn naive_path(m: usize, leaves: &[Digest]) -> Vec<Digest> {
         if leaves.len() <= 1 {
             return Vec::new();
@@ -265,7 +265,7 @@ mod tests {
         path
     }
 
-    /// RFC 6962, 2.1.2, word for word.
+    /// RFC 6962, 2.1.2, transcribed literally.
     fn naive_subproof(m: usize, leaves: &[Digest], whole: bool) -> Vec<Digest> {
         if m == leaves.len() {
             return if whole { Vec::new() } else { vec![naive_root(leaves)] };

@@ -1,8 +1,7 @@
-//! Verifying a ledger from its disk alone: no kernel, no secret, no memory of ours.
+//! Verifies a ledger from its files alone, without the kernel, secrets or cached state.
 //!
-//! Every link of every lane, the root that every checkpoint states, the signature of the last
-//! checkpoint of each segment and of each that hands over to a new key (the chain covers the
-//! rest), the index, the settled tails, the payloads.
+//! It verifies every link of every lane, the root that every checkpoint states, the index, the settled tails and the payloads. It verifies
+//! the signature of the last checkpoint of each segment and of each checkpoint before a key change; the chain covers the other checkpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -28,25 +27,25 @@ use crate::witness::Witnessed;
 use crate::{Digest, LaneId, PublicKey};
 
 const THREADS_MAX: usize = 8;
-/// Digests that a report names; the rest are counted.
+/// Digests that a report lists; further ones are only counted.
 const PENDING_MAX: usize = 10;
 const PACK_BYTES_CAP: u64 = 1 << 30;
 
 /// What to compare a ledger with.
 #[derive(Debug, Clone, Default)]
 pub struct VerifyOptions {
-    /// Keys that are trusted to have signed the index. If none is given, the one that the first lane
-    /// starts with is, which proves that the ledger is of one piece, not whose it is.
+    /// Keys that are trusted to have signed the index. Without any, the first lane's initial key is used. That proves that the ledger is
+    /// consistent, not who wrote it.
     pub keys: Vec<PublicKey>,
-    /// Signed checkpoints that were kept elsewhere and must be part of this history.
+    /// Signed checkpoints that were stored elsewhere and must be part of this history.
     pub expect: Vec<String>,
     /// The file that remembers the head of each lane.
     pub witness: Option<PathBuf>,
-    /// Payloads are not read.
+    /// Skips reading payloads.
     pub skip_payloads: bool,
 }
 
-/// What verification found.
+/// The result of verification.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// The ledger's name.
@@ -59,17 +58,17 @@ pub struct Report {
     pub entries: u64,
     /// Payloads that match their digests.
     pub payloads: u64,
-    /// Payloads that are gone, as an entry says.
+    /// Payloads that an entry records as removed.
     pub erased: u64,
-    /// Payloads that an entry calls erased while their bytes are still there.
+    /// Payloads that an entry records as erased, whose bytes are still there.
     pub erase_pending: u64,
-    /// The digests of the first of them.
+    /// The digests of the first such payloads.
     pub pending: BTreeSet<Digest>,
-    /// What it comes to.
+    /// The overall verdict.
     pub verdict: LedgerVerdict,
 }
 
-/// What verification found of one lane.
+/// The result of verifying one lane.
 #[derive(Debug, Clone, Serialize)]
 pub struct LaneReport {
     /// The lane.
@@ -78,17 +77,17 @@ pub struct LaneReport {
     pub entries: u64,
     /// Root of the tree over them.
     pub root: Digest,
-    /// Whether someone was writing to it just now, so that its end is on its way.
+    /// Whether a writer was active, so that a write at its end may be in progress.
     pub live: bool,
-    /// Whether its end was settled by a recovery entry.
+    /// Whether a recovery entry settled its end.
     pub settled: bool,
-    /// Bytes after the last checkpoint that nothing accounts for.
+    /// Bytes after the last checkpoint that no entry accounts for.
     pub tail: Option<Tail>,
-    /// Entries under a checkpoint that a crash left and nobody vouches for.
+    /// Unvouched entries under a checkpoint, left by a crash.
     pub unvouched: u64,
-    /// Bytes at the end of the last pack that no entry accounts for: a crash leaves them, and a cut lane too.
+    /// Bytes at the end of the last pack that no entry accounts for. A crash leaves them, and so does a truncated lane.
     pub stray_pack_bytes: u64,
-    /// Entries older than the one before them, by their own clocks. Order is by place, not time.
+    /// Entries whose timestamp is older than that of the previous entry. Order is by position, not time.
     pub clock_steps_back: u64,
 }
 
@@ -96,27 +95,27 @@ pub struct LaneReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LedgerVerdict {
-    /// Everything holds.
+    /// Everything verified.
     Ok,
-    /// Everything under a checkpoint holds, but lanes end in bytes that no checkpoint covers.
+    /// Everything under a checkpoint verified, but lanes end in bytes that no checkpoint covers.
     Unproven {
         /// The lanes.
         lanes: Vec<LaneId>,
     },
-    /// Something doesn't hold; this is the first of it.
+    /// The first error found.
     Broken(Break),
 }
 
-/// Why verification couldn't be done.
+/// Why verification couldn't run.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     /// The ledger can't be read.
     #[error("can't read the ledger")]
     Io(#[from] io::Error),
-    /// There is no ledger, or nothing was recorded in it yet.
+    /// There is no ledger, or it has no entries yet.
     #[error("there is no ledger here")]
     NoLedger,
-    /// A checkpoint that was handed in can't be read, or no trusted key signed it.
+    /// An expected checkpoint can't be parsed, or no trusted key signed it.
     #[error("the expected checkpoint is invalid: {0}")]
     Expectation(String),
 }
@@ -129,7 +128,7 @@ pub fn verify(root: &Path, options: &VerifyOptions) -> Result<Report, VerifyErro
 /// Verifies the ledger in a storage.
 pub fn verify_on(storage: Arc<dyn Storage>, options: &VerifyOptions) -> Result<Report, VerifyError> {
     let storage = storage.as_ref();
-    // Before anything else is read: what is written meanwhile is never behind the witness.
+    // Read first, so that concurrent writes are never behind the witness.
     let witnessed = options.witness.as_deref().map(Witnessed::read).transpose()?.flatten();
     let present = lanes(storage)?;
     let (index, note) = match Index::read(storage) {
@@ -153,7 +152,7 @@ pub fn verify_on(storage: Arc<dyn Storage>, options: &VerifyOptions) -> Result<R
     let signer = index.signer(&note, &keys).map_err(|error| index_break(Why::Index(error.to_string())));
     let ring = match &signer {
         Ok(signer) => index.keys(*signer),
-        // The lanes are judged all the same: what is wrong with one says more.
+        // The lanes are verified anyway, because an error in a lane is more specific.
         Err(_) => index.lanes.values().map(|anchor| anchor.key).chain(keys).collect(),
     };
     let mut states = Vec::new();
@@ -168,7 +167,7 @@ pub fn verify_on(storage: Arc<dyn Storage>, options: &VerifyOptions) -> Result<R
         Err(broken) => return Ok(Report::broken(broken)),
     };
     if let Some(Err(mismatch)) = witnessed.as_ref().map(|witnessed| check_witness(witnessed, Some(&index))) {
-        // That the whole ledger is another or older says more than where its lanes differ.
+        // A ledger that is another or older as a whole is a better explanation than differences between its lanes.
         let tampered = first_break(&states).filter(|broken| !broken.is_witnessed());
         return Ok(Report::broken(tampered.cloned().unwrap_or_else(|| index_break(mismatch.into()))));
     }
@@ -225,7 +224,7 @@ impl LaneReport {
     }
 }
 
-/// There is no ledger, or nothing in it: that is all there is to say, unless the witness knows better.
+/// The result if there is no ledger or no entry: an error if the witness knows one.
 fn nothing_here(witnessed: Option<&Witnessed>) -> Result<Report, VerifyError> {
     let gone = witnessed.map(|witnessed| check_witness(witnessed, None));
     match gone {
@@ -234,8 +233,7 @@ fn nothing_here(witnessed: Option<&Witnessed>) -> Result<Report, VerifyError> {
     }
 }
 
-/// Without trusted keys: the one that the first lane starts with, and those that lanes of such a key
-/// hand over to.
+/// The keys to trust by default: the initial key of the first lane, and the keys that it was rotated to.
 fn own_keys(walked: &[Vec<Option<Piece>>]) -> Vec<PublicKey> {
     let first_key = |pieces: &Vec<Option<Piece>>| pieces.first()?.as_ref()?.walk.first_key;
     let mut keys: Vec<PublicKey> = walked.iter().find_map(first_key).into_iter().collect();
@@ -255,14 +253,14 @@ fn own_keys(walked: &[Vec<Option<Piece>>]) -> Vec<PublicKey> {
     }
 }
 
-/// What is known of each lane before walking it.
+/// Collects what is known of each lane before the walk.
 fn plan(
     storage: &dyn Storage,
     index: &Index,
     present: &[LaneId],
     (options, witnessed): (&VerifyOptions, Option<&Witnessed>),
 ) -> Result<Result<Vec<LanePlan>, Break>, VerifyError> {
-    // Lanes of a ledger that the witness doesn't know aren't comparable; the index says so.
+    // If the witness knows another ledger, lanes aren't comparable; the index check reports that.
     let witnessed = witnessed.filter(|witnessed| witnessed.ledger == index.ledger);
     if let Some(broken) = missing_lane(index, witnessed, present) {
         return Ok(Err(broken));
@@ -293,7 +291,7 @@ fn plan(
     Ok(Ok(plans))
 }
 
-/// A lane that the index or the witness knows and that has no folder.
+/// Reports a lane that the index or the witness knows and that has no folder.
 pub(crate) fn missing_lane(
     index: &Index,
     witnessed: Option<&Witnessed>,
@@ -312,7 +310,7 @@ fn walk_all(storage: &dyn Storage, plans: &mut [LanePlan]) -> io::Result<Vec<Vec
     let mut walked: Vec<Vec<Option<Piece>>> = Vec::new();
     let mut done = walk_jobs(storage, plans).into_iter();
     for plan in plans.iter_mut() {
-        // A segment without a start follows one without a good end: that one is at fault.
+        // A segment without a start follows one without a valid end; the latter is at fault.
         let pieces: Vec<Option<Piece>> =
             done.by_ref().take(plan.segments.len()).collect::<io::Result<_>>()?;
         let mut pieces: Vec<Option<Piece>> = pieces.into_iter().take_while(Option::is_some).collect();
@@ -320,7 +318,7 @@ fn walk_all(storage: &dyn Storage, plans: &mut [LanePlan]) -> io::Result<Vec<Vec
         let ends_open = |piece: &Option<Piece>| piece.as_ref().is_some_and(|piece| piece.tail.is_some());
         if pieces.len() == plan.segments.len() && pieces.last().is_some_and(ends_open) {
             plan.live = storage.is_locked(&lane_lock(plan.lane))?;
-            // A writer may have ended in between: what was on its way has arrived by now.
+            // A writer may have finished in between, so a write in progress is complete by now.
             if let Some(start) = plan.start(storage, position)? {
                 pieces.pop();
                 pieces.push(Some(plan.walk(storage, position, start, &mut Vec::new())?));
@@ -331,7 +329,7 @@ fn walk_all(storage: &dyn Storage, plans: &mut [LanePlan]) -> io::Result<Vec<Vec
     Ok(walked)
 }
 
-/// Walks every segment, and returns them in the order of lanes and segments.
+/// Walks every segment. Returns the results in the order of lanes and segments.
 fn walk_jobs(storage: &dyn Storage, plans: &[LanePlan]) -> Vec<io::Result<Option<Piece>>> {
     let jobs: Vec<(&LanePlan, usize)> = plans
         .iter()
@@ -361,14 +359,14 @@ fn walk_jobs(storage: &dyn Storage, plans: &[LanePlan]) -> Vec<io::Result<Option
     done.into_iter().map(|(_, walked)| walked).collect()
 }
 
-/// The first break, or the unproven tails, or nothing.
+/// The verdict: the first break, else the unproven tails, else ok.
 fn conclude(states: &[LaneState], plans: &[LanePlan]) -> LedgerVerdict {
     if let Some(broken) = first_break(states) {
         return LedgerVerdict::Broken(broken.clone());
     }
     let open = states.iter().filter(|state| matches!(state.end, LaneEnd::Unproven(_)));
     let unproven: Vec<LaneId> = open.map(|state| state.lane).collect();
-    // What settles a tail must itself be proven, and there is one truth about each tail.
+    // A recovery must itself be proven, and all recoveries of one tail must agree.
     let recoveries = states.iter().flat_map(|state| &state.recoveries);
     for recovery in recoveries {
         let plan = plans.iter().find(|plan| plan.lane == recovery.lane);
@@ -394,7 +392,7 @@ fn first_break(states: &[LaneState]) -> Option<&Break> {
     })
 }
 
-/// Compares every payload with its digest, and with what was erased on purpose.
+/// Compares every payload with its digest and with the recorded erasures.
 fn check_packs(storage: &dyn Storage, states: &[LaneState], report: &mut Report) -> io::Result<()> {
     let erasures: Vec<&EraseBody> = states.iter().flat_map(|state| &state.erasures).collect();
     let erased: BTreeSet<Digest> = erasures.iter().filter_map(|erase| erase.sha256).collect();
@@ -434,14 +432,14 @@ fn check_packs(storage: &dyn Storage, states: &[LaneState], report: &mut Report)
     Ok(())
 }
 
-/// Checks one pack; the error is where the first bad record starts.
+/// Checks one pack; the error is the offset of the first bad record.
 fn check_pack(bytes: &[u8], erased: &BTreeSet<Digest>, report: &mut Report) -> Result<(), u64> {
     for record in Records::new(bytes) {
         let (at, header, stored) = record?;
         match (erased.contains(&header.digest), header.is_erased(), header.fits(stored)) {
             (false, false, true) => report.payloads += 1,
             (true, true, true) => report.erased += 1,
-            // Recorded, then cut short: asking again finishes it.
+            // The erasure was recorded and then interrupted: repeating it completes it.
             (true, _, _) => {
                 report.erase_pending += 1;
                 if report.pending.len() < PENDING_MAX {
@@ -455,13 +453,13 @@ fn check_pack(bytes: &[u8], erased: &BTreeSet<Digest>, report: &mut Report) -> R
 }
 
 impl Report {
-    /// A pack is longer than its lane's entries say. Someone may be writing; a recovery entry accounts for it; if not, the end
-    /// of the lane is unproven.
+    /// Handles a pack that is longer than its lane's entries record. Either a writer is active, or a recovery entry accounts for it, or the
+    /// end of the lane is unproven.
     fn stray(&mut self, storage: &dyn Storage, state: &LaneState, bytes: u64) -> io::Result<()> {
         if state.end == LaneEnd::Settled || storage.is_locked(&lane_lock(state.lane))? {
             return Ok(());
         }
-        // A writer may have ended in between: what was on its way has arrived by now.
+        // A writer may have finished in between, so a write in progress is complete by now.
         let last = segments(storage, state.lane)?.last().copied().unwrap_or(0);
         let origin = lane_origin(&self.ledger, state.lane);
         let now = last_checkpoint(storage, state.lane, last, &origin)?;

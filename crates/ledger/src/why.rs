@@ -8,9 +8,9 @@ use crate::{Kind, LaneId};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{}{}`{file}`{}: {why}", lane_text(*.lane), seq_text(*.seq), line_text(*.line))]
 pub struct Break {
-    /// The lane, unless the whole ledger is meant.
+    /// The lane, unless the error affects the entire ledger.
     pub lane: Option<LaneId>,
-    /// The first bad entry, where one can be named.
+    /// The first bad entry, if it can be identified.
     pub seq: Option<u64>,
     /// The file, relative to the ledger's folder.
     pub file: String,
@@ -20,12 +20,12 @@ pub struct Break {
     pub why: Why,
 }
 
-/// Who knows the head of a lane, in [`Why::Shorter`] and [`Why::Root`].
+/// The source of a lane's known head, in [`Why::Shorter`] and [`Why::Root`].
 pub(crate) const WITNESS: &str = "the witness";
 
 impl Break {
-    /// Whether the ledger may be sound in itself and isn't the one that the witness knows: cut back, forked, older,
-    /// replaced or gone. Only a decision to restore a backup or to begin anew leads on from there.
+    /// Whether the ledger may be sound in itself but differs from the one that the witness knows: truncated, forked, older, replaced or
+    /// gone. Only an operator's decision to restore a backup or to start a new ledger resolves that.
     pub fn is_witnessed(&self) -> bool {
         match &self.why {
             Why::Gone { .. } | Why::AnotherLedger { .. } | Why::LaneGone { .. } | Why::RolledBack { .. } => {
@@ -67,30 +67,30 @@ fn line_text(line: Option<u64>) -> String {
 /// What is wrong with an entry, a file or a lane.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
-    /// The bytes are not a line of the fixed canonical form.
+    /// The bytes are not a line in the fixed canonical form.
     #[error("not an entry in canonical form")]
     NotAnEntry,
-    /// The chain doesn't hold here.
+    /// The chain is broken here.
     #[error("its hash doesn't match the link of the next entry, or its own link is wrong")]
     Link,
     /// Entries are missing, added or in another order.
     #[error("found entry {found} instead of {expected}")]
     Sequence {
-        /// The place.
+        /// The position.
         expected: u64,
-        /// What stands there.
+        /// The entry at that position.
         found: u64,
     },
-    /// A checkpoint doesn't state the tree before it.
+    /// A checkpoint doesn't match the tree before it.
     #[error("the checkpoint doesn't match the tree before it")]
     Checkpoint,
     /// A checkpoint's signature is not by the lane's key.
     #[error("the checkpoint's signature is not by the lane's key: {0}")]
     Signature(String),
-    /// An internal entry has the wrong form or stands in the wrong place.
+    /// An internal entry has the wrong form or position.
     #[error("a `{0}` entry that the ledger would not have written")]
     Misplaced(Kind),
-    /// The lane starts under a key that nothing vouches for.
+    /// The lane starts under an untrusted key.
     #[error("the lane's key is not trusted")]
     UntrustedKey,
     /// A segment is missing.
@@ -102,23 +102,23 @@ pub enum Why {
     /// A segment that isn't the last ends without a checkpoint.
     #[error("the segment does not end in a checkpoint")]
     OpenSegment,
-    /// A whole lane is missing.
+    /// The lane has no folder.
     #[error("the lane is in the index but not on disk")]
     MissingLane,
-    /// The lane is shorter than what is known of it.
+    /// The lane is shorter than its known state.
     #[error("{from} knows {expected} entries, the lane has {found}")]
     Shorter {
-        /// Who knows: the index, or a checkpoint that was handed in.
+        /// The source of the known state: the index, the witness or an expected checkpoint.
         from: &'static str,
         /// Entries known.
         expected: u64,
         /// Entries found.
         found: u64,
     },
-    /// The lane has another history than what is known of it.
+    /// The lane's history differs from its known state.
     #[error("{from} knows another root at {size} entries")]
     Root {
-        /// Who knows.
+        /// The source of the known state.
         from: &'static str,
         /// The size in question.
         size: u64,
@@ -129,7 +129,7 @@ pub enum Why {
     /// The index is missing or not signed by a trusted key.
     #[error("the index is invalid: {0}")]
     Index(String),
-    /// The whole ledger is older than the witness remembers.
+    /// The ledger is older than the one that the witness knows.
     #[error("rolled back: the witness has seen version {witnessed} of the index, this is {found}")]
     RolledBack {
         /// The counter in the witness.
@@ -137,7 +137,7 @@ pub enum Why {
         /// The counter in the index.
         found: u64,
     },
-    /// The witness knows a ledger here, and there is none.
+    /// The witness knows a ledger here, but none exists.
     #[error("the ledger that was here is gone: the witness knows ledger {ledger} with {entries} entries")]
     Gone {
         /// Its name.
@@ -153,35 +153,35 @@ pub enum Why {
         /// The name in the index.
         found: String,
     },
-    /// The witness knows a lane that isn't there.
+    /// The witness knows a lane that doesn't exist.
     #[error("the witness knows the lane with {entries} entries, and it is not on disk")]
     LaneGone {
         /// Entries that the witness knows.
         entries: u64,
     },
-    /// A pack is shorter than the entries say, or gone.
+    /// A pack is shorter than recorded, or missing.
     #[error("the pack should have {expected} bytes and has {found}")]
     PackShort {
-        /// Bytes recorded.
+        /// Recorded bytes.
         expected: u64,
-        /// Bytes there.
+        /// Bytes found.
         found: u64,
     },
-    /// A pack of a segment that is over is longer than the entries say.
+    /// A pack of a completed segment is longer than recorded.
     #[error("the pack should have {expected} bytes and has {found}: entries that named the rest are gone")]
     PackLong {
-        /// Bytes accounted for.
+        /// Recorded bytes.
         expected: u64,
-        /// Bytes there.
+        /// Bytes found.
         found: u64,
     },
-    /// A record in a pack isn't what its header says, and isn't recorded as erased.
+    /// A record in a pack doesn't match its header, and no entry records its erasure.
     #[error("the payload at byte {at} does not match its digest")]
     Payload {
         /// Offset of the record.
         at: u64,
     },
-    /// A lane that was handed in for comparison isn't in this ledger.
+    /// An expected checkpoint names a lane that this ledger doesn't have.
     #[error("this ledger has no lane `{0}`")]
     UnknownLane(String),
 }

@@ -1,15 +1,14 @@
-//! The witness: a small file outside the ledger that remembers the head of every lane, so that a
-//! cut, a fork, an older copy or another ledger in the same place is found.
+//! The witness: a small file outside the ledger that records the head of every lane. It detects truncation, a fork,
+//! an older copy, or another ledger in the same place.
 //!
 //! ```text
 //! regent-witness/2 LEDGER COUNTER          one record of 128 bytes: the ledger's name, the index's version
 //! lane 0000 SIZE ROOT                      one record of 128 bytes per lane, at (lane + 1) × 128
 //! ```
 //!
-//! Every record ends in a check sum and lies within one sector, so a power cut leaves the old record
-//! or the new one. A lane's writer renews its record after each sync and doesn't sync the witness:
-//! the witness may lag behind the lane, and is never ahead of it. A lane must contain what the
-//! witness remembers. A record of zeros says nothing.
+//! Every record ends in a checksum and lies within one sector, so a power cut leaves the old record or the new one.
+//! A lane's writer updates its record after each sync and doesn't sync the witness: the witness may lag behind the
+//! lane, and is never ahead of it. A lane must contain the recorded head. A record of zeros is empty.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -22,16 +21,16 @@ use crate::note::read_decimal;
 use crate::{Digest, LaneId};
 
 const RECORD_BYTES: usize = 128;
-/// What a record says, padded with spaces; a space, the check sum and a newline follow.
+/// The content of a record, padded with spaces. A space, the checksum and a newline follow.
 const TEXT_BYTES: usize = RECORD_BYTES - CHECK_CHARS - 2;
 const CHECK_CHARS: usize = 8;
 const MAGIC: &str = "regent-witness/2";
-/// A record that is being written may be read in parts; a moment later it is whole.
+/// A record read during a write may be torn; a retry sees it complete.
 const READ_TRIES_MAX: u32 = 20;
 const READ_PAUSE: Duration = Duration::from_millis(2);
 const WITNESS_BYTES_MAX: u64 = (LaneId::MAX.get() as u64 + 2) * RECORD_BYTES as u64;
 
-/// The head of a lane: so many entries with this root.
+/// The head of a lane: its number of entries and their root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneHead {
     /// Entries.
@@ -40,19 +39,19 @@ pub struct LaneHead {
     pub root: Digest,
 }
 
-/// What a witness remembers.
+/// The content of a witness.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Witnessed {
     /// The ledger's name.
     pub ledger: String,
-    /// The version of its index.
+    /// The version of the ledger's index.
     pub counter: u64,
     /// The head of each lane.
     pub lanes: BTreeMap<LaneId, LaneHead>,
 }
 
 impl Witnessed {
-    /// Reads a witness; `None` if there is none.
+    /// Reads a witness; `None` if it doesn't exist.
     pub fn read(path: &Path) -> io::Result<Option<Witnessed>> {
         for attempt in 1.. {
             let bytes = match std::fs::File::open(path) {
@@ -71,7 +70,7 @@ impl Witnessed {
 
     /// Entries in all lanes.
     pub fn entries(&self) -> u64 {
-        // The file's writer could be hostile, so the number can be anything.
+        // The file is untrusted, so the number can be anything.
         self.lanes.values().fold(0, |sum: u64, head| sum.saturating_add(head.size))
     }
 
@@ -95,7 +94,7 @@ impl Witnessed {
         Some(Witnessed { ledger, counter, lanes })
     }
 
-    /// The first version knew the ledger's name and the index's version, in one line.
+    /// Version 1 had the ledger's name and the index's version in one line.
     fn parse_first_version(bytes: &[u8]) -> Option<Witnessed> {
         let text = std::str::from_utf8(bytes).ok()?;
         let (ledger, counter) = text.strip_suffix('\n')?.split_once(' ')?;
@@ -104,7 +103,7 @@ impl Witnessed {
         Some(Witnessed { ledger, counter, lanes: BTreeMap::new() })
     }
 
-    /// Puts a whole witness in place, durably.
+    /// Writes a complete witness, durably.
     pub(crate) fn store(&self, path: &Path) -> io::Result<()> {
         let mut bytes = header(&self.ledger, self.counter);
         for (lane, head) in &self.lanes {
@@ -121,7 +120,7 @@ impl Witnessed {
         File::open(folder)?.sync_all()
     }
 
-    /// Remembers a version of the index, durably. The caller holds the index lock.
+    /// Records a version of the index, durably. The caller holds the index lock.
     pub(crate) fn store_counter(path: &Path, ledger: &str, counter: u64) -> io::Result<()> {
         match OpenOptions::new().read(true).write(true).open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -134,7 +133,7 @@ impl Witnessed {
                     file.write_all_at(&header(ledger, counter), 0)?;
                     return file.sync_data();
                 }
-                // A file that is neither version may be the damaged one that remembers every head: it isn't replaced.
+                // A file of neither version may be a damaged witness with every head, so it isn't replaced.
                 if Witnessed::parse_first_version(&start).is_none() {
                     return Err(unreadable(path));
                 }
@@ -144,7 +143,7 @@ impl Witnessed {
     }
 }
 
-/// A witness that one lane's writer renews.
+/// One lane's record in the witness.
 #[derive(Debug)]
 pub(crate) struct LaneWitness {
     file: File,
@@ -152,17 +151,17 @@ pub(crate) struct LaneWitness {
 }
 
 impl LaneWitness {
-    /// Opens the witness, which is there since the ledger's index was last written or read.
+    /// Opens the witness, which exists since the index was last written or read.
     pub(crate) fn open(path: &Path, lane: LaneId) -> io::Result<LaneWitness> {
         let file = OpenOptions::new().write(true).open(path).map_err(|error| named(path, &error))?;
         Ok(LaneWitness { file, lane })
     }
 
-    /// Remembers the lane's head. The caller holds the lane's lock and has synced the lane.
+    /// Records the lane's head. The caller holds the lane's lock and has synced the lane.
     pub(crate) fn renew(&self, size: u64, root: Digest) -> io::Result<()> {
         let record = lane_record(self.lane, LaneHead { size, root });
         let written = self.file.write_all_at(&record, offset(self.lane) as u64);
-        // No room for the witness is no room elsewhere: what was written to the lane stands.
+        // A full disk here doesn't mean that the lane's disk is full: the entries written to the lane remain valid.
         written.map_err(|error| io::Error::other(format!("can't write the witness: {error}")))
     }
 }
@@ -193,7 +192,7 @@ fn check(text: &[u8]) -> Vec<u8> {
     Digest::of(text).hex().into_iter().take(CHECK_CHARS).collect()
 }
 
-/// The text of a record; `Some(None)` if it is all zeros, `None` if it isn't one.
+/// The text of a record; `Some(None)` if it is all zeros, `None` if it is invalid.
 fn read_record(bytes: &[u8]) -> Option<Option<String>> {
     if bytes.iter().all(|byte| *byte == 0) {
         return Some(None);
@@ -204,7 +203,7 @@ fn read_record(bytes: &[u8]) -> Option<Option<String>> {
     (rest == expected).then(|| Some(text.trim_end_matches(' ').to_owned()))
 }
 
-/// A number of twenty digits without the zeros before it.
+/// Strips the leading zeros of a number of twenty digits.
 fn unpadded(digits: &str) -> &str {
     let trimmed = digits.trim_start_matches('0');
     if trimmed.is_empty() && !digits.is_empty() { "0" } else { trimmed }

@@ -1,19 +1,19 @@
 //! The one writer of a lane: a batch of drafts becomes one write, one sync, one signature.
 //!
-//! What can go wrong on the way, and what is left behind:
+//! Failures, and what they leave:
 //!
-//! | when | on disk | then |
+//! | failure | on disk | recovery |
 //! |---|---|---|
-//! | before the write | the lane ends in a checkpoint, or in entries that are to be signed later | the lane is taken again, and signed |
-//! | a new segment is made, nothing in it yet | an empty last segment | the same; the empty file is used |
-//! | payloads are packed, entries not yet | stray bytes at the end of a pack | a `resume` entry says so; the lane continues in a new segment |
-//! | during the write, whole entries | entries that no checkpoint covers and the witness doesn't know | a `resume` entry says that nobody vouches for them; the lane continues |
-//! | during the write, a torn entry | the same, then a part of a line | the lane is left alone, a new one starts and settles the tail |
-//! | after the write, before the sync returns | any of these, or all of the batch | as above, or the batch stands |
+//! | before the write | the lane ends in a checkpoint, or in entries to be signed later | the next writer takes the lane and signs them |
+//! | after creating a new segment | an empty last segment | the same; the empty file is reused |
+//! | after packing payloads, before writing entries | stray bytes at the end of a pack | a `resume` entry records them; the lane continues in a new segment |
+//! | during the write, after complete entries | entries without a checkpoint that the witness doesn't know | a `resume` entry marks them as unvouched; the lane continues |
+//! | during the write, within an entry | the same, and a partial line | the lane is abandoned; a new lane settles the tail |
+//! | after the write, before the sync returns | any of these, or the complete batch | as above, or the batch remains valid |
 //!
-//! If there is no room, the batch fails, and the next append starts a new lane that settles what
-//! the failed write left. After any other error the lane is sealed until it is opened again: once a
-//! sync has failed, what the file holds is anyone's guess, and asking again would be told "fine".
+//! If the disk is full, the batch fails, and the next append starts a new lane that settles the tail of the
+//! failed write. After any other error the lane is sealed until it is opened again: after a failed sync the
+//! file's content is unknown, and a second sync would report success.
 
 use std::io;
 use std::sync::Arc;
@@ -32,10 +32,10 @@ use crate::storage::{Appender, Existing, Lock, Storage, is_full};
 use crate::witness::{LaneHead, LaneWitness};
 use crate::{AppendError, Digest, Kind, LaneId, LedgerKey, Receipt};
 
-/// A segment is also left when its pack gets this long.
+/// Pack length at which a new segment starts.
 const PACK_BYTES_MAX: u64 = 256 << 20;
 
-/// A draft on its way to disk.
+/// A prepared draft.
 #[derive(Debug, Clone)]
 pub(crate) struct Item {
     pub(crate) prepared: Prepared,
@@ -46,7 +46,7 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    /// Bytes it will take, about.
+    /// Approximate size on disk.
     pub(crate) fn bytes(&self) -> usize {
         self.prepared.len() + self.payloads.iter().map(|payload| payload.bytes().len() + 128).sum::<usize>()
     }
@@ -58,7 +58,7 @@ impl Item {
     }
 }
 
-/// What all lanes of an open ledger share.
+/// State shared by all lanes of an open ledger.
 #[derive(Debug, Clone)]
 pub(crate) struct Home {
     pub(crate) storage: Arc<dyn Storage>,
@@ -70,13 +70,13 @@ pub(crate) struct Home {
 #[derive(Debug)]
 enum Health {
     Sound,
-    /// There was no room. The next append tries a new lane.
+    /// The disk was full. The next append tries a new lane.
     Full,
     Sealed(String),
     Closed,
 }
 
-/// A lane that is being written.
+/// The writer of a lane.
 #[derive(Debug)]
 pub(crate) struct LaneWriter {
     pub(crate) home: Home,
@@ -84,17 +84,17 @@ pub(crate) struct LaneWriter {
     origin: String,
     lock: Option<Box<dyn Lock>>,
     segment: Option<Segment>,
-    /// To be written with the next commit, before its own entries; if none comes, never.
+    /// Announced entries, written before those of the next commit. Without a next commit, they are dropped.
     announced: Vec<Item>,
-    /// The segment isn't left for another, however long it is.
+    /// Don't start a new segment, whatever the length of this one.
     stay: bool,
-    /// The segment is left for another with the next entry, if it has payloads.
+    /// Start a new segment with the next entry, if this one has payloads.
     leave: bool,
-    /// Segments that were left since the index was renewed, and how long their packs are.
+    /// Segments completed since the last index update, with the lengths of their packs.
     left: Vec<(u64, u64)>,
-    /// Where the lane's head is remembered elsewhere.
+    /// The witness of the lane's head.
     witness: Option<LaneWitness>,
-    /// Segment and length up to which everything was acknowledged.
+    /// Segment and length up to which everything is acknowledged.
     acknowledged: (u64, u64),
     tip: Tip,
     checkpoint: Option<(Checkpoint, String)>,
@@ -111,24 +111,24 @@ struct Segment {
     bytes: u64,
     pack: Option<Box<dyn Appender>>,
     pack_bytes: u64,
-    /// The pack isn't as long as the entries say, by a crash or because it was removed on purpose: it takes no more.
+    /// The pack's length differs from the recorded one, after a crash or a removal, so the pack takes no more payloads.
     pack_closed: bool,
     /// Its name isn't durable yet.
     fresh: bool,
 }
 
-/// What a new lane begins with.
+/// The start of a new lane.
 #[derive(Debug, Default)]
 pub(crate) struct Beginning<'a> {
-    /// The ends of other lanes that it settles.
+    /// The tails of other lanes that it settles.
     pub(crate) recoveries: &'a [RecoveryBody],
-    /// The history that it takes the place of.
+    /// The history that it replaces.
     pub(crate) replaces: Option<ReplacesBody>,
-    /// Lanes below have had entries that are lost now; their numbers are not used again.
+    /// Lanes below this number lost entries; their numbers are not reused.
     pub(crate) lane_min: u16,
 }
 
-/// A lane that ends in whole entries, as found on disk.
+/// A lane that ends in complete entries, as found on disk.
 pub(crate) struct Resumed {
     pub(crate) lane: LaneId,
     pub(crate) lock: Box<dyn Lock>,
@@ -137,11 +137,11 @@ pub(crate) struct Resumed {
     pub(crate) pack_bytes: u64,
     pub(crate) tip: Tip,
     pub(crate) checkpoint: (Checkpoint, String),
-    /// Whole entries after the last checkpoint.
+    /// Complete entries after the last checkpoint.
     pub(crate) unsigned: u64,
-    /// How many of those nobody vouches for.
+    /// Number of those that are unvouched.
     pub(crate) unvouched: u64,
-    /// How long the pack is, if that isn't what the entries say.
+    /// Length of the pack, if it differs from the recorded one.
     pub(crate) pack_found: Option<u64>,
 }
 
@@ -169,7 +169,7 @@ impl LaneWriter {
         }
     }
 
-    /// A lane of a ledger in memory. Nothing there fails; if it does, the lane is sealed.
+    /// A lane of a ledger in memory. An error is not expected there and seals the lane.
     pub(crate) fn in_memory(storage: Arc<dyn Storage>, key: LedgerKey, options: Options) -> LaneWriter {
         let mut index = Index::named("0".repeat(16));
         let stored = index.store(storage.as_ref(), &key, None);
@@ -186,8 +186,8 @@ impl LaneWriter {
         })
     }
 
-    /// Continues a lane that ends in complete entries. Those that no checkpoint covers are signed first; that nobody vouches for
-    /// some of them is said.
+    /// Continues a lane that ends in complete entries. First signs entries without a checkpoint, and records how many of them are
+    /// unvouched.
     pub(crate) fn resume(home: Home, found: Resumed) -> io::Result<LaneWriter> {
         let storage = home.storage.clone();
         let file = storage.appender(&segment_path(found.lane, found.first), Existing::Required)?;
@@ -220,7 +220,7 @@ impl LaneWriter {
             let proven = writer.tip.size() - found.unvouched;
             let body = ResumeBody { entries: found.unvouched, pack_bytes, proven };
             let item = Item::internal(Kind::Resume, writer.home.options.opened_at_ms, &body)?;
-            // What it says is about this segment, however long that is.
+            // The `resume` entry describes this segment, so it must go into it, whatever its length.
             writer.stay = true;
             writer.write_batch(vec![item], true, &mut Vec::new())?;
             writer.stay = false;
@@ -231,12 +231,12 @@ impl LaneWriter {
             segment.pack_closed = found.pack_found.is_some();
         }
         writer.leave = writer.home.options.fresh_segment;
-        // Only now: the witness must not know what nobody vouches for before an entry says so.
+        // Only now: the witness must not include unvouched entries before a `resume` entry marks them.
         writer.attach_witness()?;
         Ok(writer)
     }
 
-    /// From here on the witness remembers the lane's head after each commit.
+    /// From here on, each commit updates the witness.
     pub(crate) fn attach_witness(&mut self) -> io::Result<()> {
         let Some(path) = &self.home.options.witness else { return Ok(()) };
         let witness = LaneWitness::open(path, self.lane)?;
@@ -252,13 +252,13 @@ impl LaneWriter {
         LaneHead { size: self.tip.size(), root: self.tip.frontier.root() }
     }
 
-    /// Starts a new lane, whose first batch settles the ends of others.
+    /// Starts a new lane, whose first batch settles the tails of other lanes.
     pub(crate) fn create(home: Home, at_ms: i64, beginning: Beginning<'_>) -> io::Result<LaneWriter> {
         let storage = home.storage.clone();
         storage.create_folder(LANES)?;
         let (lane, lock) = vacant_lane(storage.as_ref(), beginning.lane_min)?;
         let mut writer = LaneWriter::bare(home, lane, Some(lock));
-        // A witness that knows another history is replaced when this lane is there.
+        // A witness with another history is replaced once this lane exists.
         if beginning.replaces.is_none() {
             writer.attach_witness()?;
         }
@@ -269,8 +269,7 @@ impl LaneWriter {
             items.push(Item::internal(Kind::Recovery, at_ms, recovery)?);
         }
         if let Err(error) = writer.write_batch(items, true, &mut Vec::new()) {
-            // Nobody was told of this lane and we hold its lock, so its file is ours to take away;
-            // if that fails too, the next one to open the ledger settles it.
+            // No receipt named this lane and we hold its lock, so we may remove its file. If that fails too, the next opening settles it.
             drop(writer.segment.take());
             if storage.remove(&segment_path(lane, 0)).is_err() {
                 writer.health = Health::Sealed(error.to_string());
@@ -280,7 +279,7 @@ impl LaneWriter {
         Ok(writer)
     }
 
-    /// Records a batch: all of it, or none that anyone was told of.
+    /// Records a batch: either all of it, or nothing that was acknowledged.
     pub(crate) fn commit(
         &mut self,
         items: Vec<Item>,
@@ -301,7 +300,7 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// Has something written with the next commit, before its own entries.
+    /// Queues an entry to be written before those of the next commit.
     pub(crate) fn announce(&mut self, item: Item) {
         self.announced.push(item);
     }
@@ -361,8 +360,8 @@ impl LaneWriter {
         self.segment.as_ref().map_or(0, |segment| segment.bytes)
     }
 
-    /// Makes sure that there is a segment with room for what happened at `at_ms`. Payloads are removed by the segment, so those of
-    /// one span of time aren't kept by those of a later one.
+    /// Ensures that there is a segment for entries at `at_ms`. Payloads are removed per segment, so payloads of one time span don't outlive
+    /// it because of later ones.
     fn ensure_segment(&mut self, at_ms: Option<i64>) -> io::Result<()> {
         let bytes_max = self.home.options.segment_bytes_max;
         let span = |at_ms: i64| at_ms.div_euclid(self.home.options.segment_span_ms.max(1));
@@ -376,7 +375,7 @@ impl LaneWriter {
         {
             return Ok(());
         }
-        // Only a segment that ends in a checkpoint may be left.
+        // Only a segment that ends in a checkpoint can be completed.
         if self.entries_since_checkpoint > 0 {
             return Ok(());
         }
@@ -395,7 +394,7 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// Packs the payloads of a batch, durably, and tells for each item how long the pack is with its payloads.
+    /// Packs the payloads of a batch durably. Returns the length of the pack after each item.
     fn write_payloads(&mut self, items: &[Item]) -> io::Result<Vec<Option<u64>>> {
         if items.iter().all(|item| item.payloads.is_empty()) {
             return Ok(Vec::new());
@@ -423,7 +422,7 @@ impl LaneWriter {
         pack.sync()?;
         pack.confirm()?;
         if new {
-            // The pack must be there before an entry says so, whatever a power cut spares.
+            // The pack's name must be durable before an entry refers to it.
             storage.sync_folder(&lane_folder(lane))?;
         }
         segment.pack_bytes += buffer.len() as u64;
@@ -443,7 +442,7 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// Leaves a lane that had no room for a new one that settles its end.
+    /// Leaves a lane whose disk was full, for a new lane that settles its end.
     fn leave_lane(&mut self, at_ms: i64) -> Result<(), AppendError> {
         let mut next = self
             .settle()
@@ -452,13 +451,13 @@ impl LaneWriter {
                 LaneWriter::create(self.home.clone(), at_ms, beginning)
             })
             .map_err(|error| self.fail(&error))?;
-        // What was announced and not written yet comes with the first entry there.
+        // Announced entries that are not written yet come before the first entry there.
         next.announced = std::mem::take(&mut self.announced);
         *self = next;
         Ok(())
     }
 
-    /// Describes what the failed write left after the last acknowledged entry.
+    /// Describes the tail that the failed write left after the last acknowledged entry.
     fn settle(&mut self) -> io::Result<RecoveryBody> {
         self.segment = None;
         let storage = self.home.storage.as_ref();
@@ -467,7 +466,7 @@ impl LaneWriter {
         for first in segments(storage, self.lane)? {
             let from = if first == acknowledged_first { acknowledged_bytes } else { 0 };
             if first == acknowledged_first || first >= self.tip.size() {
-                // What is said about the tail has to be true after a power cut too.
+                // The tail must not change after it was described, not even by a power cut.
                 storage.appender(&segment_path(self.lane, first), Existing::Required)?.sync()?;
                 let mut bytes = Vec::new();
                 storage.read(&segment_path(self.lane, first), from, u64::MAX, &mut bytes)?;
@@ -489,8 +488,8 @@ impl LaneWriter {
         })
     }
 
-    /// Renews the index when it is due. That it lags is allowed, so a busy or failing disk only
-    /// delays it; an index that doesn't count any more means tampering and seals the lane.
+    /// Updates the index when due. The index may lag, so a busy or failing disk only delays the update. An invalid index means tampering
+    /// and seals the lane.
     pub(crate) fn upkeep(&mut self) {
         self.index_due |= self.checkpoints_since_index >= self.home.options.index_checkpoints_max;
         if !self.index_due || !matches!(self.health, Health::Sound) {
@@ -508,7 +507,7 @@ impl LaneWriter {
         }
     }
 
-    /// What the index is to say of the lane.
+    /// The lane's anchor for the index.
     pub(crate) fn anchor(&self) -> Option<(LaneId, Anchor)> {
         let (checkpoint, _) = self.checkpoint.as_ref()?;
         let anchor = Anchor { key: self.home.key.public(), size: checkpoint.size, root: checkpoint.root };
@@ -520,7 +519,7 @@ impl LaneWriter {
         let Home { storage, key, options, ledger } = &self.home;
         Index::update(storage.as_ref(), key, options.witness.as_deref(), lock_tries, |index| {
             index.anchor(lane, anchor);
-            // We wrote these segments ourselves: the next one to open the ledger need not read them again.
+            // This process wrote these segments, so the next opening need not read them again.
             let sight = |(first, pack): &(u64, u64)| -> Option<(u64, Sight)> {
                 let stat = storage.stat(&segment_path(lane, *first)).ok().flatten()?;
                 Some((*first, Sight { stat, pack_bytes: Some(*pack) }))
@@ -538,12 +537,12 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// Signs what isn't yet under a checkpoint, renews the index and gives up the lane.
+    /// Signs entries without a checkpoint, updates the index and releases the lane.
     pub(crate) fn close(&mut self) -> Result<(), AppendError> {
         let result = match &self.health {
             Health::Closed => return Ok(()),
             Health::Sealed(why) => Err(AppendError::Sealed(why.clone())),
-            // If there is room again, what the failed write left is settled now rather than later.
+            // If there is space again, the tail of the failed write is settled now rather than later.
             Health::Full => self.leave_lane(self.tip.at_ms).and_then(|()| self.finish()),
             Health::Sound => self.finish(),
         };
@@ -560,7 +559,7 @@ impl LaneWriter {
         self.renew_index(PATIENT_TRIES).map_err(|error| AppendError::Io(error.to_string()))
     }
 
-    /// Hands the lane over to a new key: the old one signs the entry that names it.
+    /// Rotates the lane's key: the old key signs the entry that names the new one.
     pub(crate) fn change_key(&mut self, key: LedgerKey, at_ms: i64) -> Result<(), AppendError> {
         let body = KeyBody { key: key.public().vkey(&self.origin) };
         let item = Item::internal(Kind::Key, at_ms, &body).map_err(|error| self.fail(&error))?;

@@ -1,4 +1,5 @@
-//! A verifier that was written from FORMAT.md alone gives the same verdicts as ours: on whole ledgers of every kind, and on damaged ones.
+//! An independent verifier, written from FORMAT.md alone, gives the same verdicts as ours on valid ledgers of every kind and on damaged
+//! ones.
 
 #[cfg(test)]
 mod stranger {
@@ -14,7 +15,7 @@ mod stranger {
     };
     use serde_json::json;
 
-    /// Damages in an ordinary run; `REGENT_DAMAGES` asks for more.
+    /// Number of damaged ledgers in an ordinary run; `REGENT_DAMAGES` raises it.
     const DAMAGES: usize = 120;
 
     fn key(seed: u8) -> LedgerKey {
@@ -61,7 +62,7 @@ mod stranger {
         ledger
     }
 
-    /// Ledgers of every kind, each with the key that signs it and the verdict it deserves.
+    /// Ledgers of every kind, each with its signing key and the expected verdict.
     fn ledgers(dir: &Path) -> Vec<(PathBuf, LedgerKey, &'static str)> {
         let small = Options { segment_bytes_max: 2500, ..Options::default() };
         let mut all = Vec::new();
@@ -92,7 +93,7 @@ mod stranger {
         drop(fill(&two, &small, true));
         first.close().unwrap();
 
-        // A crash during a call, then a crash that tore a line, then a session that continues after each.
+        // A crash during a call, then a crash that tore a line; a session continues after each.
         drop(unsigned(&place("killed", 1, "unproven")));
         let resumed = place("resumed", 1, "ok");
         drop(unsigned(&resumed));
@@ -104,7 +105,7 @@ mod stranger {
         all
     }
 
-    /// A ledger whose last entry no checkpoint covers.
+    /// A ledger whose last entry has no checkpoint.
     fn unsigned(root: &Path) -> Ledger {
         let ledger = fill(root, &Options::default(), false);
         wait(ledger.append_unsigned(draft(50)));
@@ -131,7 +132,7 @@ mod stranger {
         }
     }
 
-    /// The stranger's verdicts, all of one process.
+    /// The independent verifier's verdicts, all from one process.
     #[expect(clippy::disallowed_methods, reason = "the other verifier is another program")]
     fn theirs(roots: &[&Path], key: &LedgerKey) -> Vec<String> {
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verify.py");
@@ -159,7 +160,7 @@ mod stranger {
         }
     }
 
-    /// The files that a verifier looks at.
+    /// The files that a verifier reads.
     fn files(root: &Path) -> Vec<PathBuf> {
         let mut found = vec![root.join("index")];
         let mut lanes: Vec<_> =
@@ -185,7 +186,7 @@ mod stranger {
         }
     }
 
-    /// Spoils one file, and says how.
+    /// Damages one file and returns a description.
     fn damage(root: &Path, random: &mut Random) -> String {
         let files = files(root);
         let path = &files[random.below(files.len())];
@@ -227,7 +228,7 @@ mod stranger {
     }
 
     #[test]
-    fn f10_the_test_vectors_are_what_the_page_says() {
+    fn f10_the_test_vectors_match_format_md() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
         let page = fs::read_to_string(folder.join("FORMAT.md")).unwrap();
         for (name, entries) in [("format-1", 8), ("format-2", 5)] {
@@ -241,7 +242,7 @@ mod stranger {
     }
 
     #[test]
-    fn f10_a_verifier_written_from_the_page_agrees_on_whole_and_damaged_ledgers() {
+    fn f10_an_independent_verifier_agrees_on_valid_and_damaged_ledgers() {
         let damages = std::env::var("REGENT_DAMAGES").ok().and_then(|count| count.parse().ok());
         let damages: usize = damages.unwrap_or(DAMAGES);
         let dir = tempfile::tempdir().unwrap();

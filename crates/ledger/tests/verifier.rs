@@ -1,4 +1,4 @@
-//! The standalone verifier, run as others run it: on a folder or a file, with nothing of ours in memory.
+//! The standalone verifier, run as a separate process on a folder or a file.
 
 #[cfg(test)]
 mod verifier {
@@ -32,7 +32,7 @@ mod verifier {
     }
 
     #[test]
-    fn adv_093b_a_separate_program_tells_ok_broken_and_unproven_apart() {
+    fn adv_093b_the_verifier_binary_distinguishes_ok_broken_and_unproven() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("audit");
         fill(&root);
@@ -49,7 +49,7 @@ mod verifier {
         assert_eq!((code, &value["ok"]), (14, &json!(false)));
         assert_eq!(value["data"]["verdict"]["broken"]["seq"], 8);
 
-        // Without the index's word on how long the lane was, a lost checkpoint is what a crash leaves.
+        // Without the index's record of the lane's length, a lost checkpoint looks like the result of a crash.
         let again = dir.path().join("again");
         let ledger = Ledger::open(&again, key(), Options::default()).unwrap();
         let body = CanonicalJson::of(&json!({})).unwrap();
@@ -61,7 +61,7 @@ mod verifier {
         let intent = text.find("\"kind\":\"intent\"").unwrap();
         let cut = intent + text[intent..].find('\n').unwrap() + 1;
         fs::write(&segment, &text[..cut]).unwrap();
-        // A program that another test is just starting has copies of our descriptors, and so of the lane's lock, until it executes.
+        // A process that another test is just starting holds copies of our descriptors, and so of the lane's lock, until it calls exec.
         let ended = (0..100).find_map(|_| {
             let (code, text) = run(&[again.to_str().unwrap()]);
             (!text.contains("being written")).then_some((code, text))
@@ -89,7 +89,7 @@ mod verifier {
     }
 
     #[test]
-    fn bad_command_lines_and_missing_ledgers_have_their_own_codes() {
+    fn usage_errors_and_missing_ledgers_have_their_own_exit_codes() {
         let dir = tempfile::tempdir().unwrap();
         let none = dir.path().join("none");
         assert_eq!(run(&[]).0, 2);

@@ -1,16 +1,16 @@
-//! What was used, summed up from receipts.
+//! Costs, summed from receipts.
 
 use rusqlite::{Connection, params};
 use serde::Serialize;
 
 /// The grouping of costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
-    /// The task that a call was a step of.
+pub enum GroupBy {
+    /// The task that the call belongs to.
     Task,
-    /// Who made the call.
+    /// The calling agent.
     Agent,
-    /// The day (UTC) on which it ended.
+    /// The UTC day on which the call ended.
     Day,
     /// The model that answered.
     Model,
@@ -19,28 +19,32 @@ pub enum By {
 /// The cost of one group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Cost {
-    /// Which; `None` for calls that belong to none.
+    /// The group's name; `None` for calls that belong to no group.
     pub of: Option<String>,
-    /// How many calls have an outcome.
+    /// Number of calls with an outcome.
     pub calls: u64,
-    /// Tokens of models.
+    /// Model tokens.
     pub tokens: u64,
     /// Money, in millionths of a US dollar.
     pub money_microusd: u64,
-    /// Time on the wall clock.
+    /// Wall-clock time.
     pub wall_ms: u64,
     /// Bytes sent to other machines.
     pub bytes_out: u64,
 }
 
-pub(crate) fn sums(connection: &Connection, by: By, since_ms: Option<i64>) -> rusqlite::Result<Vec<Cost>> {
+pub(crate) fn sums(
+    connection: &Connection,
+    by: GroupBy,
+    since_ms: Option<i64>,
+) -> rusqlite::Result<Vec<Cost>> {
     let key = match by {
-        By::Task => "i.task",
-        By::Agent => "i.agent",
-        By::Day => "strftime('%Y-%m-%d', o.at_ms / 1000, 'unixepoch')",
-        By::Model => "o.model",
+        GroupBy::Task => "i.task",
+        GroupBy::Agent => "i.agent",
+        GroupBy::Day => "strftime('%Y-%m-%d', o.at_ms / 1000, 'unixepoch')",
+        GroupBy::Model => "o.model",
     };
-    // Outcomes alone are receipts; each is there once, so each is counted once.
+    // Only outcomes are receipts, and each exists once, so each is counted once.
     let sql = format!(
         "SELECT {key}, COUNT(*), COALESCE(SUM(o.tokens), 0), COALESCE(SUM(o.money_microusd), 0), COALESCE(SUM(o.wall_ms), 0), COALESCE(SUM(o.bytes_out), 0)
          FROM entry o LEFT JOIN entry i ON i.lane = o.intent_lane AND i.seq = o.intent

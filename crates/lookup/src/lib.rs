@@ -1,8 +1,8 @@
 //! A SQLite index over the ledger, by agent, tool, task, session, verdict and time, with sums of the receipts.
 //!
-//! The index is derived and proves nothing: a hit is a position, and the caller reads the entry from the ledger. If the file is
-//! damaged, of another version or doesn't match the ledger, it is discarded and rebuilt. It contains only entries
-//! under a signed checkpoint, and no intents that nobody vouches for, because an unproven tail may still be cut.
+//! The index is derived and proves nothing: a hit is a position, and the caller reads the entry from the ledger. If the file is damaged, of
+//! another version or doesn't match the ledger, it is discarded and rebuilt. It contains only entries under a signed checkpoint, because an
+//! unproven tail may still be cut, and no unvouched intents.
 #![forbid(unsafe_code)]
 
 mod costs;
@@ -18,15 +18,15 @@ use regent_ledger::{Digest, Entry, Kind, LaneId, ReadError, Reader};
 use regent_wire::body::BodyError;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
-pub use costs::{By, Cost};
+pub use costs::{Cost, GroupBy};
 pub use query::{Hit, Query};
 pub use tasks::Span;
 
 /// Raised when the columns change; an index of another version is rebuilt.
 const VERSION: i64 = 5;
-/// How long a refresh waits for another process that is at it.
+/// How long a refresh waits for another process that is refreshing the index.
 const BUSY_MS_MAX: u64 = 10_000;
-/// The ledger's own entries (checkpoints and the like) are nobody's to look for.
+/// The indexed kinds. The ledger's own entries, such as checkpoints, are left out.
 const INDEXED: &[Kind] =
     &[Kind::Intent, Kind::Outcome, Kind::Answer, Kind::Agent, Kind::Policy, Kind::Kernel];
 const TABLES: &str = "
@@ -48,10 +48,10 @@ const TABLES: &str = "
     CREATE INDEX entry_by_task ON entry (task, at_ms) WHERE task IS NOT NULL;
 ";
 
-/// Why nothing can be looked up.
+/// Why a lookup failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
-    /// The index can't be used, or made.
+    /// The index can't be used or created.
     #[error("the lookup index can't be used")]
     Index(#[from] rusqlite::Error),
     /// The ledger can't be read.
@@ -60,7 +60,7 @@ pub enum LookupError {
     /// A newer Regent wrote an entry.
     #[error("the ledger can't be indexed: {0}")]
     Body(#[from] BodyError),
-    /// The index can't be thrown away.
+    /// The damaged index can't be removed.
     #[error("the lookup index can't be rebuilt")]
     Io(#[from] std::io::Error),
 }
@@ -72,7 +72,7 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// Opens the index, or makes it.
+    /// Opens the index, or creates it.
     pub fn open(path: &Path) -> Result<Self, LookupError> {
         match Self::try_open(path) {
             Err(LookupError::Index(error)) if is_spoilt(&error) => {
@@ -99,7 +99,7 @@ impl Lookup {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(Duration::from_millis(BUSY_MS_MAX))?;
-        // What a power cut takes from the index is read from the ledger again.
+        // No sync per commit: rows that a power cut loses are read from the ledger again.
         connection.execute_batch(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA trusted_schema = OFF;",
         )?;
@@ -119,8 +119,8 @@ impl Lookup {
         self.refresh_some(ledger, u64::MAX)
     }
 
-    /// The same, but at most so many entries. [`sizes`](Self::sizes) says how far the index goes then; the rest of each lane is for the
-    /// caller to search.
+    /// [`Lookup::refresh`] with a limit on entries. [`sizes`](Self::sizes) then returns how far the index goes; the caller searches the
+    /// rest of each lane.
     pub fn refresh_some(&mut self, ledger: &Reader, count_max: u64) -> Result<u64, LookupError> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut known = known_lanes(&transaction)?;
@@ -130,7 +130,7 @@ impl Lookup {
             taken += match take_in(&transaction, (ledger, lane), known, left)? {
                 Some(count) => count,
                 None => {
-                    // What was indexed is no longer what the lane says: `verify` is for finding out why, we only start over.
+                    // The lane no longer matches its indexed part. `verify` finds out why; the index only starts over.
                     forget(&transaction, lane.get())?;
                     take_in(&transaction, (ledger, lane), None, left)?.unwrap_or(0)
                 }
@@ -143,37 +143,37 @@ impl Lookup {
         Ok(taken)
     }
 
-    /// The newest entries that fit, newest first.
+    /// The newest matching entries, newest first.
     pub fn find(&self, query: &Query) -> Result<Vec<Hit>, LookupError> {
         Ok(query::find(&self.connection, query)?)
     }
 
-    /// The tasks that have steps in the ledger, those that were begun last first. Only those whose id begins like this, and at most so many.
+    /// The tasks with steps in the ledger whose id starts with `prefix`, newest first, at most `count_max`.
     pub fn tasks(&self, prefix: &str, count_max: u32) -> Result<Vec<String>, LookupError> {
         Ok(tasks::ids(&self.connection, prefix, count_max)?)
     }
 
-    /// Where the entries of tasks are: intents and outcomes.
+    /// The positions of the intents and outcomes of tasks.
     pub fn spans_of(&self, tasks: &[String]) -> Result<Vec<Span>, LookupError> {
         Ok(tasks::spans(&self.connection, tasks)?)
     }
 
-    /// Where the outcomes of the newest calls of an operation are, e.g. of `model.infer`.
+    /// The positions of the outcomes of an operation's newest calls, e.g. of `model.infer`.
     pub fn outcomes_of(&self, op: &str, count_max: u32) -> Result<Vec<Span>, LookupError> {
         Ok(tasks::outcomes(&self.connection, op, count_max)?)
     }
 
-    /// How many entries of each lane are indexed. The rest of a lane is its tail, which the index doesn't know.
+    /// Number of indexed entries of each lane. The index doesn't contain the rest of a lane, its tail.
     pub fn sizes(&self) -> Result<BTreeMap<LaneId, u64>, LookupError> {
         Ok(tasks::sizes(&self.connection)?)
     }
 
     /// Sums of the receipts by group, largest first.
-    pub fn costs(&self, by: By, since_ms: Option<i64>) -> Result<Vec<Cost>, LookupError> {
+    pub fn costs(&self, by: GroupBy, since_ms: Option<i64>) -> Result<Vec<Cost>, LookupError> {
         Ok(costs::sums(&self.connection, by, since_ms)?)
     }
 
-    /// Where the outcome of an intent is.
+    /// The position of an intent's outcome.
     pub fn outcome_of(&self, lane: LaneId, intent: u64) -> Result<Option<(LaneId, u64)>, LookupError> {
         let mut statement = self
             .connection
@@ -186,7 +186,7 @@ impl Lookup {
     }
 }
 
-/// How far a lane is indexed: so many entries, the last of which has this hash.
+/// The indexed part of a lane: number of entries, and the hash of the last one.
 struct Known {
     size: u64,
     hash: String,
@@ -199,7 +199,7 @@ fn known_lanes(connection: &Connection) -> rusqlite::Result<BTreeMap<u16, Known>
     rows.collect()
 }
 
-/// Indexes a lane from where it was left, at most so many entries of it; `None` if the lane isn't the one that was indexed.
+/// Indexes at most `count_max` new entries of a lane; `None` if the lane no longer matches its indexed part.
 fn take_in(
     connection: &Connection,
     (ledger, lane): (&Reader, LaneId),
@@ -207,7 +207,7 @@ fn take_in(
     count_max: u64,
 ) -> Result<Option<u64>, LookupError> {
     let (mut size, mut tip) = known.map_or((0, String::new()), |known| (known.size, known.hash));
-    // Read from the last known entry on, to see that it is still the same.
+    // Starts at the last known entry, to verify that it is unchanged.
     let from = size.saturating_sub(1);
     let mut entries = ledger.lane_since(lane, from)?.only(INDEXED);
     let mut taken = 0;
@@ -218,8 +218,8 @@ fn take_in(
         }
     }
     let mut last: Option<Digest> = None;
-    // A crash may have left entries in the middle of a lane that nobody vouches for. An outcome among them proves nothing; an intent may
-    // have been acted on, so its task has to find it. Those at the end of a lane may yet be cut.
+    // A crash may have left unvouched entries in the middle of a lane. An unvouched outcome proves nothing. An unvouched intent may have
+    // been acted on, so its task must find it. Unvouched entries at the end of a lane may still be cut.
     let mut unvouched: Vec<Entry> = Vec::new();
     while taken < count_max {
         let Some(entry) = entries.next() else { break };
@@ -254,7 +254,7 @@ fn forget(connection: &Connection, lane: u16) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Whether the file isn't an index at all, rather than busy or out of reach.
+/// Whether the file isn't a valid index, rather than busy or inaccessible.
 fn is_spoilt(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
     error.sqlite_error_code().is_some_and(|code| matches!(code, DatabaseCorrupt | NotADatabase))

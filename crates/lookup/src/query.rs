@@ -1,54 +1,54 @@
-//! Asking the index.
+//! Queries on the index.
 
 use regent_ledger::LaneId;
 use rusqlite::{Connection, types::ToSql};
 use serde::Serialize;
 
-/// A query; all given conditions must match. Calls are found by their intents.
+/// A query; all given conditions must match. It matches calls by their intents.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
-    /// Who made the call.
+    /// The calling agent.
     pub agent: Option<String>,
-    /// Which tool.
+    /// The tool.
     pub tool: Option<String>,
-    /// Which operation, e.g. `model.infer`.
+    /// The operation, e.g. `model.infer`.
     pub op: Option<String>,
-    /// In which session.
+    /// The session.
     pub session: Option<String>,
     /// `allow`, `ask` or `deny`.
     pub verdict: Option<String>,
-    /// By which rule, or refused with which code.
+    /// The rule that decided, or the code of the denial.
     pub rule: Option<String>,
-    /// How it ended: `ok`, `failed`, `timed_out`, `cancelled`, `faulted`; `open` for an allowed call without an outcome.
+    /// Status: `ok`, `failed`, `timed_out`, `cancelled`, `faulted`; `open` for an allowed call without an outcome.
     pub status: Option<String>,
-    /// Not before.
+    /// Earliest time.
     pub since_ms: Option<i64>,
-    /// Not after.
+    /// Latest time.
     pub until_ms: Option<i64>,
-    /// How many at most.
+    /// Maximum number of hits.
     pub count_max: u32,
 }
 
-/// A call that fits.
+/// A matching call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Hit {
     /// The lane of the intent.
     pub lane: LaneId,
-    /// Its place there.
+    /// Its position in the lane.
     pub seq: u64,
-    /// When.
+    /// Time of the intent.
     pub at_ms: i64,
-    /// Who.
+    /// The calling agent.
     pub agent: String,
-    /// What operation.
+    /// The operation.
     pub op: String,
-    /// Which tool, if the operation is one.
+    /// The tool, if the operation calls one.
     pub tool: Option<String>,
-    /// What policy said.
+    /// The verdict.
     pub verdict: String,
-    /// By which rule or code.
+    /// The rule that decided, or the code of the denial.
     pub rule: Option<String>,
-    /// How it ended; `None` if it never began or isn't over.
+    /// Status; `None` if the call never began or is still running.
     pub status: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What of an entry can be looked up.
+//! Maps entries to index rows.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use rusqlite::{Connection, params};
 
 use crate::LookupError;
 
-/// The columns of an entry. What its kind doesn't have stays empty.
+/// The columns of an entry. Columns that its kind lacks stay empty.
 #[derive(Default)]
 struct Row<'a> {
     session: Option<Cow<'a, str>>,
@@ -25,12 +25,12 @@ struct Row<'a> {
     spent: Option<Spent>,
 }
 
-/// Adds an entry. The ledger's own (checkpoints and the like) are nobody's to look for.
+/// Adds an entry. The ledger's own entries, such as checkpoints, are left out.
 pub(crate) fn insert(connection: &Connection, entry: &Entry) -> Result<(), LookupError> {
     if entry.kind.is_internal() {
         return Ok(());
     }
-    // One that can't be read is found by its place and time alone.
+    // An unreadable body is indexed by position and time only.
     let row = EntryBody::read_known(entry)?.map(|body| row(entry, body)).unwrap_or_default();
     connection
         .prepare_cached(
@@ -69,9 +69,9 @@ fn row<'a>(entry: &Entry, body: EntryBody<'a>) -> Row<'a> {
             verdict: Some(intent.verdict.effect.word()),
             rule: intent.decided_by().map(str::to_owned),
             task: intent.step.as_ref().map(|step| step.task.to_string()),
-            session: said(intent.session),
-            agent: said(intent.caller.name),
-            op: said(intent.op),
+            session: non_empty(intent.session),
+            agent: non_empty(intent.caller.name),
+            op: non_empty(intent.op),
             ..Row::default()
         },
         EntryBody::Outcome(outcome) => Row {
@@ -82,28 +82,28 @@ fn row<'a>(entry: &Entry, body: EntryBody<'a>) -> Row<'a> {
                 .as_ref()
                 .and_then(|receipt| Some(receipt.get("model")?.as_str()?.to_owned())),
             spent: outcome.spent.as_ref().map(Charged::spent),
-            session: said(outcome.session),
-            op: said(outcome.op),
+            session: non_empty(outcome.session),
+            op: non_empty(outcome.op),
             ..Row::default()
         },
         EntryBody::InDoubt(note) => Row {
             status: Some("in_doubt"),
             intent,
-            session: said(note.session),
-            op: said(note.op),
+            session: non_empty(note.session),
+            op: non_empty(note.op),
             ..Row::default()
         },
-        EntryBody::Agent(note) => Row { session: said(note.session), ..Row::default() },
-        EntryBody::Policy(note) => Row { session: said(note.session), ..Row::default() },
+        EntryBody::Agent(note) => Row { session: non_empty(note.session), ..Row::default() },
+        EntryBody::Policy(note) => Row { session: non_empty(note.session), ..Row::default() },
         EntryBody::Kernel(note) => match *note {
-            KernelBody::State { session, .. } => Row { session: said(session), ..Row::default() },
+            KernelBody::State { session, .. } => Row { session: non_empty(session), ..Row::default() },
             KernelBody::Removal(_) => Row::default(),
         },
         EntryBody::Internal => Row::default(),
     }
 }
 
-/// What an entry doesn't say can't be looked up.
-fn said(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
+/// Empty text becomes NULL, so that no query matches it.
+fn non_empty(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
     Some(text).filter(|text| !text.is_empty())
 }

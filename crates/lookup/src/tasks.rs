@@ -1,21 +1,21 @@
-//! Where the steps of tasks are.
+//! Positions of the steps of tasks.
 
 use std::collections::BTreeMap;
 
 use regent_ledger::LaneId;
 use rusqlite::{Connection, params};
 
-/// Entries that lie further apart than this are read as two pieces.
+/// Entries further apart than this are read as two spans.
 const GAP_MAX: u64 = 256;
 
-/// A piece of a lane, both ends included.
+/// A range of a lane, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Which lane.
+    /// The lane.
     pub lane: LaneId,
     /// The first entry.
     pub first: u64,
-    /// The last.
+    /// The last entry.
     pub last: u64,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn outcomes(connection: &Connection, op: &str, count_max: u32) -> rus
     Ok(merged(rows.collect::<Result<_, _>>()?))
 }
 
-/// Pieces of lanes that hold these places.
+/// Merges positions into spans.
 fn merged(mut places: Vec<(u16, u64)>) -> Vec<Span> {
     places.sort_unstable();
     let mut spans: Vec<Span> = Vec::new();

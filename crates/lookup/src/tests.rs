@@ -1,4 +1,4 @@
-//! The index against ledgers that were really written.
+//! The index, tested against real ledgers.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use super::*;
 
-struct World {
+struct LookupFixture {
     folder: tempfile::TempDir,
     key: LedgerKey,
 }
 
-impl World {
+impl LookupFixture {
     fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap(), key: LedgerKey::generate().unwrap() }
     }
@@ -58,8 +58,8 @@ fn all() -> Query {
 }
 
 #[test]
-fn calls_are_found_by_what_they_are() {
-    let world = World::new();
+fn finds_calls_by_their_attributes() {
+    let world = LookupFixture::new();
     let ledger = world.ledger();
     let read = call(&ledger, 10, "ada", "fs.read", "allow");
     end(&ledger, 11, read, &json!("ok"));
@@ -93,8 +93,8 @@ fn calls_are_found_by_what_they_are() {
 }
 
 #[test]
-fn f7_a_part_is_taken_in_and_the_sizes_say_how_far() {
-    let world = World::new();
+fn f7_a_partial_refresh_reports_how_far_it_went() {
+    let world = LookupFixture::new();
     let ledger = world.ledger();
     let calls: Vec<Receipt> = (0..10).map(|at_ms| call(&ledger, at_ms, "ada", "fs.read", "allow")).collect();
     let mut lookup = world.lookup();
@@ -108,8 +108,8 @@ fn f7_a_part_is_taken_in_and_the_sizes_say_how_far() {
 }
 
 #[test]
-fn only_what_is_new_is_read_again() {
-    let world = World::new();
+fn a_refresh_reads_only_new_entries() {
+    let world = LookupFixture::new();
     let ledger = world.ledger();
     call(&ledger, 1, "ada", "fs.read", "allow");
     let mut lookup = world.lookup();
@@ -118,7 +118,7 @@ fn only_what_is_new_is_read_again() {
     let second = call(&ledger, 2, "ada", "fs.read", "allow");
     assert!(lookup.refresh(&world.reader()).unwrap() >= 1);
     assert_eq!(lookup.find(&all()).unwrap().first().map(|hit| hit.seq), Some(second.seq));
-    // A second process writes a lane of its own.
+    // A second process writes a separate lane.
     let other = world.ledger();
     let third = call(&other, 3, "bob", "fs.read", "allow");
     assert_ne!(third.lane, second.lane);
@@ -130,8 +130,8 @@ fn only_what_is_new_is_read_again() {
 }
 
 #[test]
-fn an_index_of_another_ledger_starts_over() {
-    let world = World::new();
+fn rebuilds_the_index_of_another_ledger() {
+    let world = LookupFixture::new();
     let ledger = world.ledger();
     for at_ms in 0..5 {
         call(&ledger, at_ms, "ada", "fs.read", "allow");
@@ -149,8 +149,8 @@ fn an_index_of_another_ledger_starts_over() {
 }
 
 #[test]
-fn adv_014_a_spoilt_index_is_made_anew() {
-    let world = World::new();
+fn adv_014_rebuilds_a_damaged_index() {
+    let world = LookupFixture::new();
     let ledger = world.ledger();
     call(&ledger, 1, "ada", "fs.read", "allow");
     let path = world.folder.path().join("lookup.db");
@@ -183,8 +183,8 @@ fn step(ledger: &Ledger, at_ms: i64, task: &str, who: &str, money_microusd: u64)
 }
 
 #[test]
-fn tasks_are_found_by_their_beginning_and_their_entries_by_place() {
-    let world = World::new();
+fn finds_tasks_by_prefix_and_their_entries_by_position() {
+    let world = LookupFixture::new();
     let ledger = world.ledger();
     let first = step(&ledger, 10, "t-aa1", "ann", 5);
     for number in 0..400 {
@@ -209,7 +209,7 @@ fn tasks_are_found_by_their_beginning_and_their_entries_by_place() {
 
 #[test]
 fn costs_are_sums_of_receipts() {
-    let world = World::new();
+    let world = LookupFixture::new();
     let ledger = world.ledger();
     const DAY_MS: i64 = 24 * 60 * 60 * 1000;
     step(&ledger, 1, "t-a", "ann", 5);
@@ -230,11 +230,11 @@ fn costs_are_sums_of_receipts() {
             .collect()
     };
     let of = |name: &str| Some(name.to_owned());
-    assert_eq!(sums(By::Task, None), [(of("t-a"), 2, 12), (of("t-b"), 1, 11), (None, 1, 0)]);
-    assert_eq!(sums(By::Agent, None), [(of("bob"), 2, 18), (of("ann"), 2, 5)]);
-    assert_eq!(sums(By::Day, None), [(of("1970-01-02"), 3, 18), (of("1970-01-01"), 1, 5)]);
-    assert_eq!(sums(By::Model, Some(DAY_MS)), [(of("lab/bob"), 2, 18), (None, 1, 0)]);
-    let whole = lookup.costs(By::Task, None).unwrap();
+    assert_eq!(sums(GroupBy::Task, None), [(of("t-a"), 2, 12), (of("t-b"), 1, 11), (None, 1, 0)]);
+    assert_eq!(sums(GroupBy::Agent, None), [(of("bob"), 2, 18), (of("ann"), 2, 5)]);
+    assert_eq!(sums(GroupBy::Day, None), [(of("1970-01-02"), 3, 18), (of("1970-01-01"), 1, 5)]);
+    assert_eq!(sums(GroupBy::Model, Some(DAY_MS)), [(of("lab/bob"), 2, 18), (None, 1, 0)]);
+    let whole = lookup.costs(GroupBy::Task, None).unwrap();
     assert_eq!(
         whole
             .iter()

@@ -1,10 +1,10 @@
-//! Agent Control Specification 0.3.1-beta: manifests, the eight intervention points, the five verdicts, and approvals that are bound to
-//! the action they were given for.
+//! Agent Control Specification 0.3.1-beta: manifests, the eight intervention points, the five verdicts, and approvals that are bound to the
+//! approved action.
 //!
-//! Evaluation is pure: the host hands in a snapshot and answers for annotators and policies by [`Host`]; what comes back is an
-//! [`Evaluation`]. Whatever goes wrong on the way is a deny whose reason starts with `runtime_error:`. Nothing is applied on such a way.
+//! Evaluation is pure: the host supplies a snapshot, and runs annotators and policies through [`Host`]; the result is an [`Evaluation`].
+//! Every error becomes a deny whose reason starts with `runtime_error:`, and nothing is applied.
 //!
-//! A manifest is a policy file as well: [`load`](crate::load) puts it in force, and `control.rs` says which point is asked where.
+//! A manifest is a policy file too: [`load`](crate::load) activates it, and `control.rs` states where each point is evaluated.
 
 mod canonical;
 pub(crate) mod control;
@@ -23,34 +23,34 @@ pub use manifest::{Manifest, ManifestError, PolicyKind};
 pub use review::Reviewed;
 pub use verdict::{Decision, Verdict};
 
-/// The only version that is understood.
+/// The only supported version.
 pub const VERSION: &str = "0.3.1-beta";
 
-/// Where in an agent's loop a policy is asked.
+/// An intervention point in an agent's loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Point {
     /// An agent or a session starts.
     AgentStartup,
-    /// A request comes in.
+    /// A request arrives.
     Input,
-    /// Before a model is asked.
+    /// Before a model call.
     PreModelCall,
-    /// After it has answered.
+    /// After a model call.
     PostModelCall,
-    /// Before a tool is called.
+    /// Before a tool call.
     PreToolCall,
-    /// After it has come back.
+    /// After a tool call.
     PostToolCall,
-    /// The final answer goes out.
+    /// The final answer is returned.
     Output,
     /// An agent or a session ends.
     AgentShutdown,
 }
 
 impl Point {
-    /// All of them, with their names.
+    /// All points with their names.
     pub const ALL: [(&'static str, Self); 8] = [
         ("agent_startup", Self::AgentStartup),
         ("input", Self::Input),
@@ -62,7 +62,7 @@ impl Point {
         ("agent_shutdown", Self::AgentShutdown),
     ];
 
-    /// The point by that name.
+    /// The point of that name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, point)| *point)
     }
@@ -77,19 +77,19 @@ impl Point {
     }
 }
 
-/// Reasons that only the runtime gives.
+/// Reasons that only the runtime produces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RuntimeError {
-    /// The manifest can't be used.
+    /// The manifest is invalid.
     #[error("runtime_error:manifest_invalid")]
     ManifestInvalid,
     /// The manifest doesn't configure this point.
     #[error("runtime_error:intervention_point_unknown")]
     PointUnknown,
-    /// A path that must lead somewhere doesn't.
+    /// A required path leads nowhere.
     #[error("runtime_error:path_missing")]
     PathMissing,
-    /// A path goes through something of another kind.
+    /// A path goes through a value of the wrong type.
     #[error("runtime_error:path_type_mismatch")]
     PathTypeMismatch,
     /// The tool isn't in the catalogue.
@@ -98,28 +98,28 @@ pub enum RuntimeError {
     /// An annotator failed.
     #[error("runtime_error:annotation_failed")]
     AnnotationFailed,
-    /// An annotator took too long.
+    /// An annotator timed out.
     #[error("runtime_error:annotation_timeout")]
     AnnotationTimeout,
-    /// The policy couldn't be asked.
+    /// The policy couldn't be evaluated.
     #[error("runtime_error:policy_invocation_failed")]
     PolicyInvocationFailed,
-    /// What the policy said is no verdict.
+    /// The policy's output is not a verdict.
     #[error("runtime_error:policy_output_invalid")]
     PolicyOutputInvalid,
-    /// A change that can't be made.
+    /// A transform can't be applied.
     #[error("runtime_error:transform_invalid")]
     TransformInvalid,
-    /// A change outside of the policy's target.
+    /// A transform outside the policy's target.
     #[error("runtime_error:transform_target_forbidden")]
     TransformTargetForbidden,
     /// Too large, too deep, or too many.
     #[error("runtime_error:resource_limit_exceeded")]
     ResourceLimitExceeded,
-    /// What was approved isn't what would be done.
+    /// The approved action differs from the current one.
     #[error("runtime_error:approval_action_mismatch")]
     ApprovalActionMismatch,
-    /// Nobody could be asked, or nobody answered.
+    /// No approver was available, or none answered.
     #[error("runtime_error:approval_unresolved")]
     ApprovalUnresolved,
 }

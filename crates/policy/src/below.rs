@@ -1,4 +1,4 @@
-//! What policy could say to paths that nobody has named yet: for a sandbox that has to judge a folder before anything is in it.
+//! Decides in advance about paths below a folder, for a sandbox that exposes the folder.
 
 use crate::condition::{Clause, Condition, Quantifier, could_hold};
 use crate::facts::Facts;
@@ -6,7 +6,7 @@ use crate::policy::{Mode, Policy, RuleSet};
 use crate::rule::{Effect, Rule};
 
 impl Policy {
-    /// Whether a call like this one could be asked about or denied for any path at all. `true` where that isn't plain to see.
+    /// Whether a call like this one could be asked about or denied for any path. `true` if that can't be ruled out.
     pub fn may_hide(&self, facts: &Facts<'_>) -> bool {
         let mut about = self.sets().iter().filter(|set| set.is_about(facts)).peekable();
         about.peek().is_none() || about.any(|set| set.may_hide(facts))
@@ -49,7 +49,7 @@ impl Rule {
     }
 }
 
-/// Whether every clause holds for a call like this one, whichever path it has.
+/// Whether every clause holds for a call like this one, for any path.
 fn covers(clauses: &[Clause], facts: &Facts<'_>) -> bool {
     clauses.iter().all(|Clause { condition, .. }| {
         let picks_paths = matches!(condition, Condition::Path(test) if test.globs.is_some());

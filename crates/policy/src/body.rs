@@ -1,9 +1,8 @@
-//! Rule bodies in other languages, Rego and Cedar, behind the same index as everything else.
+//! Rule bodies in Rego and Cedar, behind the same index as all rules.
 //!
-//! `match` says which calls a rule is about, and that is what the index files; the body is judged only for the few rules that are
-//! found. Both languages are compiled in where the features `rego` and `cedar` are on; a file that needs one that isn't is refused.
-//! What a body can't answer (a missing field, a wrong type, a step too many) is judged for safety: an allow doesn't hold, everything
-//! else does.
+//! `match` selects the calls of a rule, and the index uses it; a body is evaluated only for the few rules that the index finds. The
+//! features `rego` and `cedar` enable the languages; a file that needs a disabled one is an error. If a body can't be evaluated (a missing
+//! field, a wrong type, a time limit), the safe result applies: an allow doesn't match, every other effect does.
 
 #[cfg(feature = "cedar")]
 pub(crate) mod cedar;
@@ -14,10 +13,10 @@ pub(crate) mod rego;
 use crate::condition::Quantifier;
 use crate::facts::Facts;
 
-/// Longest body.
+/// Maximum length of a body.
 pub(crate) const BODY_BYTES_MAX: usize = 256 << 10;
 
-/// A compiled body. Without a language there is none.
+/// A compiled body. Uninhabited if no language is enabled.
 #[derive(Debug)]
 pub(crate) enum Body {
     #[cfg(feature = "rego")]
@@ -26,7 +25,7 @@ pub(crate) enum Body {
     Cedar(Box<cedar::Statement>),
 }
 
-/// Why a body is refused.
+/// Why a body is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
     #[error("the body is longer than {BODY_BYTES_MAX} bytes")]
@@ -39,7 +38,7 @@ pub(crate) enum BodyError {
     LeftOut(&'static str),
 }
 
-/// In which language.
+/// The language of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Language {
     Rego,
@@ -47,7 +46,7 @@ pub(crate) enum Language {
 }
 
 impl Body {
-    /// Compiles a body that says yes or no.
+    /// Compiles a boolean body.
     pub(crate) fn new(language: Language, text: &str) -> Result<Self, BodyError> {
         if text.len() > BODY_BYTES_MAX {
             return Err(BodyError::TooLong);
@@ -81,7 +80,7 @@ impl Body {
     }
 }
 
-/// A policy that answers with a value rather than yes or no. Without Rego there is none.
+/// A script that returns a value instead of a boolean. Uninhabited without Rego.
 #[derive(Debug)]
 pub(crate) enum Script {
     #[cfg(feature = "rego")]
@@ -89,10 +88,10 @@ pub(crate) enum Script {
 }
 
 impl Script {
-    /// Modules by their names, and the rule in them that is asked for.
+    /// Compiles modules by name, and the rule to query.
     #[cfg(feature = "rego")]
     pub(crate) fn new(parts: &[(&str, &str)], query: &str) -> Result<Self, BodyError> {
-        rego::Module::of(parts, query).map(|module| Self::Rego(Box::new(module)))
+        rego::Module::compile(parts, query).map(|module| Self::Rego(Box::new(module)))
     }
 
     #[cfg(not(feature = "rego"))]
@@ -100,7 +99,7 @@ impl Script {
         Err(BodyError::LeftOut("Rego"))
     }
 
-    /// What it says of an input; `None` where it can't say.
+    /// The result for an input; `None` on an error.
     #[cfg(feature = "rego")]
     pub(crate) fn answer(&self, input: &serde_json::Value) -> Option<serde_json::Value> {
         match self {

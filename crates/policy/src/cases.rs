@@ -1,4 +1,4 @@
-//! Cases for a policy, as people write them beside it: a call, the expected verdict, and the rule that should decide.
+//! Test cases for a policy: a call, the expected verdict, and the rule that should decide.
 
 use serde::Serialize;
 
@@ -11,32 +11,32 @@ use crate::words::Word;
 
 const CASES_MAX: usize = 10_000;
 
-/// How a policy did on a file of cases.
+/// The results of a file of cases.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CaseReport {
-    /// How many cases came out as expected.
+    /// Number of cases that passed.
     pub passed: usize,
-    /// The others.
+    /// The failed cases.
     pub failed: Vec<CaseFailure>,
 }
 
 impl CaseReport {
-    /// Whether every case gave the expected result.
+    /// Whether every case passed.
     pub fn is_ok(&self) -> bool {
         self.failed.is_empty()
     }
 }
 
-/// A case with another result than expected.
+/// A failed case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CaseFailure {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its line in the file of cases.
     pub line: u32,
-    /// What was expected.
+    /// The expected result.
     pub expected: String,
-    /// What came out, and why.
+    /// The actual result, and the reason.
     pub got: String,
 }
 

@@ -1,13 +1,13 @@
-//! What a rule looks at: conditions, and how each is judged against the facts.
+//! Conditions of rules, and their evaluation against the facts.
 //!
-//! An `allow` has to cover the whole call, everything else catches any part of it. So a condition on paths, endpoints,
-//! programs, capabilities or labels holds for an `allow` if *every* one of the call's fits (and there is one), and for
-//! the other effects if *any* does. In `unless` it is the other way round: an exception from an `allow` fires on any
-//! part, an exception from a `deny` only if it covers everything. That way a call can't be made acceptable by adding to it.
+//! An `allow` must cover the entire call; every other effect matches if any part does. A condition on paths, endpoints, programs,
+//! capabilities or labels therefore holds for an `allow` if *every* one of the call's matches (and there is one), and for other effects if
+//! *any* does. In `unless` it is the reverse: an exception from an `allow` applies to any part, an exception from a `deny` only if it
+//! covers everything. A call can't become acceptable by adding to it.
 //!
-//! An `allow` covers what it names: one on `tool` and `path` says nothing about the hosts that the tool also reaches, and
-//! lets them pass. Name `host` too, or ask about `capability: network.*` as the default policy does. Secrets are the one
-//! exception: an `allow` that doesn't name every secret of a call doesn't match it ([`names_secrets`]).
+//! An `allow` covers only what it names: one on `tool` and `path` imposes nothing on the hosts that the tool also reaches, and lets them
+//! pass. Name `host` too, or ask about `capability: network.*` as the default policy does. Secrets are the exception: an `allow` that
+//! doesn't name every secret of a call doesn't match it ([`names_secrets`]).
 
 mod args;
 mod names;
@@ -29,10 +29,10 @@ use crate::body::Body;
 use crate::expression::Expression;
 use crate::facts::Facts;
 use crate::json_path::JsonPath;
-use crate::sequence::Turn;
+use crate::sequence::HistoryTest;
 use crate::words::{Class, Confidentiality, Integrity, Label, Tier};
 
-/// Whether a condition must hold for everything that it looks at, or for anything.
+/// Whether a condition must hold for all items or for any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Quantifier {
     Every,
@@ -40,7 +40,7 @@ pub(crate) enum Quantifier {
 }
 
 impl Quantifier {
-    /// For the exceptions of a rule.
+    /// The quantifier for a rule's exceptions.
     pub(crate) fn flipped(self) -> Self {
         match self {
             Self::Every => Self::Any,
@@ -48,7 +48,7 @@ impl Quantifier {
         }
     }
 
-    /// Quantifies over items; nothing at all never holds.
+    /// Quantifies over items; an empty sequence never holds.
     pub(crate) fn over<T>(self, mut items: impl Iterator<Item = T>, mut fits: impl FnMut(T) -> bool) -> bool {
         match self {
             Self::Any => items.any(fits),
@@ -60,16 +60,16 @@ impl Quantifier {
     }
 }
 
-/// One condition with its place in the file, for explanations.
+/// One condition with its source line, for explanations.
 #[derive(Debug, Clone)]
 pub(crate) struct Clause {
     pub condition: Condition,
-    /// As written, on one line, e.g. `path: src/**`.
+    /// Its source on one line, e.g. `path: src/**`.
     pub text: Box<str>,
     pub line: u32,
 }
 
-/// What is looked at. All clauses of a rule have to hold.
+/// A condition. All clauses of a rule must hold.
 #[derive(Debug, Clone)]
 pub(crate) enum Condition {
     Class(Box<[Class]>),
@@ -104,11 +104,11 @@ pub(crate) enum Condition {
         gauge: Gauge,
         tests: Box<[Test]>,
     },
-    /// What the rule has noted so far.
-    Turn(Turn),
+    /// The rule's recorded history.
+    History(HistoryTest),
     /// A rule body in another language.
     Body(Arc<Body>),
-    /// A condition as another format writes it.
+    /// A condition in the syntax of another format.
     Expression(Arc<Expression>),
     Any(Box<[Box<[Clause]>]>),
     All(Box<[Box<[Clause]>]>),
@@ -147,7 +147,7 @@ impl Condition {
             Self::Session { gauge, tests } => {
                 gauge.read(facts).is_some_and(|value| tests.iter().all(|test| test.holds(&value, quantifier)))
             }
-            Self::Turn(turn) => turn.holds(facts),
+            Self::History(turn) => turn.holds(facts),
             Self::Body(body) => body.holds(facts, quantifier),
             Self::Expression(expression) => expression.holds(facts, quantifier),
             Self::Any(branches) => branches.iter().any(|branch| all_hold(branch, facts, quantifier)),
@@ -155,14 +155,14 @@ impl Condition {
         }
     }
 
-    /// What it joins, if it joins others.
+    /// Its branches, if it combines conditions.
     pub(crate) fn branches(&self) -> &[Box<[Clause]>] {
         if let Self::Any(branches) | Self::All(branches) = self { branches } else { &[] }
     }
 
-    /// Whether it looks at a call's arguments itself.
+    /// Whether it examines a call's arguments directly.
     pub(crate) fn looks_at_args(&self) -> bool {
-        matches!(self, Self::Arg { .. } | Self::Body(_) | Self::Expression(_) | Self::Turn(_))
+        matches!(self, Self::Arg { .. } | Self::Body(_) | Self::Expression(_) | Self::History(_))
     }
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn all_hold(clauses: &[Clause], facts: &Facts<'_>, quantifier: Quanti
     clauses.iter().all(|clause| clause.condition.holds(facts, quantifier))
 }
 
-/// Whether every clause could hold for a call like this one with another path and other arguments.
+/// Whether every clause could hold for a call like this one with other paths and arguments.
 pub(crate) fn could_hold(clauses: &[Clause], facts: &Facts<'_>) -> bool {
     clauses.iter().all(|Clause { condition, .. }| {
         if let Condition::Path(test) = condition {
@@ -188,8 +188,7 @@ pub(crate) fn could_hold(clauses: &[Clause], facts: &Facts<'_>) -> bool {
     })
 }
 
-/// Whether these clauses, which all hold, name every secret that the call uses. In `any` the branch that names them has to be
-/// one that holds.
+/// Whether these clauses, which all hold, name every secret of the call. In `any`, the branch that names them must hold.
 pub(crate) fn names_secrets(clauses: &[Clause], facts: &Facts<'_>) -> bool {
     clauses.iter().any(|clause| {
         let is_any = matches!(clause.condition, Condition::Any(_));
@@ -203,7 +202,7 @@ pub(crate) fn names_secrets(clauses: &[Clause], facts: &Facts<'_>) -> bool {
     })
 }
 
-/// What a label must be like. Everything given has to hold.
+/// A test on a label. All given parts must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LabelTest {
     /// One of these origins.
@@ -214,9 +213,9 @@ pub(crate) struct LabelTest {
     pub at_least_as_trusted_as: Option<Integrity>,
     /// One of these.
     pub confidentiality: Option<Box<[Confidentiality]>>,
-    /// This or stricter.
+    /// This level or stricter.
     pub min_confidentiality: Option<Confidentiality>,
-    /// This or more open.
+    /// This level or more open.
     pub max_confidentiality: Option<Confidentiality>,
 }
 
@@ -234,7 +233,7 @@ impl LabelTest {
     }
 }
 
-/// What is left of which budget.
+/// A remaining budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meter {
     MoneyUsd,
@@ -246,7 +245,7 @@ pub(crate) enum Meter {
 }
 
 impl Meter {
-    /// Where nobody has set a budget, there is more left than any number.
+    /// Without a budget, more is left than any number.
     fn read(self, facts: &Facts<'_>) -> Value {
         let left = &facts.left;
         let (amount, unit) = match self {
@@ -266,7 +265,7 @@ fn whole(amount: Option<u64>) -> Value {
     Value::from(amount.unwrap_or(u64::MAX))
 }
 
-/// What is measured of the session.
+/// A measure of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gauge {
     ToolCalls,

@@ -1,7 +1,7 @@
-//! Which rule decides where several match: the strategy of a file.
+//! Conflict strategies: which of several matching rules decides.
 //!
-//! A strategy covers the rules of one file. Another file, the kernel's own rules, a rate that is used up and the bounds at a
-//! file's top are judged apart and hold whatever it says; so no strategy lets a project's file grant what the user's doesn't.
+//! A strategy applies to the rules of one file. Other files, the kernel's own rules, exhausted rates and the limits at a file's top are
+//! evaluated separately and always apply. No strategy therefore lets a project's file grant more than the user's.
 
 use crate::condition::{Clause, Condition, HostPattern, Names};
 use crate::policy::Hits;
@@ -12,14 +12,14 @@ use crate::words::{Word, words};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Conflicts {
-    /// A deny over everything, then an ask, then an allow. The order of the rules doesn't matter.
+    /// A deny beats an ask, which beats an allow. The order of rules doesn't matter.
     #[default]
     DenyOverrides,
-    /// An allow over everything, then a deny, then an ask.
+    /// An allow beats a deny, which beats an ask.
     AllowOverrides,
-    /// The rule with the highest `priority`; of those, the first in the file.
+    /// The rule with the highest `priority`; in a tie, the first in the file.
     FirstMatch,
-    /// The rule that says most about the call; of equals the strictest.
+    /// The most specific rule; in a tie, the strictest.
     MostSpecific,
 }
 
@@ -27,11 +27,11 @@ words!(Conflicts: "deny-overrides" => DenyOverrides, "allow-overrides" => AllowO
     "first-match" => FirstMatch, "most-specific" => MostSpecific);
 
 impl Conflicts {
-    /// Leaves one of the rules that want to decide.
+    /// Keeps one of the deciding rules.
     pub(crate) fn settle(self, hits: &mut Hits, rules: &[Rule]) {
         let wanting = std::mem::take(&mut hits.deciding);
         let each = || wanting.iter().filter_map(|at| Some((*at, rules.get(*at as usize)?)));
-        // `min_by_key` gives the first of equals, and the places are in order.
+        // `min_by_key` returns the first of equals, and the indices are sorted.
         let winner = match self {
             Self::DenyOverrides => return,
             Self::AllowOverrides => {
@@ -62,7 +62,7 @@ fn strictness(effect: Effect) -> u8 {
     }
 }
 
-/// How much conditions say: each counts one, and two where it has no wildcard. Of `any` the least branch counts, of `all` each.
+/// Specificity of conditions: each counts one, or two without wildcards. `any` counts its least specific branch, `all` the sum.
 pub(crate) fn specificity(clauses: &[Clause]) -> u32 {
     clauses.iter().map(|clause| said_by(&clause.condition)).fold(0, u32::saturating_add)
 }
@@ -95,7 +95,7 @@ fn said_by(condition: &Condition) -> u32 {
         | Condition::Time(_)
         | Condition::Budget { .. }
         | Condition::Session { .. }
-        | Condition::Turn(_)
+        | Condition::History(_)
         | Condition::Body(_)
         | Condition::Expression(_) => 2,
         Condition::Any(branches) => branches.iter().map(|branch| specificity(branch)).min().unwrap_or(0),

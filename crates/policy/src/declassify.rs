@@ -1,27 +1,27 @@
-//! What a rule takes back of a label: named fields of a named tool's result. The one way but for a person's word, so it is written out, it
-//! holds only where the user's own file says it, and each use is recorded.
+//! Declassification by rules: named fields of a named tool's result. Besides an operator's decision, it is the only way to lower a label.
+//! It must therefore be explicit, it works only in the user's own policy, and each use is recorded.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Fields of a result whose label a rule lowers. A field is a path from the top (`sender`, `items[].id`) with everything below.
+/// Result fields whose label a rule lowers. A field is a path from the top (`sender`, `items[].id`) with everything below.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Declassified {
-    /// The rule that says so.
+    /// The rule.
     pub rule: Arc<str>,
-    /// What counts as trusted although an outsider can write it.
+    /// Fields to trust although an outsider can write them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub trust: BTreeSet<String>,
-    /// What counts as open although the result is confidential.
+    /// Fields to open although the result is confidential.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub open: BTreeSet<String>,
 }
 
 impl Declassified {
-    /// Whether nothing is left of it.
+    /// Whether no field is left.
     pub fn is_empty(&self) -> bool {
         self.trust.is_empty() && self.open.is_empty()
     }
@@ -37,7 +37,7 @@ impl Declassified {
     }
 }
 
-/// What both give: a field that only one would declassify stays as it is labelled.
+/// Fields that both sides declassify.
 pub(crate) fn meet(ours: &[Declassified], theirs: &[Declassified]) -> Vec<Declassified> {
     let trust = |field: &str| theirs.iter().any(|one| one.trust.contains(field));
     let open = |field: &str| theirs.iter().any(|one| one.open.contains(field));

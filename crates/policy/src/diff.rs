@@ -1,8 +1,7 @@
-//! Who gains what, and who loses it, when one policy takes another's place.
+//! Compares two policies: which calls gain or lose permission.
 //!
-//! Rules are compared by id and content. What that means for people is found by asking both policies about calls made from the conditions
-//! of all their rules: every rule that can let something through is tried. It is a search, not a proof: a back-test on the ledger says what
-//! would have happened to real calls.
+//! Rules are compared by id and content. For the effect, both policies decide calls that are generated from the conditions of all their
+//! rules. This is a search, not a proof; a back-test on the ledger covers real calls.
 
 use std::collections::BTreeMap;
 
@@ -23,26 +22,26 @@ pub struct PolicyDiff {
     pub added: Vec<String>,
     /// Rules that only the old one has.
     pub removed: Vec<String>,
-    /// Rules that say something else under the same id.
+    /// Rules with the same id and different content.
     pub changed: Vec<String>,
-    /// Calls that the new policy lets through, or asks about, and the old one doesn't.
+    /// Calls that the new policy allows or asks about, and the old one treats more strictly.
     pub gains: Vec<Shift>,
-    /// The other way round.
+    /// The reverse.
     pub losses: Vec<Shift>,
-    /// How many calls both were asked about.
+    /// Number of calls tried.
     pub tried: usize,
 }
 
-/// A call that is decided otherwise.
+/// A call with a different verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Shift {
-    /// Who; `agent` stands for any agent.
+    /// The agent; `agent` means any.
     pub agent: String,
     /// The call, as `policy test` takes it.
     pub call: Value,
-    /// What the old policy says.
+    /// The old verdict.
     pub from: &'static str,
-    /// What the new one says.
+    /// The new verdict.
     pub to: &'static str,
     /// The rule that decides now, or decided before.
     pub rule: Option<String>,
@@ -93,10 +92,10 @@ pub fn diff(old: &Policy, new: &Policy) -> PolicyDiff {
     out
 }
 
-/// The same verdict, with a result whose label is lowered.
+/// The same verdict, with a declassified result.
 const DECLASSIFIED: &str = "allow, and declassify";
 
-/// Whether the result of a call that both allow is labelled less strictly by the new policy, or more.
+/// Whether the new policy labels the result of a call that both allow less or more strictly.
 fn labels(was: &Verdict, is: &Verdict) -> Option<std::cmp::Ordering> {
     let (Verdict::Allow(was), Verdict::Allow(is)) = (was, is) else { return None };
     if goes_beyond(&is.declassify, &was.declassify) {
@@ -105,7 +104,7 @@ fn labels(was: &Verdict, is: &Verdict) -> Option<std::cmp::Ordering> {
     goes_beyond(&was.declassify, &is.declassify).then_some(std::cmp::Ordering::Less)
 }
 
-/// Every rule by id, with all that it says.
+/// Every rule by id, with its full content.
 fn rules(policy: &Policy) -> BTreeMap<String, String> {
     let clauses =
         |clauses: &[Clause]| clauses.iter().map(|clause| &*clause.text).collect::<Vec<_>>().join("; ");

@@ -1,4 +1,4 @@
-//! Why: the verdict, the rule and the line behind it, and what every other rule missed.
+//! Explains a decision: the verdict, the deciding rule and its line, and why every other rule didn't match.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,35 +10,35 @@ use crate::policy::{Mode, Policy, RuleSet};
 use crate::rule::{Effect, Rule};
 use crate::verdict::{Grant, Layer, Limits, RuleRef, Verdict};
 
-/// Why an allow that would hold otherwise doesn't.
+/// Why an otherwise matching allow doesn't apply.
 const SECRETS_UNNAMED: &str = "it has no `secret:` that names every secret of the call";
 
-/// A verdict with its grounds.
+/// A verdict with its explanation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
-    /// What `decide` says.
+    /// The verdict of `decide`.
     pub verdict: Verdict,
-    /// In one sentence.
+    /// A summary in one sentence.
     pub summary: String,
-    /// The rules that matched, and those about this operation and tool that did not, in the order of the files.
+    /// The matching rules, and those for this operation and tool that didn't match, in file order.
     pub considered: Vec<Consideration>,
-    /// How many further rules are about something else.
+    /// Number of rules for other operations or tools.
     pub unrelated: usize,
 }
 
-/// One rule and how it fared.
+/// The result for one rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Consideration {
-    /// Which rule.
+    /// The rule.
     pub rule: RuleRef,
-    /// What it would do.
+    /// Its effect.
     pub effect: Effect,
-    /// How it fared.
+    /// The result.
     pub outcome: Fared,
 }
 
-/// How a rule fared.
+/// The result for a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "fared")]
@@ -47,14 +47,14 @@ pub enum Fared {
     Matched,
     /// It matched, and its rate is exceeded.
     UsedUp,
-    /// This is the first of its conditions that doesn't hold.
+    /// A condition doesn't hold; this is the first one.
     Missed {
         /// The condition, as written.
         condition: String,
         /// Its line.
         line: u32,
     },
-    /// All its conditions hold, and so does its `unless`.
+    /// All its conditions hold, but so does its `unless`.
     Excepted {
         /// The line of the exception.
         line: u32,
@@ -84,7 +84,7 @@ pub struct Outline {
 }
 
 impl Policy {
-    /// Decides as [`decide`](Self::decide) does and explains it. Walks all rules, so it is not for the call path.
+    /// Decides like [`decide`](Self::decide) and explains the verdict. Evaluates all rules, so it is not for the call path.
     pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
         let verdict = self.decide(facts);
         let mut considered = Vec::new();
@@ -136,7 +136,7 @@ fn summary(verdict: &Verdict, sets: &[std::sync::Arc<RuleSet>]) -> String {
     }
 }
 
-/// What happens to the labels of the result.
+/// Describes the declassified fields.
 fn lowered(grant: &Grant) -> String {
     let each = grant.declassify.iter().map(|one| {
         let fields: Vec<&str> = one.trust.iter().chain(&one.open).map(String::as_str).collect();
@@ -145,7 +145,7 @@ fn lowered(grant: &Grant) -> String {
     each.collect()
 }
 
-/// How a rule fares; `None` if it is about another operation or tool.
+/// The result for a rule; `None` if it is for another operation or tool.
 fn consider(rule: &Rule, facts: &Facts<'_>) -> Option<Fared> {
     let Some(missed) = first_missed(&rule.when, facts, rule.effect.quantifier()) else {
         return Some(if !rule.grants_secrets(facts) {
@@ -175,7 +175,7 @@ fn consider(rule: &Rule, facts: &Facts<'_>) -> Option<Fared> {
         | Condition::Time(_)
         | Condition::Budget { .. }
         | Condition::Session { .. }
-        | Condition::Turn(_)
+        | Condition::History(_)
         | Condition::Body(_)
         | Condition::Expression(_)
         | Condition::Any(_)
@@ -187,7 +187,7 @@ fn first_missed<'r>(clauses: &'r [Clause], facts: &Facts<'_>, quantifier: Quanti
     clauses.iter().find(|clause| !clause.condition.holds(facts, quantifier))
 }
 
-/// Why a rule doesn't match, in one sentence; `None` if it does.
+/// Why a rule doesn't match, in one sentence; `None` if it matches.
 pub(crate) fn first_failure(rule: &Rule, facts: &Facts<'_>) -> Option<String> {
     if let Some(clause) = first_missed(&rule.when, facts, rule.effect.quantifier()) {
         return Some(format!("`{}` in line {} doesn't match", clause.text, clause.line));

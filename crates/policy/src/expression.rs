@@ -1,7 +1,7 @@
-//! Conditions as `governance.toolkit/v1` writes them: `tool_name == 'send' and args.amount > 100`.
+//! Conditions in the syntax of `governance.toolkit/v1`: `tool_name == 'send' and args.amount > 100`.
 //!
-//! Small, total, and without surprises: no calls, no arithmetic, bounded depth. What a word means is fixed when the file loads; a word
-//! that means nothing here is refused then, because a condition on nothing would never hold.
+//! The language is small and total: no calls, no arithmetic, bounded depth. Names are resolved when the file loads. An unknown name is a
+//! load error, because a condition on it would never hold.
 
 use serde_json::{Number, Value};
 
@@ -21,7 +21,7 @@ pub(crate) enum Expression {
     Always(bool),
 }
 
-/// What a condition looks at.
+/// A field that a condition tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Field {
     Tool,
@@ -37,7 +37,7 @@ pub(crate) enum Field {
     Arg(String),
 }
 
-/// Why a condition is refused.
+/// Why a condition is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ExpressionError {
     #[error("the condition is longer than {EXPRESSION_BYTES_MAX} bytes")]
@@ -55,7 +55,7 @@ pub(crate) enum ExpressionError {
 }
 
 impl Field {
-    /// What a word stands for.
+    /// Resolves a name.
     pub(crate) fn new(word: &str) -> Result<Self, ExpressionError> {
         const ARGUMENTS: &[&str] = &[
             "args.",
@@ -83,7 +83,7 @@ impl Field {
             other => {
                 let rest = ARGUMENTS.iter().find_map(|start| other.strip_prefix(start));
                 let parts: Vec<&str> = rest.unwrap_or(other).split('.').collect();
-                // A word alone is an argument by that name; with dots it has to say so.
+                // A plain word is an argument of that name; a dotted path needs an explicit root.
                 if !parts.iter().all(|part| plain(part)) || (rest.is_none() && parts.len() > 1) {
                     return Err(ExpressionError::Unknown(other.to_owned()));
                 }
@@ -132,7 +132,7 @@ impl Expression {
         }
     }
 
-    /// The tools that it can hold for, where it names them; for the index.
+    /// The tools that it can match, if it lists them; for the index.
     pub(crate) fn tools(&self) -> Option<Vec<&str>> {
         match self {
             Self::Is(Field::Tool, tests) => {
@@ -144,7 +144,7 @@ impl Expression {
         }
     }
 
-    /// Reads a condition.
+    /// Parses a condition.
     pub(crate) fn parse(text: &str) -> Result<Self, ExpressionError> {
         if text.len() > EXPRESSION_BYTES_MAX {
             return Err(ExpressionError::TooLong);
@@ -157,8 +157,8 @@ impl Expression {
         }
     }
 
-    /// `{ field, operator, value }`.
-    pub(crate) fn of(field: &str, operator: &str, value: Value) -> Result<Self, ExpressionError> {
+    /// Builds a condition from `{ field, operator, value }`.
+    pub(crate) fn from_parts(field: &str, operator: &str, value: Value) -> Result<Self, ExpressionError> {
         Ok(Self::Is(Field::new(field)?, test(operator, value)?))
     }
 }
@@ -283,7 +283,7 @@ impl Parser {
             Some(Token::Word(word)) if !["and", "or"].contains(&word.to_ascii_lowercase().as_str()) => {
                 word.clone()
             }
-            // Alone, it has to be there and not be false.
+            // A bare field must exist and not be false.
             Some(_) | None => {
                 return Ok(Expression::Is(
                     field,

@@ -1,4 +1,4 @@
-//! Everything a decision may look at, handed in whole: the caller, the call, the labels, what is left, the time.
+//! The facts of a decision: caller, call, labels, remaining budget, time.
 
 use std::collections::BTreeMap;
 
@@ -9,63 +9,63 @@ use crate::history::Past;
 use crate::verdict::{Charge, RuleId};
 use crate::words::{Access, Class, Confidentiality, Integrity, Label, Tier};
 
-/// One question to policy. Same facts, same verdict.
+/// The input of one decision. Equal facts give equal verdicts.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
     /// The caller.
     pub caller: Caller<'a>,
-    /// Which operation, e.g. `tool.run`; see [`OPS`](crate::OPS).
+    /// The operation, e.g. `tool.run`; see [`OPS`](crate::OPS).
     pub op: &'a str,
-    /// Which tool, if the operation is one.
+    /// The tool, if the operation runs one.
     pub tool: Option<&'a str>,
-    /// What the tool is declared to be able to do, e.g. `file.read`.
+    /// The declared capabilities of the tool, e.g. `file.read`.
     pub capabilities: &'a [String],
-    /// The arguments, as the executor will get them.
+    /// The arguments as the executor will receive them.
     pub args: &'a Value,
-    /// Where each argument came from and how confidential it is.
+    /// The origin and confidentiality of each argument.
     pub labels: &'a ArgLabels,
-    /// The paths, endpoints, programs and secrets that the call would touch, already resolved.
+    /// The resolved paths, endpoints, programs and secrets that the call would touch.
     pub resources: &'a [Resource<'a>],
-    /// The tier it would run in.
+    /// The tier that it would run in.
     pub tier: Tier,
     /// Wall clock, milliseconds since the epoch.
     pub now_ms: i64,
-    /// What the caller's clocks show, as minutes east of UTC.
+    /// The caller's time zone, in minutes east of UTC.
     pub utc_offset_min: i32,
-    /// What is left of the caller's budget.
+    /// The caller's remaining budget.
     pub left: BudgetLeft,
-    /// What the session has done so far.
+    /// Measures of the session.
     pub session: SessionFacts,
     /// How often rules with a rate have been used.
     pub rates: Rates<'a>,
-    /// What has happened so far, for rules that look back.
+    /// Recorded history, for rules that look back.
     pub past: Past<'a>,
 }
 
 /// The caller.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'a> {
-    /// Person, agent or kernel.
+    /// Operator, agent or kernel.
     pub class: Class,
-    /// The agent's name; what `agent:` globs match and `${agent}` in a path stands for.
+    /// The agent's name, for `agent:` globs and `${agent}` in paths.
     pub agent: &'a str,
     /// Its roles.
     pub roles: &'a [String],
-    /// How far it is trusted, 0 to 1000.
+    /// Its trust, 0 to 1000.
     pub trust: u16,
 }
 
-/// Something that a call would touch.
+/// A resource that a call would touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource<'a> {
     /// A file or folder. Relative: inside the workspace. Absolute: outside it. `vfs:/…`: the agents' own file system.
     Path {
-        /// Resolved: `/`-separated, no dots, no links left to follow.
+        /// Resolved: `/`-separated, without `.`, `..` or links.
         path: &'a str,
-        /// What is done with it.
+        /// The kind of access.
         access: Access,
     },
-    /// Something on the network.
+    /// A network endpoint.
     Endpoint {
         /// `https`, `http`, …
         scheme: &'a str,
@@ -80,11 +80,11 @@ pub enum Resource<'a> {
     },
     /// A program and its arguments.
     Argv(&'a [String]),
-    /// A secret of the vault, by name; the arguments hold a handle to it.
+    /// A vault secret, by name; the arguments contain its handle.
     Secret(&'a str),
 }
 
-/// The same with its own text: what entries of the ledger keep of a call.
+/// An owned [`Resource`], as recorded in ledger entries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -93,10 +93,10 @@ pub enum Target {
     Path {
         /// Relative: inside the workspace. Absolute: outside it. `vfs:/…`: the agents' own file system.
         path: String,
-        /// What is done with it.
+        /// The kind of access.
         access: Access,
     },
-    /// Something on the network.
+    /// A network endpoint.
     Endpoint {
         /// `https`, `http`, …
         scheme: String,
@@ -111,12 +111,12 @@ pub enum Target {
     },
     /// A program and its arguments.
     Argv(Vec<String>),
-    /// A secret of the vault, by name.
+    /// A vault secret, by name.
     Secret(String),
 }
 
 impl Target {
-    /// As rules look at it.
+    /// The borrowed form that rules use.
     pub fn view(&self) -> Resource<'_> {
         match self {
             Self::Path { path, access } => Resource::Path { path, access: *access },
@@ -132,9 +132,9 @@ impl Target {
 /// The labels of a call's arguments, by JSON pointer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArgLabels {
-    /// The label of whatever has none of its own.
+    /// The label of arguments without one of their own.
     pub default: Label,
-    /// Labels of single arguments; the key is a JSON pointer such as `/body`.
+    /// Labels of single arguments, by JSON pointer such as `/body`.
     pub fields: BTreeMap<String, Label>,
 }
 
@@ -144,7 +144,7 @@ impl ArgLabels {
         Self { default: label, fields: BTreeMap::new() }
     }
 
-    /// The label at a pointer: its own, or else that of the nearest value around it, joined with everything inside it.
+    /// The label at a pointer: its own or that of the nearest parent, joined with all labels inside it.
     ///
     /// An object is as tainted as its worst field, so the fields below the pointer count.
     pub fn label_of(&self, pointer: &str) -> Label {
@@ -172,13 +172,13 @@ fn is_inside(key: &str, pointer: &str) -> bool {
 }
 
 impl Default for ArgLabels {
-    /// Nothing known: as untrusted as the web, as confidential as unknown.
+    /// The unknown label: as untrusted as the web, with unknown confidentiality.
     fn default() -> Self {
         Self::all(Label { integrity: Integrity::Web, confidentiality: Confidentiality::Unknown })
     }
 }
 
-/// What is left of the caller's budget. `None` means that none is set.
+/// The caller's remaining budget. `None` means unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetLeft {
     /// Money, in millionths of a US dollar.
@@ -191,31 +191,31 @@ pub struct BudgetLeft {
     pub wall_ms: Option<u64>,
     /// Bytes sent out.
     pub bytes_out: Option<u64>,
-    /// Questions that a person may still be asked.
+    /// Questions that a reviewer may still be asked.
     pub approvals: Option<u64>,
 }
 
-/// What the session has done so far.
+/// Measures of the session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct SessionFacts {
     /// Tool calls since the request began.
     pub tool_calls: u32,
     /// Tokens since the session began.
     pub tokens: u64,
-    /// Tokens of the request at hand.
+    /// Tokens of the current request.
     pub request_tokens: u64,
-    /// How sure the agent is of this step, 0 to 1, where something measures it.
+    /// The agent's confidence in this step, 0 to 1, if measured.
     pub confidence: Option<f64>,
-    /// How far it has drifted from its goal, 0 to 1, where something measures it.
+    /// The agent's drift from its goal, 0 to 1, if measured.
     pub drift: Option<f64>,
 }
 
-/// How often rules with a rate have been used, counted before policy looks at the call.
+/// Use counts of rate rules, collected before the decision.
 #[derive(Debug, Clone, Copy)]
 pub enum Rates<'a> {
-    /// Every rule so often: for calls that are only described.
+    /// The same count for every rule, for described calls.
     All(u32),
-    /// The counts of the rates that [`Policy::rates`](crate::Policy::rates) named. A rate that is missing counts as used up.
+    /// The counts for the rates that [`Policy::rates`](crate::Policy::rates) named. A missing rate counts as used up.
     Counted(&'a RateCounts),
 }
 
@@ -229,12 +229,12 @@ impl Rates<'_> {
     }
 }
 
-/// Counts by rule and window. One rule can have two windows: a candidate policy changes them.
+/// Counts by rule and window. One rule can have two windows, because a candidate policy may change it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RateCounts(BTreeMap<(RuleId, u64), u32>);
 
 impl RateCounts {
-    /// Notes how often the rate of a charge has been used.
+    /// Sets the count for a charge's rate.
     pub fn insert(&mut self, charge: &Charge, used: u32) {
         self.0.insert((charge.rule, charge.window_ms), used);
     }
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_is_its_own_or_the_one_around_it_joined_with_what_is_inside() {
+    fn a_label_joins_its_own_or_its_parents_with_inner_labels() {
         let user = Label { integrity: Integrity::User, confidentiality: Confidentiality::Public };
         let web = Label { integrity: Integrity::Web, confidentiality: Confidentiality::Public };
         let secret = Label { integrity: Integrity::User, confidentiality: Confidentiality::Secret };

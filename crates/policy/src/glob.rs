@@ -1,12 +1,12 @@
-//! Globs for names and for paths, matched in bounded time without allocating.
+//! Globs for names and paths, matched in bounded time without allocation.
 //!
-//! In a name (`fs.*`, `research-??`) a `*` runs over anything. In a path `*`, `?` and `[…]` stay within one component
-//! and `**`, alone between slashes, stands for any number of components, none included: `src/**` matches `src` too, so
-//! that a rule about a folder's content is also one about the folder. A relative pattern never matches an absolute path,
-//! and neither matches the agents' own file system (`vfs:/…`). `${agent}` as a component stands for the caller's name.
+//! In a name (`fs.*`, `research-??`), `*` matches any characters. In a path, `*`, `?` and `[…]` stay within one component, and `**`, alone
+//! between slashes, matches any number of components, including none: `src/**` matches `src` too, so that a rule about a folder's content
+//! also covers the folder. A relative pattern never matches an absolute path, and neither matches the agents' own file system (`vfs:/…`).
+//! The component `${agent}` stands for the caller's name.
 //!
-//! Where a path pattern is wanted, `@name` stands for a set of guarded places (`regent_guard`), `/@name` for the same outside the
-//! workspace. Sets match folded names: `@control-files` catches `.GIT/hooks/x` too.
+//! In path patterns, `@name` stands for a set of guarded files (`regent_guard`), and `/@name` for the same set outside the workspace. Sets
+//! match folded names: `@control-files` matches `.GIT/hooks/x` too.
 
 mod braces;
 mod pattern;
@@ -18,16 +18,16 @@ pub(crate) use braces::expand;
 pub use pattern::PathPattern;
 pub(crate) use set::{Guarded, PathSet};
 
-/// Longest pattern.
+/// Maximum length of a pattern.
 pub(crate) const PATTERN_BYTES_MAX: usize = 1024;
-/// Most patterns that one pattern's `{a,b}` groups may stand for.
+/// Maximum patterns from expanding `{a,b}` groups.
 const ALTERNATIVES_MAX: usize = 64;
 /// The scheme of the agents' own file system.
 const VFS: &str = "vfs:";
-/// Stands for the caller's name in a path pattern.
+/// The caller's name in a path pattern.
 const SELF: &str = "${agent}";
 
-/// Why a pattern is refused.
+/// Why a pattern is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it")]
 pub enum GlobError {
@@ -53,7 +53,7 @@ pub enum GlobError {
     Escape,
 }
 
-/// A glob over one text without structure.
+/// A glob over unstructured text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NameGlob(Box<[Token]>);
 
@@ -65,12 +65,12 @@ enum Token {
     Run,
     /// Any one character.
     One,
-    /// One character of, or not of, these ranges.
+    /// One character in, or not in, these ranges.
     Class { negated: bool, ranges: Box<[(char, char)]> },
 }
 
 impl NameGlob {
-    /// Compiles a pattern; `{a,b}` must have been expanded before.
+    /// Compiles a pattern whose `{a,b}` groups are already expanded.
     pub(crate) fn new(pattern: &str) -> Result<Self, GlobError> {
         if pattern.len() > PATTERN_BYTES_MAX {
             return Err(GlobError::TooLong);
@@ -105,7 +105,7 @@ impl NameGlob {
         Ok(Self(tokens.into()))
     }
 
-    /// The text, if it is the only one that matches.
+    /// The text, if the pattern matches only one.
     pub(crate) fn exact(&self) -> Option<&str> {
         match &*self.0 {
             [] => Some(""),
@@ -114,7 +114,7 @@ impl NameGlob {
         }
     }
 
-    /// The text that everything matching begins with.
+    /// The common prefix of all matches.
     pub(crate) fn prefix(&self) -> &str {
         match self.0.first() {
             Some(Token::Literal(text)) => text,
@@ -122,7 +122,7 @@ impl NameGlob {
         }
     }
 
-    /// The text that everything matching ends with, if the pattern is `*` and that text.
+    /// The common suffix of all matches, if the pattern is `*` and a literal.
     pub(crate) fn suffix(&self) -> Option<&str> {
         match &*self.0 {
             [Token::Run, Token::Literal(text)] => Some(text),
@@ -153,7 +153,7 @@ impl NameGlob {
             .collect()
     }
 
-    /// Goes back to the last run only, so the time is at most the product of both lengths.
+    /// Backtracks only to the last run, so time is at most the product of both lengths.
     pub(crate) fn matches(&self, text: &str) -> bool {
         let (mut tokens, mut rest) = (&*self.0, text);
         let mut retry: Option<(&[Token], &str)> = None;
@@ -176,7 +176,7 @@ impl NameGlob {
                 None if rest.is_empty() => return true,
                 None => {}
             }
-            // A dead end: let the last run take one character more.
+            // On a mismatch, the last run takes one more character.
             let Some((after, from)) = retry else { return false };
             let mut shorter = from.chars();
             if shorter.next().is_none() {
@@ -189,7 +189,7 @@ impl NameGlob {
 }
 
 impl Token {
-    /// What is left of the text once this token has taken its part.
+    /// The rest of the text after this token's part.
     fn take<'t>(&self, text: &'t str) -> Option<&'t str> {
         match self {
             Self::Literal(literal) => text.strip_prefix(&**literal),
@@ -209,7 +209,7 @@ impl Token {
     }
 }
 
-/// The rest of a class after its `[`.
+/// Parses a character class after its `[`.
 fn class(rest: &mut std::str::Chars<'_>) -> Result<Token, GlobError> {
     let mut ranges = Vec::new();
     let mut negated = false;
@@ -220,7 +220,7 @@ fn class(rest: &mut std::str::Chars<'_>) -> Result<Token, GlobError> {
             negated = true;
             continue;
         }
-        // As in shells, a `]` that comes first is a character of the class.
+        // As in shells, a leading `]` is a member of the class.
         if from == ']' && !first {
             return Ok(Token::Class { negated, ranges: ranges.into() });
         }
@@ -250,7 +250,7 @@ pub(crate) struct PathGlob {
     parts: Box<[Part]>,
 }
 
-/// Which tree a path is in. Patterns match within their own tree only.
+/// The tree of a path. Patterns match only within their own tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Root {
     /// Inside the workspace.
@@ -271,7 +271,7 @@ enum Part {
     One(NameGlob),
 }
 
-/// Splits a path into its tree and what is below the root.
+/// Splits a path into its tree and the part below the root.
 pub(crate) fn rooted(path: &str) -> (Root, &str) {
     if let Some(rest) = path.strip_prefix(VFS) {
         return (Root::Vfs, rest.strip_prefix('/').unwrap_or(rest));
@@ -283,7 +283,7 @@ pub(crate) fn rooted(path: &str) -> (Root, &str) {
 }
 
 impl PathGlob {
-    /// Compiles a pattern; `{a,b}` must have been expanded before.
+    /// Compiles a pattern whose `{a,b}` groups are already expanded.
     pub(crate) fn new(pattern: &str) -> Result<Self, GlobError> {
         if pattern.len() > PATTERN_BYTES_MAX {
             return Err(GlobError::TooLong);
@@ -324,17 +324,17 @@ impl PathGlob {
         }
     }
 
-    /// Whether it stands for one path alone.
+    /// Whether it matches only one path.
     pub(crate) fn is_plain(&self) -> bool {
         self.parts.iter().all(|part| matches!(part, Part::One(glob) if glob.exact().is_some()))
     }
 
-    /// Which tree it is about.
+    /// Its tree.
     pub(crate) fn root(&self) -> Root {
         self.root
     }
 
-    /// The leading components that are literal.
+    /// The literal leading components.
     pub(crate) fn literal_parts(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().map_while(|part| match part {
             Part::One(glob) => glob.exact(),
@@ -342,7 +342,7 @@ impl PathGlob {
         })
     }
 
-    /// The last component, if there is one that is a glob over a name.
+    /// The last component, if it is a name glob.
     pub(crate) fn last_part(&self) -> Option<&NameGlob> {
         match self.parts.last()? {
             Part::One(glob) => Some(glob),
@@ -350,13 +350,13 @@ impl PathGlob {
         }
     }
 
-    /// Matches a resolved path; `caller` is what `${agent}` stands for.
+    /// Matches a resolved path; `caller` replaces `${agent}`.
     pub(crate) fn matches(&self, path: &str, caller: &str) -> bool {
         let (root, below) = rooted(path);
         root == self.root && parts_match(&self.parts, below, caller)
     }
 
-    /// Paths below `path` that match because `path` matches the beginning of the pattern. A leading `**` alone says nothing of it.
+    /// Paths below `path` that match because `path` matches the pattern's beginning. A leading `**` doesn't count.
     pub(crate) fn examples_below(&self, path: &str, caller: &str) -> Vec<String> {
         let (root, below) = rooted(path);
         let splits = (1..self.parts.len()).filter_map(|at| self.parts.split_at_checked(at));
@@ -374,7 +374,7 @@ fn parts_match(parts: &[Part], below: &str, caller: &str) -> bool {
         |part| matches!(part, Part::Depth),
         |part, component| match part {
             Part::Depth => false,
-            // A caller without a name, or with a slash in it, owns nothing.
+            // A caller with an empty name, or with a slash in it, owns nothing.
             Part::Caller => !caller.is_empty() && component == caller,
             Part::One(glob) => glob.matches(component),
         },
@@ -391,7 +391,7 @@ fn sample_of(parts: &[Part]) -> String {
     parts.iter().map(name).collect::<Vec<_>>().join("/")
 }
 
-/// Matches a sequence against patterns, some of which are gaps of any length; goes back to the last gap only.
+/// Matches a sequence against patterns with gaps of any length; backtracks only to the last gap.
 pub(crate) fn gapped<P, I: Iterator + Clone>(
     patterns: &[P],
     items: I,

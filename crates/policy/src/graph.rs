@@ -1,8 +1,8 @@
-//! The constraint graph: who may reach what. Where a file has one, its edges are the only way to a resource.
+//! The constraint graph: who may reach what. In a file with a graph, only its edges lead to resources.
 //!
-//! Every path, endpoint, program and secret of a call needs an edge from the caller that leads to it; of the edges that fit, the
-//! one with the highest priority decides, and of equals a deny. Edges may lead over named places: `ada → vault → secret aws`.
-//! Edges allow nothing by themselves: a rule still has to.
+//! Every path, endpoint, program and secret of a call needs an edge from the caller. Of the matching edges, the one with the highest
+//! priority decides; in a tie, a deny. Edges may pass through named places: `ada → vault → secret aws`. An edge allows nothing by itself: a
+//! rule must still allow the call.
 
 use std::collections::BTreeMap;
 
@@ -11,37 +11,37 @@ use crate::index::Index;
 use crate::rule::{Effect, Rule};
 use crate::verdict::{Reason, RuleRef, codes};
 
-/// Edges that all ways together may come to.
+/// Maximum total edges over all paths.
 pub(crate) const WAYS_MAX: usize = 20_000;
-/// Places that one way may lead over.
+/// Maximum places on one path.
 const PLACES_MAX: usize = 16;
 
-/// One edge as it is written.
+/// One edge as written.
 #[derive(Debug)]
 pub(crate) struct Edge {
-    /// Where it starts: at callers, or at a named place.
+    /// Its start: callers, or a named place.
     pub from: From,
-    /// Where it ends: at things, or at a named place.
+    /// Its end: resources, or a named place.
     pub to: To,
-    /// Whether it opens the way or closes it, what else has to hold, its priority and its place in the file.
+    /// Whether it allows or denies, its further conditions, its priority and its source line.
     pub rule: Rule,
 }
 
 #[derive(Debug)]
 pub(crate) enum From {
-    /// The rule says who.
+    /// The rule's conditions select the callers.
     Callers,
     SourceSpan(Box<str>),
 }
 
 #[derive(Debug)]
 pub(crate) enum To {
-    /// The rule says what.
+    /// The rule's conditions select the resources.
     Things,
     SourceSpan(Box<str>),
 }
 
-/// Why a graph is refused.
+/// Why a graph is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum GraphError {
     #[error("the edges form a cycle at `{0}`")]
@@ -56,12 +56,12 @@ pub(crate) enum GraphError {
     DeadEnd(Box<str>),
 }
 
-/// The compiled graph: every way from a caller to a thing, as a rule.
+/// The compiled graph: every path from a caller to a resource, as a rule.
 #[derive(Debug)]
 pub(crate) struct Graph {
     ways: Box<[Rule]>,
     index: Index,
-    /// Where it stands in the file.
+    /// Its position in the file.
     at: RuleRef,
 }
 
@@ -86,7 +86,7 @@ impl Graph {
         Ok(Self { index: Index::new(&ways), ways: ways.into(), at })
     }
 
-    /// Why the caller can't get there, if it can't get to one of the things.
+    /// Why the caller can't reach one of the resources, if so.
     pub(crate) fn refusal(&self, facts: &Facts<'_>) -> Option<Reason> {
         facts.resources.iter().find_map(|resource| {
             let one = Facts { resources: std::slice::from_ref(resource), ..*facts };
@@ -134,7 +134,7 @@ fn shown(resource: &Resource<'_>) -> String {
     }
 }
 
-/// Takes away places that no other place leads to, again and again; what is left goes round in a circle.
+/// Repeatedly removes places without incoming edges. Any rest is a cycle.
 fn no_circle(edges: &[Edge]) -> Result<(), GraphError> {
     let mut incoming: BTreeMap<&str, usize> = BTreeMap::new();
     let mut onward: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -161,7 +161,7 @@ fn no_circle(edges: &[Edge]) -> Result<(), GraphError> {
     incoming.into_keys().next().map_or(Ok(()), |place| Err(GraphError::Circle(place.into())))
 }
 
-/// Adds every way that begins with this edge. All edges of a way have to hold, and its priority is the least of theirs.
+/// Adds every path that begins with this edge. All its edges must hold, and its priority is their minimum.
 fn follow(
     edge: &Edge,
     onward: &BTreeMap<&str, Vec<&Edge>>,

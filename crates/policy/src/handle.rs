@@ -1,4 +1,4 @@
-//! Handles to secrets: `secret://name` in a text stands for a value that only an executor gets to see.
+//! Handles to secrets: `secret://name` in a text stands for a value that only an executor sees.
 
 use std::ops::Range;
 
@@ -6,9 +6,9 @@ use serde_json::Value;
 
 /// The prefix of a handle.
 pub const HANDLE_SCHEME: &str = "secret://";
-/// The longest name of a secret.
+/// Maximum length of a secret's name.
 pub const SECRET_NAME_BYTES_MAX: usize = 128;
-/// The capability that a call with a handle has beside those of its tool.
+/// The capability that a handle adds to those of the call's tool.
 pub const SECRET_USE: &str = "secret.use";
 
 /// One handle in a text.
@@ -16,11 +16,11 @@ pub const SECRET_USE: &str = "secret.use";
 pub struct Handle<'t> {
     /// The secret's name.
     pub name: &'t str,
-    /// Where the whole handle stands.
+    /// The byte range of the handle.
     pub span: Range<usize>,
 }
 
-/// Whether a secret can have this name: lower case ASCII, digits, and `.` `_` `/` `-` between them.
+/// Whether the name is valid: lower case ASCII, digits, and `.` `_` `/` `-` between them.
 pub fn is_secret_name(name: &str) -> bool {
     let fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     name.len() <= SECRET_NAME_BYTES_MAX
@@ -29,7 +29,7 @@ pub fn is_secret_name(name: &str) -> bool {
         && name.bytes().all(is_name_byte)
 }
 
-/// The handles in a text, first to last. A name is as long as possible, without trailing punctuation.
+/// The handles in a text, in order. A name is as long as possible, without trailing punctuation.
 pub fn handles(text: &str) -> impl Iterator<Item = Handle<'_>> {
     let mut from = 0;
     std::iter::from_fn(move || {
@@ -49,7 +49,7 @@ pub fn handles(text: &str) -> impl Iterator<Item = Handle<'_>> {
     })
 }
 
-/// Calls back with the name of every handle in the texts of a value, with repetitions.
+/// Calls `visit` with the name of every handle in the texts of a value, including repetitions.
 pub fn each_secret<'v>(value: &'v Value, visit: &mut impl FnMut(&'v str)) {
     match value {
         Value::String(text) => handles(text).for_each(|handle| visit(handle.name)),
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_found_wherever_a_text_is() {
+    fn handles_are_found_in_every_text_of_a_value() {
         let args =
             serde_json::json!({"a": "secret://x", "b": [1, {"c": "y secret://z"}], "secret://key": null});
         let mut names = Vec::new();
@@ -109,7 +109,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_handle_is_its_scheme_and_its_name(text in "(secret://|[a-zA-Z._/:-]|ü| ){0,40}") {
+        fn a_handle_consists_of_scheme_and_name(text in "(secret://|[a-zA-Z._/:-]|ü| ){0,40}") {
             for Handle { name, span } in handles(&text) {
                 prop_assert!(is_secret_name(name));
                 prop_assert_eq!(&text[span], format!("{HANDLE_SCHEME}{name}"));

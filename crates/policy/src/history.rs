@@ -1,7 +1,7 @@
-//! What has happened so far, as far as rules look back: plain data that the kernel keeps, for a session and across sessions.
+//! The history of rules that look back: plain data that the kernel stores per session and permanently.
 //!
-//! Policy reads it with the facts and says how it changes; it never keeps it. What doesn't fit is forgotten to the safe side:
-//! a rule that wants something to have happened before finds that it hasn't.
+//! Policy reads it with the facts and computes its changes; it never stores it. Entries beyond the limit are dropped to the safe side: a
+//! rule that requires an earlier event doesn't find it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::verdict::RuleId;
 
-/// Rules that keep something.
+/// Maximum number of rules with state.
 const CELLS_MAX: usize = 20_000;
-/// Things that one rule remembers, such as files that were read.
+/// Maximum items that one rule remembers, such as files read.
 const SEEN_MAX: usize = 4_096;
 
-/// The state of history-dependent rules, by rule. A rule without state isn't in it.
+/// The state of history-dependent rules, by rule. Rules without state are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct History(BTreeMap<RuleId, Cell>);
 
-/// What one rule has noted.
+/// The state of one rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cell {
-    /// What it waits for has happened, and what would end that hasn't.
+    /// Whether its triggering event has happened, and no event has ended it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub armed: bool,
-    /// Calls that it has counted.
+    /// Number of counted calls.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub count: u32,
-    /// Digests of the things that it has seen.
+    /// Digests of the seen items.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub seen: BTreeSet<u64>,
 }
@@ -44,12 +44,12 @@ fn is_zero(count: &u32) -> bool {
 }
 
 impl History {
-    /// Nothing has happened yet.
+    /// The empty history.
     pub const fn new() -> Self {
         Self(BTreeMap::new())
     }
 
-    /// Whether nothing has been noted.
+    /// Whether no rule has state.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -99,12 +99,12 @@ impl History {
 
 static NOTHING: History = History::new();
 
-/// The history that rules may see: the session's, and the permanent one.
+/// The histories that rules may read: the session's and the permanent one.
 #[derive(Debug, Clone, Copy)]
 pub struct Past<'a> {
     /// Since the session began.
     pub session: &'a History,
-    /// Since the agent's name was first used here.
+    /// Since the first use of the agent's name.
     pub lasting: &'a History,
 }
 

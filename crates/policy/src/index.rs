@@ -1,10 +1,9 @@
-//! Finds the few rules that could match a call without walking all of them.
+//! Finds the few rules that could match a call without evaluating all of them.
 //!
-//! A tree. Each inner node looks at one thing (the tool, the agent, a path, a host, the program, one argument's value …)
-//! and sends the call to the rules filed under what it has there, and to those that don't care. Every level takes the
-//! thing that tells most of the remaining rules apart, so a thousand rules on one tool that differ in path, agent or
-//! account are told apart too. Keys are hashes and only a filter: every candidate is still evaluated in full, so a
-//! collision costs time and never changes a verdict.
+//! The index is a tree. Each inner node examines one aspect (the tool, the agent, a path, a host, the program, one argument's value …) and
+//! leads to the rules filed under the call's key, and to those that don't test the aspect. Each level uses the aspect that best separates
+//! the remaining rules, so even a thousand rules on one tool that differ in path, agent or account are separated. Keys are hashes and only
+//! a filter: every candidate is still evaluated in full, so a collision costs time and never changes a verdict.
 
 mod keys;
 
@@ -19,19 +18,19 @@ use crate::facts::Facts;
 use crate::json_path::JsonPath;
 use crate::rule::Rule;
 
-/// So few rules are judged faster than told apart.
+/// This few rules are evaluated faster than separated.
 const LEAF_RULES_MAX: usize = 3;
-/// How often rules are told apart.
+/// Maximum depth of the tree.
 const DEPTH_MAX: u8 = 8;
-/// So few patterns are searched for one by one.
+/// Fewer patterns than this are searched one by one.
 const SEARCH_RULES_MIN: usize = 8;
-/// Memory that the automaton for a search may take.
+/// Maximum memory of a search automaton.
 const SEARCH_BYTES_MAX: usize = 32 << 20;
-/// Rules that list several names are filed several times; this bounds by how much.
+/// Limits how often rules with several names are filed.
 const FILED_PER_RULE_MAX: usize = 8;
 const FILED_SLACK: usize = 65_536;
 
-/// The tree over a rule set.
+/// The index of a rule set.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Index {
     nodes: Vec<Node>,
@@ -45,7 +44,7 @@ enum Node {
         keyed: Keyed,
         rest: Option<u32>,
     },
-    /// Rules that search the same argument, each for another pattern: one pass finds those that can match.
+    /// Rules that search the same argument for different patterns: one pass finds those that can match.
     Search {
         path: JsonPath,
         set: RegexSet,
@@ -65,7 +64,7 @@ impl Index {
         Self { nodes: builder.nodes }
     }
 
-    /// Shows every rule that could match to `visit`; some twice, in no order.
+    /// Calls `visit` with every rule that could match, unordered and possibly twice.
     pub(crate) fn candidates(&self, facts: &Facts<'_>, visit: &mut impl FnMut(u32)) {
         self.descend(0, facts, visit);
     }
@@ -102,14 +101,14 @@ struct Builder<'r> {
     filed_left: usize,
 }
 
-/// How rules fall apart when one aspect is looked at.
+/// The partition of rules by one aspect.
 struct Parts {
     keyed: HashMap<u64, Vec<u32>>,
     rest: Vec<u32>,
 }
 
 impl Parts {
-    /// How many rules a call meets at worst, roughly.
+    /// The approximate worst-case number of rules per call.
     fn cost(&self) -> usize {
         self.rest.len() + self.keyed.values().map(Vec::len).max().unwrap_or(0)
     }
@@ -143,7 +142,7 @@ impl Builder<'_> {
         here
     }
 
-    /// What no key tells apart may still differ in what it searches for.
+    /// Rules with equal keys may still search for different patterns.
     fn search(&mut self, rules: Vec<u32>, depth: u8) -> Node {
         if rules.len() < SEARCH_RULES_MIN || depth >= DEPTH_MAX {
             return Node::Leaf(rules.into());
@@ -180,7 +179,7 @@ impl Builder<'_> {
             .map(|aspect| (self.parts(&aspect, rules), aspect))
             .filter(|(parts, _)| parts.filed() <= self.filed_left)
             .min_by_key(|(parts, _)| (parts.cost(), parts.filed()))?;
-        // A split that leaves most together isn't worth its lookups.
+        // A split that leaves most rules together isn't worth its lookups.
         (best.0.cost() * 4 <= rules.len() * 3).then_some((best.1, best.0))
     }
 
@@ -202,7 +201,7 @@ impl Builder<'_> {
     }
 }
 
-/// The keys are hashes already.
+/// The keys are already hashes.
 #[derive(Debug, Clone, Copy, Default)]
 struct AsIs(u64);
 

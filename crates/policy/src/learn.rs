@@ -1,5 +1,5 @@
-//! The smallest policy from a trace, and the smallest rule for one call: nothing is allowed that wasn't seen, but for the files of a folder
-//! of which several were.
+//! Learns the smallest policy from a trace, and the smallest rule for one call. It allows only what was seen, except that several files of
+//! one folder become the folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,19 +13,19 @@ use crate::policy::{Obstacle, Policy};
 use crate::replay::PastCall;
 use crate::verdict::{Layer, RuleRef, Verdict};
 
-/// So many files of a folder are named one by one; more become the folder.
+/// Maximum files of a folder to list; more become the folder.
 const FILES_MAX: usize = 3;
-/// Different things that are kept of one kind of call.
+/// Maximum different resources to keep per kind of call.
 const THINGS_MAX: usize = 10_000;
 
-/// Collects calls that went through.
+/// Collects allowed calls.
 #[derive(Debug, Default)]
 pub struct Trace {
     calls: BTreeMap<Group, Things>,
     seen: u64,
 }
 
-/// Who does what with what kind of thing.
+/// The agent, operation and kind of resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Group {
     agent: String,
@@ -40,12 +40,12 @@ struct Things {
     hosts: BTreeSet<(String, String)>,
     programs: BTreeSet<Vec<String>>,
     secrets: BTreeSet<String>,
-    /// Calls that touched nothing.
+    /// Whether some calls touched no resource.
     bare: bool,
 }
 
 impl Trace {
-    /// Takes note of a call that went through; others teach nothing.
+    /// Records an allowed call; other calls are ignored.
     pub fn add(&mut self, call: &PastCall) {
         if call.verdict != "allow" {
             return;
@@ -62,12 +62,12 @@ impl Trace {
         });
     }
 
-    /// How many calls it was taught by.
+    /// Number of recorded calls.
     pub fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// The policy, as YAML that can be kept and edited. Everything in it was done; nothing else is allowed.
+    /// The policy as editable YAML. It allows the recorded calls and nothing else.
     pub fn policy(&self) -> String {
         let mut out = format!(
             "# Proposed from {} calls. Read it before you use it: what was done once isn't always what should be allowed.\nversion: 1\nmode: strict\nrules:\n",
@@ -123,7 +123,7 @@ impl Things {
         }
     }
 
-    /// The conditions that cover them: one set for each kind of access.
+    /// The conditions that cover the group, one set per kind of access.
     fn conditions(&self) -> Vec<Map<String, Value>> {
         let mut rest = Map::new();
         if !self.hosts.is_empty() {
@@ -173,7 +173,7 @@ fn folders(paths: &BTreeSet<String>) -> Vec<String> {
     out
 }
 
-/// A name as a pattern that stands for itself alone.
+/// A name escaped as a pattern that matches only itself.
 fn escaped(text: &str) -> String {
     text.chars().fold(String::new(), |mut out, next| {
         if matches!(next, '*' | '?' | '[' | ']' | '{' | '}' | '\\') {
@@ -188,18 +188,18 @@ fn escaped(text: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cover {
-    /// Conditions that fit this call and nothing wider.
+    /// Conditions that match this call and nothing wider.
     pub conditions: Value,
-    /// The rule that asks or denies, to which they would be an exception; none if it is only that nothing allows it.
+    /// The rule that asks or denies and needs the exception; `None` if no rule allows the call.
     pub exception_of: Option<RuleRef>,
-    /// The lines to write.
+    /// The lines to add.
     pub lines: String,
 }
 
 impl Cover {
-    /// For a call that was asked about or denied; `None` if it was allowed. The lines cover every policy file that prevents it,
-    /// so that together they allow the call.
-    pub fn of(policy: &Policy, facts: &Facts<'_>, verdict: &Verdict) -> Option<Self> {
+    /// The cover of a call that was asked about or denied; `None` if it was allowed. The lines cover every policy file that prevents the
+    /// call, so that together they allow it.
+    pub fn find(policy: &Policy, facts: &Facts<'_>, verdict: &Verdict) -> Option<Self> {
         let exception_of = match verdict {
             Verdict::Allow(_) => return None,
             Verdict::Ask(question) => Some(question.rule.clone()),
@@ -213,7 +213,7 @@ impl Cover {
             Some(tool) => when.insert("tool".to_owned(), json!(escaped(tool))),
             None => when.insert("op".to_owned(), json!(facts.op)),
         };
-        // One rule has to cover all of it, so of several kinds of access the paths are taken together.
+        // One rule must cover the entire call, so the paths of all kinds of access are combined.
         let paths: BTreeSet<String> = things.paths.values().flatten().cloned().collect();
         let accesses: Vec<&str> = things.paths.keys().copied().collect();
         things.paths.clear();
@@ -231,13 +231,13 @@ impl Cover {
         Some(Self { conditions, exception_of, lines })
     }
 
-    /// Compiled, to match many calls; `None` if its conditions are invalid.
+    /// Compiles the conditions to match many calls; `None` if they are invalid.
     pub fn compiled(&self) -> Option<Covering> {
         conditions_of(&self.conditions.to_string(), Layer::User).map(Covering)
     }
 }
 
-/// The lines for one file. An exception takes a rule away and allows nothing.
+/// The lines for one file. An exception disables a rule and allows nothing.
 fn edits(obstacle: &Obstacle, conditions: &Value) -> String {
     let Obstacle { layer, rule, is_allowed_otherwise } = obstacle;
     let except = rule.as_ref().map(|rule| {

@@ -1,8 +1,7 @@
 //! Policy: rule sets, loaders, and one pure decision function.
 //!
-//! [`load`] compiles the text of a policy file, [`Policy::layered`] puts a project's file below the user's, and
-//! [`Policy::decide`] decides one call from the [`Facts`] that it gets. The crate has no clock, no file, no
-//! network and no lock. [`Policy::explain`] explains a decision.
+//! [`load`] compiles the text of a policy file, [`Policy::layered`] puts a project's file below the user's, and [`Policy::decide`] decides
+//! one call from its [`Facts`]. The crate has no clock, no file, no network and no lock. [`Policy::explain`] explains a decision.
 #![forbid(unsafe_code)]
 
 pub mod acs;

@@ -1,4 +1,4 @@
-//! Likely mistakes in a policy: rules that can't matter, rules that allow everything, holes in the usual places.
+//! Warns about likely mistakes in a policy: ineffective rules, rules that allow everything, and common security holes.
 
 use crate::condition::{Clause, Condition, Names, Test};
 use crate::finding::{Finding, Level, Span, nearest};
@@ -7,10 +7,10 @@ use crate::policy::{Mode, Policy, RuleSet};
 use crate::rule::{Effect, Rule};
 use crate::verdict::Verdict;
 
-/// Pairs of rules that are compared at most; beyond that a file is too large for it.
+/// Maximum pairs of rules to compare; larger files skip the check.
 const PAIRS_MAX: usize = 4_000_000;
 
-/// Calls that hardly anyone wants allowed, and why.
+/// Calls that should rarely be allowed, and the reason.
 const HOLES: &[(&str, &str)] = &[
     (
         "{ tool: fs.write, path: .git/hooks/pre-commit }",
@@ -39,7 +39,7 @@ const HOLES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Looks a policy over. `tools` are the names of all tools that exist; if it is empty, names of tools are not checked.
+/// Lints a policy. `tools` are the names of all tools; if it is empty, tool names are not checked.
 pub fn lint(policy: &Policy, tools: &[&str]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for set in policy.sets() {
@@ -76,7 +76,7 @@ fn modes(set: &RuleSet, findings: &mut Vec<Finding>) {
     ));
 }
 
-/// An allow without a condition that anything could fail.
+/// An allow whose conditions can't fail.
 fn breadth(rule: &Rule, findings: &mut Vec<Finding>) {
     if rule.effect != Effect::Allow || !rule.unless.is_empty() {
         return;
@@ -130,13 +130,13 @@ fn is_trivial(condition: &Condition) -> bool {
         | Condition::Time(_)
         | Condition::Budget { .. }
         | Condition::Session { .. }
-        | Condition::Turn(_)
+        | Condition::History(_)
         | Condition::Body(_)
         | Condition::Expression(_) => false,
     }
 }
 
-/// A rule on tools for an operation that has none.
+/// A tool rule for an operation without tools.
 fn reach(rule: &Rule, findings: &mut Vec<Finding>) {
     let speaks_of_tools = rule.when.iter().any(|clause| matches!(clause.condition, Condition::Tool(_)));
     let other_ops = rule
@@ -150,7 +150,7 @@ fn reach(rule: &Rule, findings: &mut Vec<Finding>) {
     }
 }
 
-/// A label that is lowered is believed from then on, so a reader of the file should see it.
+/// Declassified fields are trusted from then on, so a reader of the file should know.
 fn lowered(rule: &Rule, findings: &mut Vec<Finding>) {
     let Some(declassify) = &rule.declassify else { return };
     let list = |fields: &std::collections::BTreeSet<String>| {
@@ -187,7 +187,7 @@ fn tool_names(rule: &Rule, tools: &[&str], findings: &mut Vec<Finding>) {
     });
 }
 
-/// Shows every clause of a rule, nested ones too.
+/// Calls `visit` with every clause of a rule, including nested ones.
 fn each_clause(rule: &Rule, visit: &mut dyn FnMut(&Clause)) {
     fn walk(clauses: &[Clause], visit: &mut dyn FnMut(&Clause)) {
         for clause in clauses {
@@ -201,7 +201,7 @@ fn each_clause(rule: &Rule, visit: &mut dyn FnMut(&Clause)) {
     walk(&rule.unless, visit);
 }
 
-/// A regular expression that finds nothing everywhere finds everything.
+/// A regular expression that matches the empty text matches everything.
 fn empty_regex(rule: &Rule, clause: &Clause, findings: &mut Vec<Finding>) {
     let Condition::Arg { tests, .. } = &clause.condition else { return };
     for test in tests {
@@ -214,7 +214,7 @@ fn empty_regex(rule: &Rule, clause: &Clause, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Rules that can't matter, because a deny catches all that they match, and rules that are there twice.
+/// Rules without effect, because a deny covers everything they match, and duplicate rules.
 fn shadows(set: &RuleSet, findings: &mut Vec<Finding>) {
     let denies = |rule: &&Rule| rule.effect == Effect::Deny && rule.unless.is_empty() && rule.rate.is_none();
     let denies: Vec<&Rule> = set.rules.iter().filter(denies).collect();
@@ -226,7 +226,7 @@ fn shadows(set: &RuleSet, findings: &mut Vec<Finding>) {
     for rule in &set.rules {
         let by = denies.iter().find(|deny| deny.id != rule.id && implies(rule, deny));
         let Some(by) = by else { continue };
-        // Of two equal denies only the later one is reported.
+        // Of two equal denies, only the later one is reported.
         if rule.effect == Effect::Deny && by.at.line > rule.at.line {
             continue;
         }
@@ -243,7 +243,7 @@ fn shadows(set: &RuleSet, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether whatever matches `narrow` matches `wide` too. Says yes only where it is certain.
+/// Whether `wide` matches everything that `narrow` matches. True only if certain.
 fn implies(narrow: &Rule, wide: &Rule) -> bool {
     wide.when
         .iter()
@@ -278,7 +278,7 @@ fn names_imply(narrow: &Names, wide: &Names) -> bool {
         && narrow.globs().iter().all(|glob| wide.matches_all() || wide.globs().contains(glob))
 }
 
-/// Asks the policy itself about calls that hardly anyone wants allowed.
+/// Has the policy decide calls that should rarely be allowed.
 fn holes(policy: &Policy, findings: &mut Vec<Finding>) {
     for (call, message) in HOLES {
         let Ok(call) = CallSketch::parse(call) else { continue };
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hardly_meant_is_found() {
+    fn warns_about_likely_mistakes() {
         let cases = [
             ("  - { id: a, effect: allow }", "3: rule `a` allows everything"),
             ("  - { id: a, effect: allow, match: { agent: '*', op: '*' } }", "3: rule `a` allows everything"),
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_well_meant_is_left_alone() {
+    fn intended_rules_cause_no_warnings() {
         let rules = "  - { id: a, effect: allow, match: { tool: fs.read, path: src/** } }\n  \
             - { id: b, effect: deny, match: { tool: fs.read, path: src/secret/** } }";
         assert_eq!(messages(rules, &["fs.read"]), Vec::<String>::new());
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn every_hole_is_a_call_that_can_be_read() {
+    fn every_hole_is_a_valid_call() {
         for (call, _) in HOLES {
             assert!(CallSketch::parse(call).is_ok(), "{call}");
         }

@@ -1,4 +1,4 @@
-//! From text to a compiled policy. All findings are reported at once, each at its line and column.
+//! Compiles policy text. Reports all findings at once, each with its line and column.
 
 mod agentzero;
 mod bodies;
@@ -34,7 +34,7 @@ pub(crate) use reader::Reader;
 pub use sketch::CallSketch;
 pub(crate) use sketch::sketch;
 
-/// What a loader got out of a file.
+/// The parsed content of a file.
 #[derive(Debug)]
 struct Loaded {
     mode: Mode,
@@ -44,10 +44,10 @@ struct Loaded {
     conflicts: Conflicts,
     graph: Option<Graph>,
     control: Option<Control>,
-    /// What rules that look back take note of.
+    /// Events that update the history of rules.
     events: Vec<(Rule, Event)>,
     rules: Vec<Rule>,
-    /// Examples with the place of their rule in `rules`.
+    /// Examples with the index of their rule in `rules`.
     examples: Vec<(usize, native::Example)>,
 }
 
@@ -68,7 +68,7 @@ impl Default for Loaded {
     }
 }
 
-/// Conditions alone, as a rule's `match` has them; `None` if they can't be used.
+/// Compiles conditions alone, as in a rule's `match`; `None` if they are invalid.
 pub(crate) fn conditions_of(text: &str, layer: Layer) -> Option<Box<[Clause]>> {
     let mut reader = Reader::new(text, layer);
     let node = parse_yaml(text, &mut reader.findings)?;
@@ -79,8 +79,8 @@ pub(crate) fn conditions_of(text: &str, layer: Layer) -> Option<Box<[Clause]>> {
 /// A name and the conditions that it stands for.
 type When = (&'static str, &'static str);
 
-/// Compiles the text of a policy file: our own format, an agentzero `policy.yml`, an `.agents/security.md`, a
-/// `governance.toolkit/v1` policy, an ACS manifest, or (where they are compiled in) a `.cedar` or `.rego` file.
+/// Compiles the text of a policy file: the native format, an agentzero `policy.yml`, an `.agents/security.md`, a `governance.toolkit/v1`
+/// policy, an ACS manifest, or (if enabled at build time) a `.cedar` or `.rego` file.
 pub fn load(text: &str, source: &Source) -> Result<Policy, LoadError> {
     let mut reader = Reader::new(text, source.layer);
     let loaded = read(&mut reader, source);
@@ -98,7 +98,7 @@ pub fn load(text: &str, source: &Source) -> Result<Policy, LoadError> {
     }
 }
 
-/// Tells the formats apart: Markdown by the file's name, TOML by its look, the rest by the keys at the top.
+/// Detects the format: Markdown by file name, TOML by its first line, the rest by their top-level keys.
 fn read(reader: &mut Reader<'_>, source: &Source) -> Option<Loaded> {
     if reader.text.contains('\0') {
         let at = SourceSpan { line: 1, column: 1, ..SourceSpan::default() };
@@ -125,7 +125,7 @@ fn read(reader: &mut Reader<'_>, source: &Source) -> Option<Loaded> {
         Content::Map(entries) => entries.iter().any(|entry| keys.contains(&entry.key.as_str())),
         Content::Scalar { .. } | Content::List(_) => false,
     };
-    // `version` is everybody's; the others are told apart by what only they have.
+    // Several formats have `version`; unique keys distinguish them.
     let agentzero_only: Vec<&str> =
         agentzero::KEYS.iter().copied().filter(|key| !native::KEYS.contains(key)).collect();
     if has(&["agent_control_specification_version"]) {
@@ -144,7 +144,7 @@ fn read(reader: &mut Reader<'_>, source: &Source) -> Option<Loaded> {
     })
 }
 
-/// Whether the first line that says something is a TOML one.
+/// Whether the first significant line is TOML.
 fn looks_like_toml(text: &str) -> bool {
     let lines = text.trim_start_matches('\u{feff}').lines().map(str::trim);
     let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -158,13 +158,13 @@ fn looks_like_toml(text: &str) -> bool {
     })
 }
 
-/// A rule that doesn't do what its author wrote beside it is not loaded.
+/// A rule that contradicts its own examples is a load error.
 fn check_examples(loaded: &Loaded, findings: &mut Findings) {
     for (rule, example) in &loaded.examples {
         let Some(rule) = loaded.rules.get(*rule) else { continue };
-        // What has happened before is assumed to be what the rule waits for.
+        // The history is assumed to be what the rule requires.
         let mut rule = rule.clone();
-        let looks_back = |clause: &&Clause| matches!(clause.condition, Condition::Turn(_));
+        let looks_back = |clause: &&Clause| matches!(clause.condition, Condition::History(_));
         rule.when = rule.when.iter().filter(|clause| !looks_back(clause)).cloned().collect();
         let rule = &rule;
         let matches = example.call.with_facts(|facts| rule.matches(facts));
@@ -200,5 +200,5 @@ fn compiled(loaded: Loaded, text: &str, source: &Source) -> Policy {
         examples: loaded.examples.len(),
         is_loaded: true,
     };
-    Policy::of(set, text, &source.files)
+    Policy::from_set(set, text, &source.files)
 }

@@ -1,10 +1,10 @@
-//! Exact comparison of JSON numbers: 2^53 + 1 is not 2^53, and 1.0 is 1.
+//! Exact comparison of JSON numbers: 2^53 + 1 is not 2^53, and 1.0 equals 1.
 
 use std::cmp::Ordering;
 
 use serde_json::Number;
 
-/// Every float at or above this is a whole number that an `i128` holds exactly; above 2^100 no JSON integer reaches.
+/// Every float at or above this is an integer. An `i128` holds such floats exactly up to 1e30, and no JSON integer exceeds 2^100.
 const INTEGRAL_MAX: f64 = 1.0e30;
 
 /// A JSON number without loss.
@@ -43,7 +43,7 @@ pub(crate) fn compare(left: &Number, right: &Number) -> Ordering {
     }
 }
 
-/// The float is not whole, or is larger than every whole number here: rounding the whole one down can't reorder them.
+/// The float has a fraction or exceeds every integer here, so rounding the integer down can't change the order.
 #[expect(clippy::cast_possible_truncation, reason = "the floor is below 1e30, or the sign alone decides")]
 fn whole_to_float(whole: i128, float: f64) -> Ordering {
     if float.abs() >= INTEGRAL_MAX {
@@ -52,7 +52,7 @@ fn whole_to_float(whole: i128, float: f64) -> Ordering {
     if whole <= float.floor() as i128 { Ordering::Less } else { Ordering::Greater }
 }
 
-/// Equal numbers have equal keys.
+/// A hash key: equal numbers have equal keys.
 pub(crate) fn key(number: &Number) -> u64 {
     match exact(number) {
         #[expect(

@@ -1,15 +1,15 @@
-//! The decision. Pure: the same facts get the same verdict from the same policy.
+//! The decision function. It is pure: the same facts get the same verdict from the same policy.
 //!
-//! Within one file deny wins over ask, and ask over allow; the order of the rules decides only which of several rules of
-//! one effect is named. `transform` and `raise-tier` rules, limits and rates modify an allow and never create one.
-//! Several files are each decided on their own and the strictest answer holds, so a further file can only narrow.
+//! Within one file, deny beats ask and ask beats allow; the order of rules decides only which of several rules with one effect is named.
+//! `transform` and `raise-tier` rules, limits and rates modify an allow and never create one. Each file decides on its own and the
+//! strictest verdict applies, so an additional file can only narrow.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::acs::control::{Control, Said, Stance};
+use crate::acs::control::{Control, PointVerdict, Stance};
 use crate::condition::{Clause, Names, Quantifier, all_hold, could_hold, secrets};
 use crate::conflicts::Conflicts;
 use crate::declassify::Declassified;
@@ -25,16 +25,16 @@ use crate::transform::Transform;
 use crate::verdict::{Charge, Grant, Layer, Limits, Question, Reason, RuleRef, Verdict, codes};
 use crate::words::{Word, words};
 
-/// What happens to a call that no rule matches, and to one that a rule denies.
+/// What happens to calls that no rule matches, and to denied calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// What is not allowed is denied.
+    /// Calls that no rule allows are denied.
     Strict,
     /// Calls that no rule matches are allowed, with a warning.
     Permissive,
-    /// What would be denied or asked is allowed, with a warning.
+    /// Denials and questions become allows with a warning.
     Audit,
 }
 
@@ -45,7 +45,7 @@ words!(Mode: "strict" => Strict, "permissive" => Permissive, "audit" => Audit);
 pub struct Policy {
     sets: Box<[Arc<RuleSet>]>,
     digest: [u8; 32],
-    /// A candidate that is asked beside it.
+    /// A candidate policy that is evaluated for comparison.
     shadow: Option<Shadow>,
 }
 
@@ -55,31 +55,31 @@ pub(crate) struct RuleSet {
     pub name: Box<str>,
     pub layer: Layer,
     pub mode: Mode,
-    /// The agents that it is about; it says nothing to others.
+    /// The agents that it applies to; others are unaffected.
     pub agents: Option<Names>,
-    /// What an allow grants if no rule narrows it.
+    /// The limits of an allow, before rules narrow them.
     pub limits: Limits,
     pub governance: Governance,
     pub conflicts: Conflicts,
     pub rules: Box<[Rule]>,
-    /// Whether any of them has a rate.
+    /// Whether any rule has a rate.
     pub has_rates: bool,
     pub index: Index,
-    /// What rules that look back take note of.
+    /// Events that update the history of rules.
     pub events: Events,
-    /// If there is one: who may reach what.
+    /// The constraint graph, if any.
     pub graph: Option<Graph>,
-    /// If it is a manifest: what decides where it has a point.
+    /// The manifest, if the file is one; its points decide where they apply.
     pub control: Option<Control>,
-    /// Examples that were checked when it was loaded.
+    /// Number of examples checked at load time.
     pub examples: usize,
-    /// False only for the policy that stands in for a missing one.
+    /// False only for the placeholder of a missing policy.
     pub is_loaded: bool,
 }
 
 impl Policy {
-    /// The rates that [`decide`](Self::decide) and [`contrast`](Self::contrast) may look at for a call, some of them twice. The index
-    /// finds them, so this allocates nothing; `facts.rates` is not looked at.
+    /// The rates that [`decide`](Self::decide) and [`contrast`](Self::contrast) may need for a call, possibly with duplicates. Uses the
+    /// index, so it allocates nothing; ignores `facts.rates`.
     pub fn rates(&self, facts: &Facts<'_>, visit: &mut impl FnMut(Charge)) {
         let own = self.sets.iter();
         let candidates = self.shadow.iter().flat_map(|shadow| shadow.candidate.sets.iter());
@@ -90,21 +90,21 @@ impl Policy {
         }
     }
 
-    /// The rates of all rules, for who decides many calls with the same counts.
+    /// The rates of all rules, for callers that decide many calls with the same counts.
     pub fn all_rates(&self) -> impl Iterator<Item = Charge> {
         let with_rates = self.sets.iter().filter(|set| set.has_rates);
         with_rates.flat_map(|set| set.rules.iter().filter_map(Rule::charge))
     }
 
-    /// Whether a file must be kept from a program, by the facts of a call that would read or write it. Each file of the policy is asked
-    /// on its own: one that asks, denies, or has rules about this access of which none allows this one, hides it, whatever the others
-    /// say. Only a file without any rule about this access says nothing.
+    /// Whether a file must be hidden from a program, given the facts of a call that would read or write it. Each policy file decides on its
+    /// own: a file that asks, denies, or has rules about this access but none that allows it, hides the file, whatever the others say. Only
+    /// policy files without any rule about this access abstain.
     pub fn hides(&self, facts: &Facts<'_>) -> bool {
         let mut about = self.sets.iter().filter(|set| set.is_about(facts)).peekable();
         about.peek().is_none() || about.any(|set| set.hides(facts))
     }
 
-    /// What keeps a call from being allowed, in every file that is about it: the verdict names only the first.
+    /// What prevents a call from being allowed, in every applicable file; the verdict names only the first.
     pub(crate) fn obstacles(&self, facts: &Facts<'_>) -> Vec<Obstacle> {
         let about = self.sets.iter().filter(|set| set.is_about(facts));
         let of_set = |set: &RuleSet| {
@@ -136,7 +136,7 @@ impl Policy {
         };
         let mut question: Option<(RuleRef, String, u8, Coverage)> = None;
         for set in self.sets.iter().filter(|set| set.is_about(facts)) {
-            // Only the file that comes first lowers labels: what is below it can only narrow.
+            // Only the first file declassifies: files below it can only narrow.
             let is_first = !std::mem::replace(&mut is_spoken_of, true);
             let hits = set.hits(facts);
             let said = set.control.as_ref().and_then(|control| control.before(facts));
@@ -170,7 +170,7 @@ impl Policy {
         }
         match question {
             Some((rule, mut reason, approvers, cover)) => {
-                // In the question, not beside the outcome: the answer depends on it.
+                // In the question and not beside the outcome, because the answer depends on it.
                 if cover == Coverage::Part {
                     reason.push_str(
                         " (no rule matches the rest of this call, and an approval covers that too)",
@@ -182,7 +182,7 @@ impl Policy {
         }
     }
 
-    /// Denies everything; used if no policy is loaded.
+    /// Denies everything, for a missing policy.
     pub fn deny_all() -> Self {
         let set = RuleSet {
             name: "none".into(),
@@ -201,10 +201,10 @@ impl Policy {
             examples: 0,
             is_loaded: false,
         };
-        Self::of(set, "", &BTreeMap::new())
+        Self::from_set(set, "", &BTreeMap::new())
     }
 
-    /// Both layers: each decides, and the stricter verdict applies. The project's policy can only narrow the user's.
+    /// Combines two layers: each decides, and the stricter verdict applies. The project's policy can only narrow the user's.
     #[must_use]
     pub fn layered(user: Self, project: Option<Self>) -> Self {
         let Some(project) = project else { return user };
@@ -217,12 +217,12 @@ impl Policy {
         Self { sets, digest: digest.into(), shadow: user.shadow.or(project.shadow) }
     }
 
-    /// Stands for exactly this policy, comments included, in the ledger.
+    /// Identifies exactly this policy in the ledger, including comments.
     pub fn digest(&self) -> [u8; 32] {
         self.digest
     }
 
-    /// An outline of its rules.
+    /// A summary of its rules.
     pub fn outline(&self) -> Vec<Outline> {
         let outline = |set: &Arc<RuleSet>| Outline {
             name: set.name.to_string(),
@@ -236,7 +236,7 @@ impl Policy {
         self.sets.iter().map(outline).collect()
     }
 
-    pub(crate) fn of(set: RuleSet, text: &str, files: &BTreeMap<String, String>) -> Self {
+    pub(crate) fn from_set(set: RuleSet, text: &str, files: &BTreeMap<String, String>) -> Self {
         let mut digest = Sha256::new()
             .chain_update(b"regent policy v1\0")
             .chain_update(set.layer.as_str())
@@ -262,28 +262,28 @@ impl Policy {
     }
 }
 
-/// The rules of one file that match a call.
+/// The matching rules of one file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hits {
     pub deny: Option<u32>,
     pub ask: Option<u32>,
-    /// The most that any asking rule wants.
+    /// The highest number of approvers that any asking rule requires.
     pub approvers: u8,
     pub allow: Option<u32>,
-    /// All that want to decide, in order; kept only where more than the effect matters.
+    /// All deciding rules in order; kept only if the strategy needs them.
     pub deciding: Vec<u32>,
     /// Matching rules that modify an allow, in order.
     pub modifiers: Vec<u32>,
-    /// The first matching rule whose rate is used up.
+    /// The first matching rule with an exhausted rate.
     pub used_up: Option<u32>,
 }
 
 impl Hits {
-    /// Takes note of a rule that matches.
+    /// Records a matching rule.
     pub(crate) fn add(&mut self, at: u32, rule: &Rule, facts: &Facts<'_>) {
         let first = |slot: &mut Option<u32>| *slot = Some(slot.map_or(at, |other| other.min(at)));
         match rule.effect {
-            // With a rate, it denies only what is beyond the rate.
+            // With a rate, it denies only calls beyond the rate.
             Effect::Deny if rule.rate.is_none() => first(&mut self.deny),
             Effect::Ask => {
                 first(&mut self.ask);
@@ -303,24 +303,24 @@ impl Hits {
     }
 }
 
-/// How much of a call the rules of a file speak of.
+/// How much of a call the rules of a file cover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Coverage {
     Part,
     Whole,
 }
 
-/// Why one file of a policy doesn't allow a call.
+/// Why one policy file doesn't allow a call.
 #[derive(Debug)]
 pub(crate) struct Obstacle {
     pub(crate) layer: Layer,
-    /// The rule that asks or denies; none if nothing allows the call.
+    /// The rule that asks or denies; `None` if no rule allows the call.
     pub(crate) rule: Option<RuleRef>,
-    /// The file would allow it, were it not for that rule.
+    /// Whether the file would allow the call without that rule.
     pub(crate) is_allowed_otherwise: bool,
 }
 
-/// What one file says.
+/// The ruling of one file.
 enum Ruling {
     Allow(Option<RuleRef>, Option<Reason>),
     Ask(RuleRef, String, u8, Coverage),
@@ -328,12 +328,12 @@ enum Ruling {
 }
 
 impl RuleSet {
-    /// Whether it says anything to the caller.
+    /// Whether it applies to the caller.
     pub(crate) fn is_about(&self, facts: &Facts<'_>) -> bool {
         self.agents.as_ref().is_none_or(|names| names.matches(facts.caller.agent))
     }
 
-    /// The rules that match.
+    /// The matching rules.
     pub(crate) fn hits(&self, facts: &Facts<'_>) -> Hits {
         let mut hits = Hits::default();
         self.index.candidates(facts, &mut |at| {
@@ -366,7 +366,7 @@ impl RuleSet {
         }
     }
 
-    fn ruling(&self, hits: &Hits, said: Option<&Said>, facts: &Facts<'_>) -> Ruling {
+    fn ruling(&self, hits: &Hits, said: Option<&PointVerdict>, facts: &Facts<'_>) -> Ruling {
         if let Some(reason) = self.refusal(hits, facts) {
             return match self.mode {
                 Mode::Strict | Mode::Permissive => Ruling::Deny(reason),
@@ -393,7 +393,7 @@ impl RuleSet {
         match (self.rule(hits.allow), self.mode) {
             (Some(rule), _) => Ruling::Allow(Some(rule.at.clone()), None),
             (None, Mode::Strict) => Ruling::Deny(self.no_rule(facts)),
-            // Silence grants no secret, in no mode that denies anything.
+            // Without a rule, no mode that can deny grants a secret.
             (None, Mode::Permissive) if secrets(facts).next().is_some() => Ruling::Deny(self.no_rule(facts)),
             (None, Mode::Audit) => Ruling::Allow(None, Some(would_deny(self.no_rule(facts)))),
             (None, Mode::Permissive) => {
@@ -406,11 +406,11 @@ impl RuleSet {
         }
     }
 
-    /// What a manifest says holds where it has a point; it grants no secret, as it can't name one.
-    fn by_manifest(&self, said: &Said, facts: &Facts<'_>) -> Ruling {
+    /// A manifest's verdict applies where it has a point. It grants no secret, because it can't name one.
+    fn by_manifest(&self, said: &PointVerdict, facts: &Facts<'_>) -> Ruling {
         match &said.stance {
             Stance::Deny(reason) => Ruling::Deny(reason.clone()),
-            // A script computes its changes, so they can't be checked when the file is loaded.
+            // A script computes its changes, so they can't be checked at load time.
             Stance::Ask(_) | Stance::Allow
                 if self.layer == Layer::Project && !said.transforms.iter().all(Transform::only_narrows) =>
             {
@@ -436,8 +436,8 @@ impl RuleSet {
         at.and_then(|at| self.rules.get(at as usize))
     }
 
-    /// Who wants a person to agree, and why. The governance field only narrows: in strict mode it asks about nothing that
-    /// no rule would let through.
+    /// The rule that needs an approval, and why. The governance field only narrows: in strict mode, it asks only about calls that a rule
+    /// would allow.
     fn asks(&self, hits: &Hits, facts: &Facts<'_>) -> Option<(&RuleRef, String)> {
         let plainly = || format!("{} needs an approval", described(facts));
         if let Some(rule) = self.rule(hits.ask) {
@@ -447,7 +447,7 @@ impl RuleSet {
         (hits.allow.is_some() || self.mode == Mode::Permissive).then(|| (at, plainly()))
     }
 
-    /// An ask catches any part of a call. If no rule covers the rest of it, the question says that an approval does.
+    /// An ask matches any part of a call. If no rule covers the rest, the question says that an approval does.
     fn cover_of(&self, hits: &Hits, facts: &Facts<'_>) -> Coverage {
         let covers = |rule: &Rule| all_hold(&rule.when, facts, Quantifier::Every);
         match hits.allow.is_some() || self.rule(hits.ask).is_none_or(covers) {
@@ -456,7 +456,7 @@ impl RuleSet {
         }
     }
 
-    /// Why the answer is no, if a check, a rule or a rate says so.
+    /// The reason for a denial by a check, a rule or a rate.
     fn refusal(&self, hits: &Hits, facts: &Facts<'_>) -> Option<Reason> {
         if let Some(breach) = self.governance.breach(facts) {
             return Some(Reason {
@@ -510,15 +510,15 @@ impl RuleSet {
         }
     }
 
-    /// What the matching rules take a label from. Where one rule decides alone, only that one does.
+    /// The fields that matching rules declassify. If one rule decides alone, only that rule counts.
     fn declassified(&self, hits: &Hits) -> Vec<Declassified> {
         let speaks = |at: &&u32| self.conflicts == Conflicts::DenyOverrides || hits.allow == Some(**at);
         let rules = hits.modifiers.iter().filter(speaks).filter_map(|at| self.rules.get(*at as usize));
         rules.filter_map(|rule| rule.declassify.clone()).collect()
     }
 
-    /// Narrows a grant by what the matching rules want.
-    fn modify(&self, hits: &Hits, said: Option<Said>, grant: &mut Grant) {
+    /// Narrows a grant by the matching rules.
+    fn modify(&self, hits: &Hits, said: Option<PointVerdict>, grant: &mut Grant) {
         grant.limits = grant.limits.meet(self.limits);
         let mut changes = Vec::new();
         if let Some(said) = said {
@@ -545,7 +545,7 @@ impl RuleSet {
             changes.extend(rule.transforms.iter().cloned());
             grant.charges.extend(rule.charge());
         }
-        // Before those of the layers above: the user's file has the last word, or a project's could undo what it demands.
+        // Before those of the layers above: the user's changes apply last, so that a project can't undo them.
         grant.transforms.splice(0..0, changes);
     }
 }
@@ -555,7 +555,7 @@ fn would_deny(reason: Reason) -> Reason {
     Reason { code: codes::WOULD_DENY.into(), message, ..reason }
 }
 
-/// A call in a few words, for people and models.
+/// A short description of a call, for users and models.
 pub(crate) fn described(facts: &Facts<'_>) -> String {
     let what = facts.tool.unwrap_or(facts.op);
     match facts.resources.first() {
@@ -573,7 +573,7 @@ pub(crate) fn described(facts: &Facts<'_>) -> String {
 }
 
 impl Policy {
-    /// Whether any rule or check looks at a call's arguments.
+    /// Whether any rule or check examines a call's arguments.
     pub fn looks_at_args(&self) -> bool {
         fn any(clauses: &[Clause]) -> bool {
             clauses.iter().any(|clause| {

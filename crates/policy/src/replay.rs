@@ -1,8 +1,7 @@
-//! Back-tests: what a policy would have said to calls that a ledger has recorded.
+//! Back-tests: how a policy would have decided recorded calls.
 //!
-//! Two policies are put the same questions. What the ledger doesn't keep (roles, labels, trust, what was left of a budget) is filled in
-//! alike for both, so a difference between them is one between the policies. Rates and rules that look back are followed along: what was
-//! really done counts for both.
+//! Two policies decide the same calls. Facts that the ledger lacks (roles, labels, trust, remaining budgets) get the same defaults for
+//! both, so every difference is one between the policies. Rates and history are simulated: the calls that actually ran count for both.
 
 use std::collections::BTreeMap;
 
@@ -17,46 +16,46 @@ use crate::verdict::{Charge, RuleId, Verdict};
 use crate::window::Window;
 use crate::words::{Class, Confidentiality, Integrity, Label, Tier};
 
-/// Changes that are told apart; what goes beyond is counted in one.
+/// Maximum distinct changes; further ones are counted together.
 const CHANGES_MAX: usize = 10_000;
-/// Calls that wait for their outcome.
+/// Maximum calls without outcome.
 const OPEN_MAX: usize = 100_000;
-/// Sessions whose history is kept.
+/// Maximum sessions with history.
 const SESSIONS_MAX: usize = 10_000;
 
-/// A call of the past, as its intent in the ledger has it.
+/// A recorded call, from its intent in the ledger.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PastCall {
     /// When.
     pub at_ms: i64,
-    /// In which session.
+    /// The session.
     pub session: String,
-    /// Who, by the name that policy matches.
+    /// The agent's name, as policy matches it.
     pub agent: String,
-    /// What kind of caller.
+    /// The class of caller.
     pub class: Class,
-    /// Which operation.
+    /// The operation.
     pub op: String,
-    /// Which tool, if it was one.
+    /// The tool, if any.
     pub tool: Option<String>,
-    /// What was decided then: `allow`, `ask` or `deny`.
+    /// The recorded verdict: `allow`, `ask` or `deny`.
     pub verdict: String,
-    /// By which rule, if one did.
+    /// The deciding rule, if any.
     pub rule: Option<String>,
-    /// The word for the reason, if it was denied.
+    /// The reason's code, if denied.
     pub code: Option<String>,
-    /// The tier that it was to run at.
+    /// The intended tier.
     pub tier: Tier,
-    /// Its arguments, an empty object if nobody looked them up.
+    /// Its arguments; an empty object if they weren't loaded.
     pub args: Value,
-    /// What its tool can do.
+    /// The tool's capabilities.
     pub capabilities: Vec<String>,
-    /// What it reached for.
+    /// The resources.
     pub targets: Vec<Target>,
 }
 
 impl PastCall {
-    /// Whether the kernel itself refused, whatever policy says.
+    /// Whether the kernel itself denied the call, regardless of policy.
     fn was_refused(&self) -> bool {
         let is_policys =
             |code: &str| ["policy.", "governance.", "rate."].iter().any(|start| code.starts_with(start));
@@ -68,7 +67,7 @@ impl PastCall {
         self.tool.as_deref().unwrap_or(&self.op)
     }
 
-    /// The first thing that it touched, in a few words.
+    /// The first resource, in short.
     pub fn touched(&self) -> Option<String> {
         Some(match self.targets.first()? {
             Target::Path { path, access } => format!("{access} {path}"),
@@ -78,7 +77,7 @@ impl PastCall {
         })
     }
 
-    /// Hands the call's facts to `ask`, as far as they are known.
+    /// Passes the call's known facts to `ask`.
     pub fn with_facts<R>(&self, past: Past<'_>, rates: Rates<'_>, ask: impl FnOnce(&Facts<'_>) -> R) -> R {
         let resources: Vec<Resource<'_>> = self.targets.iter().map(Target::view).collect();
         let integrity = match self.class {
@@ -111,11 +110,11 @@ impl PastCall {
 /// The result of a back-test.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Replayed {
-    /// Calls that were judged.
+    /// Number of decided calls.
     pub calls: u64,
-    /// Of those, ones that the kernel's own rules refuse under any policy.
+    /// Number of those that the kernel's own rules deny under any policy.
     pub refused_anyway: u64,
-    /// Calls that the old policy, asked again, doesn't decide as it is recorded: what isn't known of them mattered, or it has changed since.
+    /// Number of calls that the old policy decides differently from the record: unknown facts mattered, or the policy has changed since.
     pub not_reproduced: u64,
     /// Denied or asked before, allowed now.
     pub newly_allowed: u64,
@@ -123,33 +122,33 @@ pub struct Replayed {
     pub newly_asked: u64,
     /// Allowed or asked before, denied now.
     pub newly_denied: u64,
-    /// The same, by who, what, which verdicts and which rules; most frequent first.
+    /// The changes by agent, tool, verdicts and rules; most frequent first.
     pub changes: Vec<Change>,
 }
 
-/// Calls that would be decided otherwise.
+/// Calls with a different verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// Who.
+    /// The agent.
     pub agent: String,
-    /// Which tool or operation.
+    /// The tool or operation.
     pub what: String,
-    /// What the old policy says.
+    /// The old verdict.
     pub from: &'static str,
-    /// What the new one says.
+    /// The new verdict.
     pub to: &'static str,
-    /// The new policy's rule, if one decides.
+    /// The new policy's deciding rule, if any.
     pub rule: Option<String>,
-    /// How many calls.
+    /// Number of calls.
     pub calls: u64,
-    /// One of them: what it touched.
+    /// The resource of one of them.
     pub example: Option<String>,
 }
 
-/// What makes changes alike: who, what, from which verdict, to which, by which rule.
+/// Changes are grouped by agent, tool, old verdict, new verdict and rule.
 type Kind = (String, String, &'static str, &'static str, Option<String>);
 
-/// Follows a ledger and puts every call to two policies.
+/// Reads a ledger and has two policies decide every call.
 #[derive(Debug)]
 pub struct Replay {
     sides: [Side; 2],
@@ -158,18 +157,18 @@ pub struct Replay {
     result: Replayed,
 }
 
-/// One policy with what it has noted along the way.
+/// One policy with its simulated history.
 #[derive(Debug)]
 struct Side {
     policy: Policy,
     sessions: BTreeMap<String, History>,
     lasting: BTreeMap<String, History>,
-    /// How each agent has used rules with a rate along the way.
+    /// Each agent's use of rate rules.
     windows: BTreeMap<(RuleId, String), Window>,
 }
 
 impl Replay {
-    /// From the old policy to the new one.
+    /// Compares the old policy with the new one.
     pub fn new(old: Policy, new: Policy) -> Self {
         let side = |policy| Side {
             policy,
@@ -181,12 +180,12 @@ impl Replay {
         Self { sides, open: BTreeMap::new(), found: BTreeMap::new(), result: Replayed::default() }
     }
 
-    /// Whether either policy looks at arguments; if not, they needn't be read.
+    /// Whether either policy examines arguments; if not, they needn't be loaded.
     pub fn needs_args(&self) -> bool {
         self.sides.iter().any(|side| side.policy.looks_at_args())
     }
 
-    /// The next call, and where it is in the ledger.
+    /// Decides the next call, at this position in the ledger.
     pub fn call(&mut self, place: (u16, u64), call: &PastCall) {
         self.result.calls += 1;
         if call.was_refused() {
@@ -200,7 +199,7 @@ impl Replay {
         if old.word() != new.word() {
             self.note(call, &old, &new);
         }
-        // What was really done counts for both.
+        // Calls that actually ran count for both.
         if call.verdict == "allow" {
             let awaited = self.sides.each_mut().map(|side| side.begin(call));
             let waits = awaited.iter().any(|awaited| !awaited.is_empty());

@@ -9,22 +9,22 @@ use crate::transform::Transform;
 use crate::verdict::{Charge, Layer, Limits, RuleId, RuleRef};
 use crate::words::{Tier, Word, words};
 
-/// What a rule does to a call that it matches.
+/// The effect of a rule on matching calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
-    /// Yes, unless another rule says no or asks.
+    /// Allows, unless another rule denies or asks.
     Allow,
-    /// No, whatever other rules say. With a `rate`: no once the rate is used up.
+    /// Denies, whatever other rules say. With a `rate`, denies once the rate is used up.
     Deny,
-    /// Not before a person has agreed.
+    /// Needs an approval.
     Ask,
     /// Changes arguments; allows nothing by itself.
     Transform,
-    /// Demands a stronger tier; allows nothing by itself.
+    /// Requires a stronger tier; allows nothing by itself.
     RaiseTier,
-    /// Says something to the caller; allows nothing by itself.
+    /// Warns the caller; allows nothing by itself.
     Warn,
 }
 
@@ -32,7 +32,7 @@ words!(Effect: "allow" => Allow, "deny" => Deny, "ask" => Ask, "transform" => Tr
     "warn" => Warn);
 
 impl Effect {
-    /// An allow has to cover the whole call; everything else catches any part of it.
+    /// An allow must cover the entire call; every other effect matches any part of it.
     pub(crate) fn quantifier(self) -> Quantifier {
         match self {
             Self::Allow => Quantifier::Every,
@@ -56,14 +56,14 @@ pub(crate) struct Rule {
     pub rate: Option<Rate>,
     pub tier: Option<Tier>,
     pub transforms: Box<[Transform]>,
-    /// Fields of the result that it takes a label from.
+    /// Result fields that it declassifies.
     pub declassify: Option<Declassified>,
     pub approvers: u8,
-    /// Where the file goes by priority: the highest decides.
+    /// The rule's priority, for strategies that use it: the highest decides.
     pub priority: u32,
 }
 
-/// So many calls within a sliding window.
+/// A number of calls within a sliding window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rate {
     pub limit: u32,
@@ -71,7 +71,7 @@ pub(crate) struct Rate {
 }
 
 impl Rule {
-    /// A rule that matches everything and does nothing more; loaders fill in the rest.
+    /// A rule that matches everything; loaders fill in the rest.
     pub(crate) fn new(id: &str, layer: Layer, line: u32, effect: Effect) -> Self {
         Self {
             at: RuleRef { id: id.into(), layer, line },
@@ -96,7 +96,7 @@ impl Rule {
         all_hold(&self.when, facts, quantifier) && self.grants_secrets(facts) && !self.excepts(facts)
     }
 
-    /// A secret is never granted in passing: an allow has to name every one that the call uses.
+    /// An allow must name every secret that the call uses.
     pub(crate) fn grants_secrets(&self, facts: &Facts<'_>) -> bool {
         match self.effect {
             Effect::Allow => secrets(facts).next().is_none() || names_secrets(&self.when, facts),
@@ -109,17 +109,17 @@ impl Rule {
         !self.unless.is_empty() && all_hold(&self.unless, facts, self.effect.quantifier().flipped())
     }
 
-    /// What a call that it matches is counted against.
+    /// The rate that matching calls are charged against.
     pub(crate) fn charge(&self) -> Option<Charge> {
         self.rate.map(|rate| Charge { rule: self.id, limit: rate.limit, window_ms: rate.window_ms })
     }
 
-    /// Whether its rate leaves no room for this call.
+    /// Whether its rate is used up.
     pub(crate) fn is_used_up(&self, facts: &Facts<'_>) -> bool {
         self.rate.is_some_and(|rate| facts.rates.used(self.id, rate.window_ms) >= rate.limit)
     }
 
-    /// Whether it says yes, no or not yet. A deny with a rate denies only what is beyond the rate.
+    /// Whether it allows, denies or asks. A deny with a rate denies only beyond the rate.
     pub(crate) fn decides(&self) -> bool {
         match self.effect {
             Effect::Allow | Effect::Ask => true,
@@ -128,7 +128,7 @@ impl Rule {
         }
     }
 
-    /// Whether it changes what an allow grants.
+    /// Whether it modifies an allow's grant.
     pub(crate) fn modifies(&self) -> bool {
         self.limits.is_some()
             || self.rate.is_some()
@@ -139,7 +139,7 @@ impl Rule {
     }
 }
 
-/// Depends on layer and id alone, so that a reload keeps counting where it was.
+/// Depends only on layer and id, so that counts survive a reload.
 fn rule_id(layer: Layer, id: &str) -> RuleId {
     let digest = Sha256::new().chain_update(layer.as_str()).chain_update([0]).chain_update(id).finalize();
     RuleId(digest.iter().take(8).fold(0, |word, byte| (word << 8) | u64::from(*byte)))

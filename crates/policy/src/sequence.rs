@@ -1,9 +1,9 @@
-//! Rules that look back: "after reading secret data nothing leaves until a person agrees", "at most one payment", "a write
-//! needs a read of the same file first".
+//! Rules that look back: "after reading secret data nothing leaves without an approval", "at most one payment", "a write needs a read of
+//! the same file first".
 //!
-//! Each such rule is an ordinary rule with one more condition, [`Turn`], that reads what the rule has noted so far; so it is
-//! found by the same index. What it notes is driven by *events*: calls that arm it, end that, are counted or are remembered.
-//! Events are filed in an index of their own, so a call touches the few rules that care and no others.
+//! Such a rule is an ordinary rule with one more condition, [`HistoryTest`], which reads the rule's recorded history, so the same index finds it.
+//! *Events* update the history: calls that arm the rule, disarm it, are counted, or are remembered. Events have their own index, so a call
+//! touches only the relevant rules.
 
 use sha2::{Digest, Sha256};
 
@@ -17,21 +17,21 @@ use crate::rule::{Effect, Rule};
 use crate::verdict::{Reason, RuleId, codes};
 use crate::words::Label;
 
-/// What a rule that looks back wants to find.
+/// The history condition of a rule.
 #[derive(Debug, Clone)]
-pub(crate) struct Turn {
+pub(crate) struct HistoryTest {
     pub rule: RuleId,
     pub scope: Scope,
-    pub kind: TurnKind,
+    pub kind: HistoryTestKind,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum TurnKind {
-    /// `after`: it has happened, and isn't over.
+pub(crate) enum HistoryTestKind {
+    /// `after`: the event has happened and hasn't been ended.
     Armed,
-    /// `at_most`: so many calls have been made.
+    /// `at_most`: this many calls were made.
     Spent(u32),
-    /// `needs`: it hasn't happened, or not with the same thing.
+    /// `needs`: the event hasn't happened, or not with the same item.
     Unseen(Same),
 }
 
@@ -48,20 +48,20 @@ pub(crate) enum Same {
     Arg(JsonPath, JsonPath),
 }
 
-/// Which of the two calls is looked at.
+/// Which of the two calls is examined.
 #[derive(Debug, Clone, Copy)]
 enum Call {
     Earlier,
     Later,
 }
 
-impl Turn {
+impl HistoryTest {
     pub(crate) fn holds(&self, facts: &Facts<'_>) -> bool {
         let cell = facts.past.of(self.scope).get(self.rule);
         match &self.kind {
-            TurnKind::Armed => cell.is_some_and(|cell| cell.armed),
-            TurnKind::Spent(most) => cell.map_or(0, |cell| cell.count) >= *most,
-            TurnKind::Unseen(same) => {
+            HistoryTestKind::Armed => cell.is_some_and(|cell| cell.armed),
+            HistoryTestKind::Spent(most) => cell.map_or(0, |cell| cell.count) >= *most,
+            HistoryTestKind::Unseen(same) => {
                 let Some(cell) = cell else { return true };
                 let keys = same.keys(facts, Call::Later);
                 keys.is_empty() || !keys.iter().all(|key| cell.seen.contains(key))
@@ -94,7 +94,7 @@ impl Same {
     }
 }
 
-/// Half of a digest's strength is enough: a stranger would have to find a second thing with the same one.
+/// 64 bits suffice: an attacker would have to find a second preimage.
 fn key(bytes: &[u8]) -> u64 {
     Sha256::digest(bytes).iter().take(8).fold(0, |word, byte| (word << 8) | u64::from(*byte))
 }
@@ -102,11 +102,11 @@ fn key(bytes: &[u8]) -> u64 {
 /// Who approved a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agreed {
-    /// Nobody.
+    /// No one.
     Nobody,
-    /// The application that performed the call says that it had somebody's agreement.
+    /// The host application reports an approval.
     Host,
-    /// A person, here.
+    /// A reviewer, in Regent.
     Person,
 }
 
@@ -116,20 +116,20 @@ impl From<bool> for Agreed {
     }
 }
 
-/// What an event does to its rule.
+/// The effect of an event on its rule.
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
-    /// What the rule waits for happens. With a test, only if what comes back has such a label.
+    /// Arms the rule. With a test, only if the output has such a label.
     Arm(Option<LabelTest>),
-    /// What ends it. `approved`: only if a person has agreed to the call.
+    /// Disarms the rule. `approved`: only if the call was approved.
     Disarm { approved: bool },
-    /// One more call, of so many. `asks`: beyond them a person is asked.
+    /// Counts a call. `asks`: calls beyond the maximum are asked about.
     Count { most: u32, asks: bool },
-    /// The thing is remembered once the call has ended well.
+    /// Remembers the item after the call has succeeded.
     Remember(Same),
 }
 
-/// One event: which calls it is about, and what it does.
+/// One event: the calls that it matches, and its effect.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
     pub rule: RuleId,
@@ -140,7 +140,7 @@ pub(crate) struct Event {
 /// All events of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
-    /// Which calls each event is about, in the form that the index files.
+    /// The calls of each event, as rules for the index.
     calls: Box<[Rule]>,
     events: Box<[Event]>,
     index: Index,
@@ -155,7 +155,7 @@ impl Events {
         Self { index: Index::new(&calls), calls: calls.into(), events: events.into(), reach }
     }
 
-    /// Calls like these, for an event of that rule: to arm, count or remember any part is enough, to disarm all must fit.
+    /// The calls of an event: to arm, count or remember, any part matches; to disarm, all parts must match.
     pub(crate) fn calls_of(rule: &Rule, act: &Act, when: Box<[Clause]>) -> Rule {
         let effect = match act {
             Act::Disarm { .. } => Effect::Allow,
@@ -185,21 +185,21 @@ impl Events {
     }
 }
 
-/// How far back a policy's rules look.
+/// Which histories a policy's rules use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reach {
     /// Over the session.
     pub session: bool,
-    /// Across sessions.
+    /// The permanent history.
     pub lasting: bool,
 }
 
-/// The history of a session, and the one that lasts; both are changed in place.
+/// The session's and the permanent history, both changed in place.
 #[derive(Debug)]
 pub struct Notes<'a> {
     /// Since the session began.
     pub session: &'a mut History,
-    /// Since the agent's name was first used here.
+    /// Since the first use of the agent's name.
     pub lasting: &'a mut History,
 }
 
@@ -216,11 +216,11 @@ impl Notes<'_> {
 #[derive(Debug, Clone, Default)]
 pub struct Awaited {
     later: Vec<(RuleId, Scope, Later)>,
-    /// What to do if the call doesn't run after all.
+    /// Changes to undo if the call doesn't run.
     undo: Vec<(RuleId, Scope, Undo)>,
 }
 
-/// How a note is taken back. What a call has armed stays armed: another call may have armed it as well, and armed is the stricter state.
+/// How to undo a change. Arming is not undone: another call may have armed the rule too, and armed is the stricter state.
 #[derive(Debug, Clone, Copy)]
 enum Undo {
     Uncount,
@@ -234,7 +234,7 @@ enum Later {
 }
 
 impl Policy {
-    /// Which history its rules need; the kernel keeps no other.
+    /// Which histories its rules need; the kernel keeps no others.
     pub fn reach(&self) -> Reach {
         self.sets().iter().map(|set| set.events.reach()).fold(Reach::default(), |all, one| Reach {
             session: all.session || one.session,
@@ -242,9 +242,9 @@ impl Policy {
         })
     }
 
-    /// A call that was allowed is about to begin: counts it and notes what it arms. To be done in one step with everything else that
-    /// changes the same history, because calls side by side may have been judged by the same count; the one that comes too late
-    /// hears so here, and nothing is changed.
+    /// Records the start of an allowed call: counts it, and arms or disarms rules. Run this in one atomic step with all other
+    /// changes to the same history, because concurrent calls may have been judged by the same count. A call that comes too late is denied
+    /// here, and nothing changes.
     pub fn begin(
         &self,
         facts: &Facts<'_>,
@@ -308,12 +308,12 @@ impl Awaited {
         self.later.is_empty()
     }
 
-    /// Whether beginning has changed something that can be taken back.
+    /// Whether the start of the call changed something that can be undone.
     pub fn has_noted(&self) -> bool {
         !self.undo.is_empty()
     }
 
-    /// The call doesn't run after all: it isn't counted, and it has ended nothing.
+    /// Undoes the start of a call that doesn't run after all.
     pub fn take_back(&self, mut notes: Notes<'_>) {
         for (rule, scope, undo) in &self.undo {
             match undo {
@@ -332,7 +332,7 @@ impl Awaited {
     pub fn ended(&self, label: Label, went_well: bool, mut notes: Notes<'_>) {
         for (rule, scope, later) in &self.later {
             match later {
-                // What was read is known, also if the call failed half way.
+                // Data that was read is known, even if the call failed halfway.
                 Later::Arm(test) if test.holds(label) => notes.of(*scope).arm(*rule, true),
                 Later::Remember(keys) if went_well => notes.of(*scope).remember(*rule, keys),
                 Later::Arm(_) | Later::Remember(_) => {}

@@ -1,4 +1,4 @@
-//! Shadow mode: a candidate is asked beside the policy in force. It decides nothing: what it says otherwise is data that the caller counts.
+//! Shadow mode: a candidate policy is evaluated beside the active one. It decides nothing; the caller counts the differences.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::facts::Facts;
 use crate::policy::Policy;
 use crate::verdict::Verdict;
 
-/// What a candidate says to a call, compared with the policy in force.
+/// A candidate's verdict compared with the active policy's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contrast {
-    /// The same.
+    /// The same verdict.
     Same,
     /// It would have allowed the call.
     NewlyAllowed,
@@ -21,16 +21,16 @@ pub enum Contrast {
     NewlyDenied,
 }
 
-/// The counts.
+/// The counts of contrasts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tallied {
-    /// Decisions that were put to both.
+    /// Number of decisions.
     pub judged: u64,
-    /// What the candidate would have allowed, and the policy in force didn't.
+    /// Calls that only the candidate would have allowed.
     pub newly_allowed: u64,
-    /// What it would have asked about.
+    /// Calls that it would have asked about.
     pub newly_asked: u64,
-    /// What it would have denied.
+    /// Calls that it would have denied.
     pub newly_denied: u64,
 }
 
@@ -47,7 +47,7 @@ impl Tallied {
         *counter = counter.saturating_add(1);
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl Tallied {
     }
 }
 
-/// A candidate, and which file it was loaded from.
+/// A candidate, and the digest of its file.
 #[derive(Debug, Clone)]
 pub(crate) struct Shadow {
     pub(crate) candidate: Arc<Policy>,
@@ -67,14 +67,13 @@ pub(crate) struct Shadow {
 }
 
 impl Policy {
-    /// The same policy, with a candidate that [`contrast`](Self::contrast) asks beside it. The candidate may be layered; `digest` is
-    /// that of its own file.
+    /// Adds a candidate that [`contrast`](Self::contrast) evaluates. The candidate may be layered; `digest` is that of its own file.
     #[must_use]
     pub fn shadowed(self, candidate: Self, digest: [u8; 32]) -> Self {
         self.with_shadow(Shadow { candidate: Arc::new(candidate), digest })
     }
 
-    /// Which candidate there is, and what it says to a call that the policy in force judged so.
+    /// The candidate's digest, and its verdict compared with the given one.
     pub fn contrast(&self, facts: &Facts<'_>, verdict: &Verdict) -> Option<([u8; 32], Contrast)> {
         let Shadow { candidate, digest } = self.shadow()?;
         let other = candidate.decide(facts);

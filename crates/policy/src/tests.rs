@@ -1,4 +1,4 @@
-//! Policies as texts, calls as texts, verdicts as words. `policy` and `verdict` are the only doors.
+//! Policies as text, calls as text, verdicts as words. All tests go through `policy` and `verdict`.
 
 mod adversarial;
 mod conditions;
@@ -22,7 +22,7 @@ fn source(name: &str) -> Source {
     Source::new(name, Layer::User)
 }
 
-/// Loads a policy that must load.
+/// Loads a valid policy.
 fn policy(text: &str) -> Policy {
     crate::load(text, &source("policy.yml"))
         .unwrap_or_else(|error| panic!("{error}\n{:#?}\n{text}", error.findings))

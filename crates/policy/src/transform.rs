@@ -1,4 +1,4 @@
-//! Changes that policy makes to a call's arguments before they reach an executor.
+//! Transforms: changes to a call's arguments before they reach an executor.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use serde_json::{Number, Value};
 
 use crate::number::compare;
 
-/// Switches that only narrow a call in this position: requests inside a tunnel are judged, a program gets no network, no terminal.
+/// Switches that only narrow a call at this value: inspect tunnels, no network, no terminal.
 const NARROWING: &[(&str, bool)] = &[("/inspect", true), ("/network", false), ("/terminal", false)];
-/// Arguments that are limits: less of them is less of the same call.
+/// Arguments that are limits: reducing them narrows the call.
 const LIMITS: &[&str] =
     &["/timeout_ms", "/bytes_max", "/entries_max", "/matches_max", "/redirects_max", "/max_tokens"];
 
@@ -18,41 +18,41 @@ const LIMITS: &[&str] =
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Transform {
-    /// Puts a constant there, also where nothing was.
+    /// Sets a constant, even if the argument is missing.
     Set {
-        /// Where.
+        /// The argument.
         pointer: String,
-        /// What.
+        /// The constant.
         value: Value,
     },
-    /// Takes it away.
+    /// Removes the argument.
     Remove {
-        /// What.
+        /// The argument.
         pointer: String,
     },
-    /// Masks what a regular expression finds in every text there.
+    /// Masks every match of a regular expression in every text there.
     Redact {
-        /// Where.
+        /// The argument.
         pointer: String,
-        /// What is masked.
+        /// The pattern to mask.
         pattern: Pattern,
-        /// What stands in its place.
+        /// The replacement.
         mask: String,
     },
-    /// Cuts every text there.
+    /// Truncates every text there.
     Truncate {
-        /// Where.
+        /// The argument.
         pointer: String,
-        /// How many characters stay.
+        /// Maximum characters.
         chars_max: usize,
     },
-    /// Moves a number into a range.
+    /// Clamps a number to a range.
     Clamp {
-        /// Where.
+        /// The argument.
         pointer: String,
-        /// No less than this.
+        /// Minimum.
         min: Option<Number>,
-        /// No more than this.
+        /// Maximum.
         max: Option<Number>,
     },
 }
@@ -85,8 +85,8 @@ impl Transform {
         }
     }
 
-    /// Whether it can only take something away from a call, whatever the call is. A project's policy may make these changes and no
-    /// others: any other change could turn a call that the user allows into one that the project wants.
+    /// Whether it can only narrow a call, whatever the call is. A project's policy may make only such changes: any other could turn a call
+    /// that the user allows into one that the project wants.
     pub fn only_narrows(&self) -> bool {
         match self {
             Self::Set { pointer, value } => {
@@ -97,7 +97,7 @@ impl Transform {
         }
     }
 
-    /// Where it acts.
+    /// The argument that it changes.
     pub fn pointer(&self) -> &str {
         match self {
             Self::Set { pointer, .. }
@@ -109,12 +109,12 @@ impl Transform {
     }
 }
 
-/// A compiled linear-time regular expression, compared and shown by its text.
+/// A compiled linear-time regular expression, compared and displayed by its source.
 #[derive(Debug, Clone)]
 pub struct Pattern(pub(crate) Arc<Regex>);
 
 impl Pattern {
-    /// The text it was compiled from.
+    /// Its source.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
@@ -163,13 +163,13 @@ fn remove(args: &mut Value, pointer: &str) -> bool {
     }
 }
 
-/// The value around the one that the pointer names, and that one's unescaped name.
+/// The parent of the value at the pointer, and the value's unescaped name.
 fn parent<'v>(args: &'v mut Value, pointer: &str) -> Option<(&'v mut Value, String)> {
     let (around, name) = pointer.rsplit_once('/')?;
     Some((args.pointer_mut(around)?, name.replace("~1", "/").replace("~0", "~")))
 }
 
-/// Changes every text at or below a value. A field that was expected to be a text may well hold a list of them.
+/// Changes every text at or below a value. An expected text may well be a list of texts.
 fn each_text(value: &mut Value, change: &mut dyn FnMut(&str) -> Option<String>) -> bool {
     match value {
         Value::String(text) => match change(text) {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_change_does_what_it_says() {
+    fn each_transform_has_its_effect() {
         let at = |pointer: &str| pointer.to_owned();
         let clamp = |min: Option<i64>, max: Option<i64>| Transform::Clamp {
             pointer: at("/n"),

@@ -1,5 +1,5 @@
-//! A document as a tree in which everything knows its place. YAML and TOML are read into it, strictly: no duplicate keys, no
-//! tags, no merge keys, bounded depth and size.
+//! A document tree with source positions. YAML and TOML are parsed strictly: no duplicate keys, no tags, no merge keys, bounded depth and
+//! size.
 
 mod toml;
 mod yaml;
@@ -11,15 +11,15 @@ use crate::finding::{Findings, LoadError, SourceSpan};
 pub(crate) use self::toml::parse as parse_toml;
 pub(crate) use yaml::parse as parse_yaml;
 
-/// Longest text that is read at all.
+/// Maximum length of a text.
 pub(crate) const TEXT_BYTES_MAX: usize = 4 << 20;
-/// Deepest nesting.
+/// Maximum nesting.
 const DEPTH_MAX: usize = 48;
-/// Most nodes, repetitions by alias included.
+/// Maximum nodes, including repetitions by alias.
 const NODES_MAX: usize = 400_000;
 
-/// Reads one YAML document as JSON, as strictly as policies are read: no tags, no key twice, one document, bounded depth and size. For
-/// other files that people and strangers write, such as the head of a `SKILL.md`.
+/// Parses one YAML document as JSON, as strictly as policies: no tags, no duplicate keys, one document, bounded depth and size. For other
+/// untrusted files, such as the header of a `SKILL.md`.
 pub fn read_yaml(text: &str, source_name: &str) -> Result<Value, LoadError> {
     let mut findings = Findings::default();
     let value = parse_yaml(text, &mut findings).map(|root| root.to_json(&mut findings));
@@ -29,7 +29,7 @@ pub fn read_yaml(text: &str, source_name: &str) -> Result<Value, LoadError> {
     }
 }
 
-/// A value and where it is written.
+/// A value and its source position.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Node {
     pub content: Content,
@@ -38,7 +38,7 @@ pub(crate) struct Node {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Content {
-    /// A text. Unquoted ones may be meant as numbers, truth values or nothing.
+    /// Text. Unquoted text may mean a number, a boolean or null.
     Scalar {
         text: String,
         plain: bool,
@@ -55,7 +55,7 @@ pub(crate) struct Entry {
 }
 
 impl Node {
-    /// What kind of thing it is, for messages.
+    /// The kind of value, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.content {
             Content::Scalar { text, plain: true } => match plain(text) {
@@ -70,7 +70,7 @@ impl Node {
         }
     }
 
-    /// As a JSON value; unquoted scalars follow the YAML 1.2 core schema.
+    /// The JSON value; unquoted scalars follow the YAML 1.2 core schema.
     pub(crate) fn to_json(&self, findings: &mut Findings) -> Value {
         match &self.content {
             Content::Scalar { text, plain: false } => Value::from(text.as_str()),
@@ -102,8 +102,8 @@ impl Node {
     }
 }
 
-/// What an unquoted scalar means. Only JSON's own numbers count as numbers: `0x10`, `1_000` and `.inf` are refused where
-/// somebody may have meant one, rather than read as a text.
+/// The meaning of an unquoted scalar. Only JSON numbers are numbers: `0x10`, `1_000` and `.inf` are errors instead of text, because the
+/// author may have intended a number.
 fn plain(text: &str) -> Result<Value, String> {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Ok(Value::Null),
@@ -147,7 +147,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn plain_scalars_mean_what_yaml_1_2_says() {
+    fn plain_scalars_follow_yaml_1_2() {
         let cases = [
             ("", json!(null)),
             ("~", json!(null)),

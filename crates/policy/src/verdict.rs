@@ -1,4 +1,4 @@
-//! What a decision says: yes with its conditions, not yet, or no with its reason.
+//! Verdicts: allow with conditions, ask, or deny with a reason.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,15 +10,15 @@ use crate::declassify::{self, Declassified};
 use crate::transform::Transform;
 use crate::words::{Confidentiality, Tier, Word, words};
 
-/// The answer to one question.
+/// The verdict on one call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "verdict", content = "with")]
 pub enum Verdict {
-    /// Yes, within these limits.
+    /// Allow, within these limits.
     Allow(Grant),
-    /// Not before a person has agreed.
+    /// Needs an approval.
     Ask(Question),
-    /// No.
+    /// Deny.
     Deny(Reason),
 }
 
@@ -32,7 +32,7 @@ impl Verdict {
         }
     }
 
-    /// Why not, if the answer is no.
+    /// The reason of a denial.
     pub fn denied(&self) -> Option<&Reason> {
         match self {
             Self::Deny(reason) => Some(reason),
@@ -40,7 +40,7 @@ impl Verdict {
         }
     }
 
-    /// The changes to the arguments that an allow, or an approval, is conditional on.
+    /// The changes to the arguments that an allow or an approval requires.
     pub fn transforms(&self) -> &[Transform] {
         match self {
             Self::Allow(grant) => &grant.transforms,
@@ -49,7 +49,7 @@ impl Verdict {
         }
     }
 
-    /// The rule that decided, if one did.
+    /// The deciding rule, if any.
     pub fn rule(&self) -> Option<&RuleRef> {
         match self {
             Self::Allow(grant) => grant.rule.as_ref(),
@@ -60,8 +60,8 @@ impl Verdict {
 }
 
 impl Verdict {
-    /// What holds for somebody who may do no more than its ancestors: the strictest of both. Otherwise an agent that is refused
-    /// something, by its name or its roles, would start a child without them. `above` is what the other is called.
+    /// Combines the verdict with that of an ancestor: the strictest applies. Otherwise an agent that is denied something by name or role
+    /// could start a child without that name or role. `above` is the ancestor's name.
     #[must_use]
     pub fn narrowed(self, theirs: Self, above: &str) -> Self {
         match (self, theirs) {
@@ -74,7 +74,7 @@ impl Verdict {
         }
     }
 
-    /// The strictest of two verdicts on one call, with the conditions of both.
+    /// The stricter of two verdicts on one call, with the conditions of both.
     #[must_use]
     pub fn stricter(self, theirs: Self) -> Self {
         match (self, theirs) {
@@ -95,12 +95,12 @@ impl Verdict {
 }
 
 impl Grant {
-    /// The intersection of two grants: the lower limits, the stronger tier, every change and every count; a label only if both lower it.
+    /// The intersection of two grants: lower limits, stronger tier, all changes and charges; declassifications only if both have them.
     #[must_use]
     pub fn meet(mut self, theirs: Self) -> Self {
         self.limits = self.limits.meet(theirs.limits);
         self.tier = self.tier.max(theirs.tier);
-        // Mostly the same rules matched for both; once is enough.
+        // Usually the same rules matched for both, so duplicates are dropped.
         let new: Vec<_> =
             theirs.transforms.into_iter().filter(|one| !self.transforms.contains(one)).collect();
         self.transforms.extend(new);
@@ -112,27 +112,27 @@ impl Grant {
     }
 }
 
-/// What an allow verdict grants, and what the kernel must enforce.
+/// What an allow grants, and what the kernel must enforce.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Grant {
-    /// How much it may use.
+    /// Resource limits.
     pub limits: Limits,
-    /// The least tier it must run in.
+    /// The minimum tier.
     pub tier: Tier,
-    /// Changes to the arguments, in this order, before they reach the executor.
+    /// Changes to the arguments, in order, before they reach the executor.
     ///
-    /// A change can touch what the resources were derived from: resolve them again and decide again before acting.
+    /// A change can affect the resources: resolve them again and decide again before acting.
     pub transforms: Vec<Transform>,
-    /// Rates to count this call against, atomically with the limit they carry.
+    /// Rates to charge the call against, atomically with their limits.
     pub charges: Vec<Charge>,
-    /// Fields of the result whose label it lowers.
+    /// Result fields to declassify.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub declassify: Vec<Declassified>,
-    /// What the caller should hear although the answer is yes.
+    /// Warnings for the caller.
     pub warnings: Vec<Reason>,
-    /// The rule that allowed it; none where the mode did.
+    /// The rule that allowed the call; `None` if the mode did.
     pub rule: Option<RuleRef>,
-    /// How confidential what comes back is, at least; none where nothing says so.
+    /// Minimum confidentiality of the output, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<Confidentiality>,
 }
@@ -140,26 +140,26 @@ pub struct Grant {
 /// A question for a reviewer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Question {
-    /// The rule that asks.
+    /// The asking rule.
     pub rule: RuleRef,
-    /// Why it asks.
+    /// The reason.
     pub reason: String,
     /// What an allow grants.
     pub grant: Grant,
-    /// How many different people have to agree.
+    /// Number of different people who must approve.
     pub approvers: u8,
 }
 
-/// Why a call is denied, or what an allow comes with.
+/// The reason of a denial, or a warning with an allow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Reason {
     /// Stable code; see [`codes`](crate::codes).
     pub code: Cow<'static, str>,
-    /// One sentence for the person and the model.
+    /// One sentence for users and models.
     pub message: String,
     /// The rule, if one decided.
     pub rule: Option<RuleRef>,
-    /// What to do about it.
+    /// How to fix it.
     pub help: Option<String>,
 }
 
@@ -169,13 +169,13 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Where a rule is written.
+/// Where a rule is defined.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RuleRef {
     /// Its id in the file.
     pub id: Arc<str>,
-    /// Whose file.
+    /// The layer of its file.
     pub layer: Layer,
     /// Line of the file, from 1.
     pub line: u32,
@@ -187,12 +187,12 @@ impl fmt::Display for RuleRef {
     }
 }
 
-/// Whose policy it is.
+/// The layer of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Layer {
-    /// Came with Regent.
+    /// Built into Regent.
     Builtin,
     /// The user's own.
     User,
@@ -207,26 +207,26 @@ words!(Layer: "builtin" => Builtin, "user" => User, "project" => Project);
 #[serde(transparent)]
 pub struct RuleId(pub u64);
 
-/// One rate that a call is counted against.
+/// One rate that a call is charged against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Charge {
-    /// Whose rate.
+    /// The rule of the rate.
     pub rule: RuleId,
-    /// Calls within the window at most.
+    /// Maximum calls within the window.
     pub limit: u32,
-    /// The window that slides behind the present.
+    /// Length of the sliding window.
     pub window_ms: u64,
 }
 
-/// How much a call may use.
+/// Resource limits of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Limits {
-    /// Wall clock time.
+    /// Wall-clock time.
     pub wall_ms_max: u64,
-    /// Processor time.
+    /// CPU time.
     pub cpu_ms_max: u64,
-    /// What it may say.
+    /// Output size.
     pub output_bytes_max: u64,
     /// Memory.
     pub memory_bytes_max: u64,
@@ -234,14 +234,14 @@ pub struct Limits {
     pub pids_max: u32,
     /// Open files.
     pub open_files_max: u32,
-    /// Size of any one file it writes.
+    /// Maximum size of each written file.
     pub file_bytes_max: u64,
     /// Private temporary space.
     pub tmp_bytes_max: u64,
 }
 
 impl Limits {
-    /// The stricter of both in everything.
+    /// The stricter of both in every limit.
     #[must_use]
     pub fn meet(self, other: Self) -> Self {
         Self {
@@ -256,7 +256,7 @@ impl Limits {
         }
     }
 
-    /// No limit in anything: the neutral element of [`meet`](Self::meet).
+    /// Unlimited: the neutral element of [`meet`](Self::meet).
     pub(crate) const UNLIMITED: Self = Self {
         wall_ms_max: u64::MAX,
         cpu_ms_max: u64::MAX,
@@ -270,7 +270,7 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// What a call gets where its policy says nothing: enough for a build, too little for an accident.
+    /// The default limits: enough for a build, too little for an accident.
     fn default() -> Self {
         Self {
             wall_ms_max: 10 * 60 * 1000,
@@ -303,9 +303,9 @@ pub mod codes {
     pub const WOULD_ASK: &str = "policy.would_ask";
     /// A rule warns about an allowed call.
     pub const WARNED: &str = "policy.warned";
-    /// A rule gives only so many calls of a kind, and they are used up.
+    /// A rule limits the number of such calls, and they are used up.
     pub const SEQUENCE: &str = "policy.sequence";
-    /// The policy has a graph, and no edge of it leads from the caller to the thing.
+    /// The policy has a graph without an edge from the caller to the resource.
     pub const NO_EDGE: &str = "policy.no_edge";
     /// A manifest denies the call, or can't be evaluated.
     pub const MANIFEST: &str = "policy.manifest";
@@ -319,7 +319,7 @@ pub mod codes {
     pub const MAX_TOKENS: &str = "governance.max_tokens";
     /// The request has made too many tool calls.
     pub const MAX_TOOL_CALLS: &str = "governance.max_tool_calls";
-    /// The agent is not sure enough.
+    /// The agent's confidence is too low.
     pub const CONFIDENCE: &str = "governance.confidence";
     /// The agent has drifted too far from its goal.
     pub const DRIFT: &str = "governance.drift";

@@ -1,14 +1,13 @@
-//! A window that slides behind the present, and the calls within it: plain data that rates are counted with.
+//! A sliding window and the calls within it: plain data to count rates.
 //!
-//! Up to [`EXACT_MAX`] calls are kept one by one; beyond that, calls that are close together share a bucket that counts until its last
-//! call has left the window. So a rate is never exceeded in any window; a large one may be given back up to a sixty-fourth of its
-//! window late.
+//! Up to [`EXACT_MAX`] calls are stored individually. Beyond that, nearby calls share a bucket that counts until its last call has left the
+//! window. A rate is thus never exceeded in any window, but capacity of a large rate may return late by up to a sixty-fourth of its window.
 
 use serde::{Deserialize, Serialize};
 
 use crate::verdict::Charge;
 
-/// Rates up to this many calls are counted call by call.
+/// Rates up to this many calls are counted exactly.
 const EXACT_MAX: u32 = 64;
 
 /// The calls of the window, oldest first.
@@ -16,12 +15,12 @@ const EXACT_MAX: u32 = 64;
 #[serde(transparent)]
 pub struct Window(Vec<Bucket>);
 
-/// Calls that are counted together: when the first and the last of them were, and how many.
+/// Calls that are counted together: times of the first and the last, and their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Bucket(i64, i64, u32);
 
 impl Window {
-    /// After the clock was set back, recorded calls lie in the future: they count as calls of now.
+    /// After the clock was set back, recorded calls lie in the future; they are moved to the present.
     pub fn bring_back(&mut self, now_ms: i64) -> bool {
         let ahead = self.0.iter().any(|Bucket(_, last, _)| *last > now_ms);
         for Bucket(first, last, _) in &mut self.0 {

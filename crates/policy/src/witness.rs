@@ -1,4 +1,4 @@
-//! Calls that a rule is about, made from its conditions: to ask two policies what they think of them.
+//! Generates calls from the conditions of rules, to compare the verdicts of two policies.
 
 use serde_json::{Map, Value, json};
 
@@ -8,12 +8,12 @@ use crate::load::CallSketch;
 use crate::policy::Policy;
 use crate::rule::Rule;
 
-/// Calls made of one rule.
+/// Maximum calls per rule.
 const PER_RULE_MAX: usize = 16;
-/// Alternatives that one condition gives.
+/// Maximum alternatives per condition.
 const PER_CONDITION_MAX: usize = 4;
 
-/// Calls for every rule of a policy, each with the words that describe it.
+/// Calls for every rule of a policy, each with its description.
 pub(crate) fn calls(policy: &Policy) -> Vec<(Value, CallSketch)> {
     let rules = policy.sets().iter().flat_map(|set| &set.rules);
     let tools =
@@ -39,7 +39,7 @@ fn parsed(fields: Map<String, Value>) -> Option<(Value, CallSketch)> {
     CallSketch::parse(&value.to_string()).ok().map(|sketch| (value, sketch))
 }
 
-/// Every way to fill in what the clauses want.
+/// Every way to satisfy the clauses.
 fn extend(all: &mut Vec<Map<String, Value>>, clauses: &[Clause]) {
     for clause in clauses {
         if let Condition::Any(branches) = &clause.condition {
@@ -131,7 +131,7 @@ fn options(condition: &Condition) -> Vec<Map<String, Value>> {
         | Condition::Time(_)
         | Condition::Budget { .. }
         | Condition::Session { .. }
-        | Condition::Turn(_)
+        | Condition::History(_)
         | Condition::Body(_)
         | Condition::Expression(_)
         | Condition::Any(_)

@@ -1,36 +1,36 @@
-//! The words that policy and kernel share: tiers, labels, classes of caller, kinds of access.
+//! Words shared by policy and kernel: tiers, labels, caller classes, kinds of access.
 
 use serde::{Deserialize, Serialize};
 
-/// How strongly a call is confined. Ordered: weaker < stronger.
+/// Isolation strength of a call. Ordered from weaker to stronger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
     /// Shown, never run.
     Instruction,
-    /// One of our own drivers, in our own process.
+    /// A built-in driver, in Regent's own process.
     Host,
     /// A process under namespaces, Landlock, seccomp and limits.
     Process,
-    /// A WASM component with fuel, epochs and a memory cap.
+    /// A WASM component with fuel, epochs and a memory limit.
     Wasm,
-    /// A virtual machine of its own.
+    /// A separate virtual machine.
     Microvm,
 }
 
-/// Where something came from. Ordered: the most trusted first, so that `max` is the join.
+/// The origin of a value. Ordered from the most trusted, so that `max` is the join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Integrity {
     /// Regent itself.
     System,
-    /// The person who runs Regent.
+    /// The operator of Regent.
     Operator,
-    /// The person whom an agent serves.
+    /// The user whom an agent serves.
     User,
-    /// A skill whose signature was checked.
+    /// A skill with a verified signature.
     SignedSkill,
     /// The agent's own model.
     OwnModel,
@@ -38,7 +38,7 @@ pub enum Integrity {
     Tool,
     /// A file of the workspace.
     File,
-    /// Something remembered.
+    /// The agent's memory.
     Memory,
     /// Another agent.
     Peer,
@@ -46,7 +46,7 @@ pub enum Integrity {
     Web,
 }
 
-/// How far something may travel. Ordered, so that `max` is the join. Rules treat `Unknown` as `Private`.
+/// How far a value may travel. Ordered, so that `max` is the join. Rules treat `Unknown` as `Private`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -57,20 +57,20 @@ pub enum Confidentiality {
     Internal,
     /// For the people concerned.
     Private,
-    /// Nobody has said; rules see `Private`.
+    /// Unlabelled; rules treat it as `Private`.
     Unknown,
-    /// About identifiable people.
+    /// Personally identifiable information.
     Pii,
-    /// Under a law or a contract.
+    /// Restricted by law or contract.
     Regulated,
     /// A secret.
     Secret,
-    /// Something that opens doors.
+    /// A credential.
     Credential,
 }
 
 impl Confidentiality {
-    /// What rules compare with: nobody having said counts as private.
+    /// The level that rules compare: unlabelled counts as private.
     pub(crate) fn judged(self) -> Self {
         match self {
             Self::Unknown => Self::Private,
@@ -85,18 +85,18 @@ impl Confidentiality {
     }
 }
 
-/// Provenance and confidentiality of one piece of input.
+/// Origin and confidentiality of one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Label {
-    /// Where it came from.
+    /// Its origin.
     pub integrity: Integrity,
     /// How far it may travel.
     pub confidentiality: Confidentiality,
 }
 
 impl Label {
-    /// The label of something made of both: the less trusted origin, the stricter confidentiality.
+    /// The label of a combined value: the less trusted origin, the stricter confidentiality.
     #[must_use]
     pub fn join(self, other: Self) -> Self {
         Self {
@@ -106,24 +106,24 @@ impl Label {
     }
 }
 
-/// What kind of caller a principal is.
+/// The class of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// A person.
+    /// A human operator.
     Operator,
     /// An agent.
     Agent,
-    /// The kernel on its own account.
+    /// The kernel itself.
     Kernel,
-    /// An agent system of somebody else.
+    /// An external agent system.
     Peer,
-    /// A program of our own organisation.
+    /// A program of the same organisation.
     Service,
 }
 
-/// What a call does with a path.
+/// The kind of access to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -132,20 +132,20 @@ pub enum Access {
     Read,
     /// Creates, changes or renames.
     Write,
-    /// Runs it.
+    /// Executes it.
     Execute,
     /// Removes it.
     Delete,
-    /// Lists what is in it.
+    /// Lists its entries.
     List,
 }
 
-/// Words that policy files spell: every variant with its spelling, so that loaders can say what they would accept.
+/// Words in policy files: every variant with its spelling, so that loaders can list accepted values.
 pub(crate) trait Word: Copy + 'static {
-    /// Every variant and how it is written.
+    /// Every variant and its spelling.
     const WORDS: &'static [(&'static str, Self)];
 
-    /// The variant that is written so.
+    /// The variant with this spelling.
     fn parse(text: &str) -> Option<Self> {
         Self::WORDS.iter().find(|(word, _)| *word == text).map(|(_, value)| *value)
     }
@@ -158,7 +158,7 @@ macro_rules! words {
         }
 
         impl $kind {
-            /// How policy files, the ledger and people write it.
+            /// Its spelling in policy files, the ledger and messages.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word),+
@@ -185,7 +185,7 @@ words!(Access: "read" => Read, "write" => Write, "execute" => Execute, "delete" 
 
 pub(crate) use words;
 
-/// Every operation that a rule may name; a rule that names another one is refused when its file loads.
+/// Every operation that a rule may name; an unknown one is a load error.
 pub const OPS: &[&str] = &[
     "tool.run",
     "tool.elsewhere",
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_is_spelt_as_serde_spells_it() {
+    fn words_are_spelled_as_serde_spells_them() {
         fn check<T: Word + Serialize + PartialEq + std::fmt::Debug>() {
             for (word, value) in T::WORDS {
                 assert_eq!(serde_json::to_value(value).unwrap(), serde_json::json!(word));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn joining_labels_keeps_the_worse_of_both() {
+    fn joining_labels_keeps_the_worse_of_each() {
         let web = Label { integrity: Integrity::Web, confidentiality: Confidentiality::Public };
         let key = Label { integrity: Integrity::System, confidentiality: Confidentiality::Credential };
         let both = Label { integrity: Integrity::Web, confidentiality: Confidentiality::Credential };

@@ -1,8 +1,8 @@
-//! Corrections of tools' labels: what the user, and a trusted project, write in `labels.toml`.
+//! Label corrections: overrides of tool labels by the user and by a trusted project, in `labels.toml`.
 //!
-//! The user's file is their word and replaces what a host declared or Regent inferred. A project's file comes with a clone, so that it can
-//! only make labels stricter. A file that can't be read, or has an unknown key or value, is an error: a correction that is left out without
-//! a word would leave a tool trusted that somebody has stopped trusting.
+//! The user's file replaces what a host declared or Regent inferred. A project's file comes with a clone, so it can only make labels
+//! stricter. An unreadable file, or an unknown key or value, is an error: a silently ignored correction would leave a tool trusted that its
+//! author has stopped trusting.
 
 pub mod known;
 pub mod stores;
@@ -13,7 +13,7 @@ use std::ops::Range;
 use regent_kernel::{FieldLabels, LabelEffect, Taint, Whole};
 use toml_edit::{Document, Item, TableLike};
 
-/// What one file says about one tool.
+/// The entry for one tool in one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Correction {
     effect: Option<LabelEffect>,
@@ -26,13 +26,13 @@ struct Correction {
 /// One file.
 #[derive(Debug, Default)]
 pub struct LabelFile {
-    /// Of tools of that name, whichever server they are of.
+    /// Corrections by tool name, for any server.
     tools: BTreeMap<String, Correction>,
-    /// Of tools of one server. Servers are named in lower case.
+    /// Corrections by server and tool. Server names are in lower case.
     servers: BTreeMap<String, BTreeMap<String, Correction>>,
 }
 
-/// The corrections in force.
+/// The active corrections.
 #[derive(Debug, Default)]
 pub struct Corrections {
     user: LabelFile,
@@ -42,32 +42,32 @@ pub struct Corrections {
 /// Labels after corrections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Corrected {
-    /// The labels in force.
+    /// The active labels.
     pub labels: FieldLabels,
-    /// The user's file has the tool.
+    /// Whether the user's file has an entry for the tool.
     pub by_user: bool,
-    /// The project's file has made something stricter.
+    /// Whether the project's file made a label stricter.
     pub by_project: bool,
 }
 
-/// A file of labels that can't be used.
+/// An invalid labels file.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
 pub struct LabelFileError {
-    /// Where in the text it is.
+    /// The position of the error.
     pub span: Option<Range<usize>>,
     /// What is wrong there.
     pub why: String,
-    /// It is TOML, so that what is wrong is what it says.
+    /// Whether the file is valid TOML and only its content is invalid.
     pub is_toml: bool,
 }
 
-/// Whose file it is.
+/// The owner of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// The user's: it replaces labels.
+    /// The user: the file replaces labels.
     User,
-    /// A project's: it makes them stricter.
+    /// A project: the file makes labels stricter.
     Project,
 }
 
@@ -77,7 +77,7 @@ impl Corrections {
         Self { user, project }
     }
 
-    /// The labels of a tool whose labels are `base` without corrections.
+    /// The labels of a tool, given its labels `base` without corrections.
     pub fn apply(&self, name: &str, server: &str, base: FieldLabels) -> Result<Corrected, String> {
         let user = self.user.find(name, server);
         let labels = match user {
@@ -157,7 +157,7 @@ fn tools(
         for (key, value) in entry.iter() {
             correction.set(key, value).map_err(|why| fail(Some(value), &format!("`{name}`: {why}")))?;
         }
-        // An entry of the user's vouches for the tool, so that it has to say what the tool does.
+        // A user's entry vouches for the tool, so it must be complete.
         let is_whole =
             correction.effect.is_some() && correction.sinks.is_some() && correction.taint.is_some();
         if whose == Whose::User && !is_whole {
@@ -203,7 +203,7 @@ impl Correction {
         Ok(())
     }
 
-    /// The user's word: it takes the place of what there is, and vouches for the tool. What it leaves out stays.
+    /// Applies a user's entry: it replaces labels and vouches for the tool. Missing keys keep the old labels.
     fn replace(&self, base: FieldLabels) -> FieldLabels {
         let Self { effect, sinks, taint, secret, readers } = self.clone();
         FieldLabels {
@@ -217,9 +217,9 @@ impl Correction {
         }
     }
 
-    /// The stricter of what there is and what this says.
+    /// Applies a project's entry: the stricter of both labels.
     fn narrow(&self, mut labels: FieldLabels) -> Result<FieldLabels, String> {
-        // As a write, what it returns would count as made by the session. An egress is judged as strictly and makes nothing.
+        // The output of a write would count as created by the session. An egress is judged as strictly but creates nothing.
         if self.effect.is_some_and(|effect| effect > labels.effect) {
             labels.effect = LabelEffect::Egress;
         }
@@ -243,7 +243,7 @@ impl Correction {
                 Taint::Fields(fields) => fields.extend(more.iter().cloned()),
             },
         }
-        // Who may read what is secret to everybody isn't for a project to say.
+        // A project can't name readers for output that nobody else may read.
         let is_for_nobody = labels.secret && labels.readers.is_empty();
         if let Some(readers) = self.readers.as_ref().filter(|readers| !readers.is_empty() && !is_for_nobody) {
             let both = &labels.readers & readers;
@@ -261,7 +261,7 @@ impl Correction {
     }
 }
 
-/// Labels as an entry of a file, to copy and change.
+/// Labels as an entry to copy and edit.
 pub fn snippet(name: &str, server: &str, labels: &FieldLabels) -> String {
     let quoted = |text: &str| toml_edit::Value::from(text).to_string();
     let list = |names: &BTreeSet<String>| {
@@ -288,7 +288,7 @@ pub fn snippet(name: &str, server: &str, labels: &FieldLabels) -> String {
     text
 }
 
-/// An effect as files name it.
+/// The spelling of an effect in files.
 pub fn effect_word(effect: LabelEffect) -> &'static str {
     match effect {
         LabelEffect::Read => "read",
@@ -297,7 +297,7 @@ pub fn effect_word(effect: LabelEffect) -> &'static str {
     }
 }
 
-/// A taint as files name it.
+/// The spelling of a taint in files.
 pub fn taint_word(taint: Whole) -> &'static str {
     match taint {
         Whole::None => "none",

@@ -1,4 +1,4 @@
-//! How a request begins: in words, with the tools there are, and with what is known of what it needs.
+//! The beginning of a request: its words, the available tools, and what a trusted planner derived.
 
 use std::collections::BTreeMap;
 
@@ -10,54 +10,54 @@ use crate::labels::FieldLabels;
 use crate::plan::{Plan, PlanError, ProposedStep};
 use crate::session::Trusted;
 
-/// The longest request. Whatever is longer was not typed by a person.
+/// Maximum length of a request. Longer text was not typed by a user.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
-/// The longest name of a tool.
+/// Maximum length of a tool name.
 const NAME_BYTES_MAX: usize = 128;
 
-/// A request, as a person or the host application gives it.
+/// A request from the user or the host application.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Begin {
-    /// What is wanted, in the person's own words.
+    /// The request in the user's own words.
     pub request: String,
-    /// The tools that the host performs itself.
+    /// The tools that the host executes itself.
     #[serde(default)]
     pub tools: BTreeMap<String, Declared>,
-    /// What a planner that saw nothing but the request derived from it: `tools`, `plan`.
+    /// What a planner derived from the request alone: `tools`, `plan`.
     #[serde(default)]
     pub trusted: Value,
 }
 
-/// A tool, as its host declares it.
+/// A tool as declared by its host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Declared {
-    /// For people and models. No power comes from it.
+    /// For users and models. It grants nothing.
     #[serde(default)]
     pub description: String,
     /// JSON Schema of the arguments.
     #[serde(default)]
     pub schema: Value,
-    /// See [`FieldLabels`]; where they are missing, they are inferred.
+    /// See [`FieldLabels`]; missing labels are inferred.
     #[serde(default)]
     pub labels: Value,
-    /// MCP's annotations, as the server gives them.
+    /// MCP annotations from the server.
     #[serde(default)]
     pub annotations: Value,
-    /// Which MCP server it is of, as the host has installed it: the list of common servers has labels for some.
+    /// The MCP server, named by the host. The built-in list has labels for common servers.
     #[serde(default)]
     pub server: String,
 }
 
 impl Declared {
-    /// Its labels, declared or the strictest.
+    /// Its declared labels, or the strictest ones.
     pub fn field_labels(&self) -> FieldLabels {
         FieldLabels::declared(&self.labels, &self.schema)
     }
 
-    /// The same tool with labels: declared ones, or those inferred from its name, its schema and its server. If declared labels
-    /// can't be read, the strictest ones apply: nothing is guessed in their place.
+    /// The tool with labels: declared ones, or labels inferred from its name, schema and server. Unreadable declared labels become the
+    /// strictest ones; they are never replaced by a guess.
     #[must_use]
     pub fn labelled(&self, name: &str) -> Self {
         if !self.labels.is_null() {
@@ -70,7 +70,7 @@ impl Declared {
 }
 
 impl Begin {
-    /// Checks the request; an error says what is invalid.
+    /// Validates the request.
     pub fn check(&self) -> Result<Trusted, PlanError> {
         if self.request.len() > REQUEST_BYTES_MAX {
             return Err(PlanError::TooLong);
@@ -78,7 +78,7 @@ impl Begin {
         let fine = |c: char| c.is_ascii_alphanumeric() || "._-/:".contains(c);
         let odd = |name: &&String| name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(fine);
         match self.tools.keys().find(odd) {
-            // Look-alikes of other letters are how one tool passes for another.
+            // Look-alike letters would let one tool pass for another.
             Some(name) => {
                 Err(PlanError::Unreadable(format!("`{}` can't be a tool's name", name.escape_debug())))
             }
@@ -88,8 +88,8 @@ impl Begin {
 }
 
 impl Trusted {
-    /// Reads `{tools, plan}`. The plan `"propose"` is made here, from the words of the request. `{"propose": [STEP]}` is the same with steps that
-    /// a model proposed: they count as far as the request supports them. Invalid input is an error: it was meant to narrow.
+    /// Parses `{tools, plan}`. For the plan `"propose"`, a plan is proposed from the words of the request. `{"propose": [STEP]}` adds steps
+    /// that a model proposed; they count as far as the request supports them. Invalid input is an error, because it was intended to narrow.
     pub fn read(value: &Value) -> Result<Self, PlanError> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]

@@ -1,19 +1,19 @@
-//! Dates in the usual spellings, as one word each. A date without a year is another word than one with.
+//! Normalizes dates in common spellings to one word each. A date without a year is a different word.
 
 use std::sync::LazyLock;
 
-/// Marks a word that no text can contain: words have no control characters.
+/// Marks a normalized word. Text can't contain it, because words have no control characters.
 const DATED: char = '\u{1}';
 const YEARLESS: char = '\u{2}';
-/// The day of a date that had a year, for those who ask without one.
+/// The day of a date with a year, for lookups without a year.
 const DAY_OF_DATED: char = '\u{3}';
 
 const YEAR: &str = "january february march april may june july august september october november december";
 static MONTHS: LazyLock<Vec<&str>> = LazyLock::new(|| YEAR.split(' ').collect());
 
-/// Replaces the words that make up a date by one word.
+/// Replaces the words of each date by one word.
 pub(crate) fn fold(raw: Vec<String>) -> Vec<String> {
-    // Most texts have no date at all.
+    // Most texts contain no date.
     if !raw.iter().any(|word| may_begin_date(word) || word.contains(':')) {
         return raw;
     }
@@ -39,14 +39,13 @@ pub(crate) fn fold(raw: Vec<String>) -> Vec<String> {
     folded
 }
 
-/// Whether a date can begin with this word: with digits, or with a letter that a month begins with. Nearly all words are neither, and
-/// are then not looked at more closely.
+/// Whether a date can begin with this word: with digits, or with the first letter of a month. Most words fail this fast test.
 fn may_begin_date(word: &str) -> bool {
     let first = word.bytes().next().unwrap_or_default();
     first.is_ascii_digit() || (b"jfmasond".contains(&first) && (3..=9).contains(&word.len()))
 }
 
-/// `10:00:00` is `10:00`.
+/// `10:00:00` becomes `10:00`.
 fn clock(word: String) -> String {
     if !word.contains(':') {
         return word;
@@ -68,7 +67,7 @@ pub(crate) fn is_clock(word: &str) -> bool {
     word.split_once(':').is_some_and(|(hour, minute)| is_part(hour) && is_part(minute))
 }
 
-/// Under which other words a date may be found: a text without a year says less, and that is what people write.
+/// The less specific word under which a date may also be found. Texts often omit the year.
 pub(crate) fn looser(word: &str) -> Option<String> {
     let (rest, to) = match word.chars().next()? {
         DATED => (word.get(6..)?, YEARLESS),
@@ -78,12 +77,12 @@ pub(crate) fn looser(word: &str) -> Option<String> {
     Some(format!("{to}{rest}"))
 }
 
-/// The word by which a date with a year is also found by those who ask without one.
+/// The word by which lookups without a year find a date with a year.
 pub(crate) fn day_of(word: &str) -> Option<String> {
     word.strip_prefix(DATED).and_then(|date| date.get(5..)).map(|day| format!("{DAY_OF_DATED}{day}"))
 }
 
-/// A number by which dates compare, if the word is a date with a year.
+/// An ordering key, if the word is a date with a year.
 pub(crate) fn order(word: &str) -> Option<u32> {
     let date = word.strip_prefix(DATED)?;
     date.chars().filter(char::is_ascii_digit).collect::<String>().parse().ok()
@@ -94,7 +93,7 @@ fn dated(year: u32, month: u32, day: u32) -> Option<String> {
     real.then(|| format!("{DATED}{year:04}-{month:02}-{day:02}"))
 }
 
-/// `2024-05-20`, `2024/05/20`, `20.05.2024`, `20/05/2024` where only one reading is possible; and a time after a `t`.
+/// `2024-05-20`, `2024/05/20`, `20.05.2024`, unambiguous `20/05/2024`; and a time after a `t`.
 fn in_digits(word: &str) -> Option<(String, Option<String>)> {
     if !word.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
@@ -119,7 +118,7 @@ fn in_digits(word: &str) -> Option<(String, Option<String>)> {
     Some((found, time))
 }
 
-/// `may 20th 2024`, `20th of may`, …; how many words it took.
+/// `may 20th 2024`, `20th of may`, …; also returns the number of words.
 fn spelt_out(rest: &[String]) -> Option<(String, usize)> {
     let at = |place: usize| rest.get(place).map(String::as_str);
     if !may_begin_date(at(0)?) {

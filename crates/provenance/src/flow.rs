@@ -1,4 +1,4 @@
-//! What a host that runs a program reports with a call: which results the call was computed from.
+//! Flow reports: a host that runs a program reports which results a call was computed from.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,26 +7,26 @@ use serde_json::Value;
 
 use crate::session::CallId;
 
-/// Sources that one report may name.
+/// Maximum sources in one report.
 const NAMED_MAX: usize = 4_096;
 
-/// Something that a value can be computed from.
+/// A source that a value can be computed from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FlowSource {
     /// The request, or a constant of the program.
     Request,
-    /// What the tools say about themselves: the author of the program has read their descriptions.
+    /// The tools' descriptions, which the author of the program has read.
     Tools,
-    /// The result of an earlier call of this session.
+    /// The result of an earlier call in this session.
     Call(CallId),
-    /// One field of such a result, from the top, with all that is below: nothing else of it was looked at.
+    /// One field of such a result, by its path, with everything below. The program used nothing else of the result.
     Field(CallId, String),
 }
 
 impl FlowSource {
-    /// The call whose result it is.
+    /// The call of this result.
     pub(crate) fn call(&self) -> Option<CallId> {
         match self {
             Self::Call(call) | Self::Field(call, _) => Some(*call),
@@ -35,31 +35,31 @@ impl FlowSource {
     }
 }
 
-/// What a call was computed from. Only a host that runs a program (an interpreter, a workflow) can know this. A host that passes on a
-/// model's calls can't: the model may have used anything that it has read.
+/// The sources of a call. Only a host that runs a program (an interpreter, a workflow) can know them. A host that forwards a model's calls
+/// can't: the model may have used anything it has read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DerivedFrom {
-    /// The choice of the tool, and every argument that isn't in `args`.
+    /// The sources of the choice of tool, and of every argument not in `args`.
     pub call: BTreeSet<FlowSource>,
-    /// Single arguments.
+    /// Sources of single arguments.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub args: BTreeMap<String, BTreeSet<FlowSource>>,
 }
 
-/// An invalid report. It is refused: a partial report would claim that a source wasn't used.
+/// An invalid report, which is rejected: a partial report would claim that a source wasn't used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FlowError {
-    /// Its shape is wrong.
+    /// Malformed.
     #[error("`derived_from` must be a list of sources, or `{{call: [...], args: {{name: [...]}}}}`: {0}")]
     Unreadable(String),
-    /// It names what isn't there.
+    /// It names an unknown call.
     #[error("`derived_from` names {0}, which is not a call of this session with a result")]
     Unknown(String),
 }
 
 impl DerivedFrom {
-    /// Reads `["request", "c1", {"call": "c2", "field": "orders"}]`, for the whole call, or `{"call": […], "args": {"to": […]}}`. `number`
+    /// Parses `["request", "c1", {"call": "c2", "field": "orders"}]` for the entire call, or `{"call": […], "args": {"to": […]}}`. `number`
     /// maps the host's ids to calls.
     pub fn read(value: &Value, number: impl Fn(&Value) -> Option<CallId>) -> Result<Self, FlowError> {
         #[derive(Deserialize)]
@@ -77,7 +77,7 @@ impl DerivedFrom {
         if named > NAMED_MAX {
             return Err(FlowError::Unreadable(format!("more than {NAMED_MAX} sources")));
         }
-        // A call that the host has named like one of the two words is that call.
+        // A call whose id equals one of the two words takes precedence.
         let field = |id: &Value| {
             let call = number(id.get("call")?)?;
             let name = id.get("field")?.as_str()?.to_owned();
@@ -97,11 +97,11 @@ impl DerivedFrom {
     }
 
     /// The sources of one argument.
-    pub(crate) fn of(&self, argument: &str) -> &BTreeSet<FlowSource> {
+    pub(crate) fn sources_of(&self, argument: &str) -> &BTreeSet<FlowSource> {
         self.args.get(argument).unwrap_or(&self.call)
     }
 
-    /// Every source that it names.
+    /// Every source in the report.
     pub(crate) fn all(&self) -> impl Iterator<Item = &FlowSource> {
         self.args.values().chain([&self.call]).flatten()
     }
@@ -113,7 +113,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn reads_both_shapes_and_refuses_what_it_does_not_know() {
+    fn parses_both_shapes_and_rejects_unknown_sources() {
         let number = |id: &Value| match id.as_str() {
             Some("c1") => Some(7),
             Some(_) | None => None,
@@ -123,7 +123,10 @@ mod tests {
         let parts =
             json!({"call": ["request"], "args": {"to": ["c1"], "id": [{"call": "c1", "field": "ids"}]}});
         let parts = DerivedFrom::read(&parts, number).unwrap();
-        assert_eq!((parts.of("to").len(), parts.of("text")), (1, &BTreeSet::from([FlowSource::Request])));
+        assert_eq!(
+            (parts.sources_of("to").len(), parts.sources_of("text")),
+            (1, &BTreeSet::from([FlowSource::Request]))
+        );
         let written = serde_json::to_value(&parts).unwrap();
         let expected =
             json!({"call": ["request"], "args": {"to": [{"call": 7}], "id": [{"field": [7, "ids"]}]}});
@@ -146,7 +149,7 @@ mod tests {
         ] {
             assert!(DerivedFrom::read(&odd, number).is_err(), "{odd}");
         }
-        // A call of that name is the call, never the request.
+        // A call of that name takes precedence over the request.
         let clash = DerivedFrom::read(&json!(["request"]), |_| Some(3)).unwrap();
         assert_eq!(clash.call, BTreeSet::from([FlowSource::Call(3)]));
     }

@@ -1,9 +1,9 @@
-//! Hashing of words and of numbers of words. An index looks each word of a text up several times, and the standard hash takes most of
-//! that time. The author of a text must not be able to make words collide, so the hash is keyed with random numbers.
+//! Hashes words and word indices. An index looks up each word of a text several times, and the standard hash would take most of that time.
+//! The hash is keyed with random numbers, so that the author of a text can't cause collisions.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// A key for one index.
+/// The key of one index.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keyed {
     key: u64,
@@ -12,9 +12,9 @@ pub(crate) struct Keyed {
 
 impl Default for Keyed {
     fn default() -> Self {
-        // Each asks the system for randomness in its own right.
+        // Each instance gets its own random keys from the system.
         let random = || RandomState::new().hash_one(0_u8);
-        // An odd multiplier loses no bit.
+        // An odd multiplier is invertible.
         Self { key: random(), multiplier: random() | 1 }
     }
 }
@@ -27,7 +27,7 @@ impl BuildHasher for Keyed {
     }
 }
 
-/// Multiplies and folds: every bit of the input reaches every bit of the result.
+/// Multiplies and folds, so that every input bit affects every output bit.
 #[derive(Debug)]
 pub(crate) struct KeyedHasher {
     state: u64,
@@ -38,7 +38,7 @@ impl KeyedHasher {
     fn fold(&mut self, word: u64) {
         let product = u128::from(self.state ^ word).wrapping_mul(u128::from(self.multiplier));
         let (high, low) = ((product >> 64) as u64, product as u64);
-        // A product is zero if a factor is: the sum keeps what came before.
+        // A product is zero if a factor is, so the old state is added.
         self.state = (high ^ low).wrapping_add(self.state.rotate_left(23));
     }
 }

@@ -1,7 +1,7 @@
-//! Labels of tools that nobody has labelled: from a list of common servers where the host names the server, or else from names.
+//! Infers labels of undeclared tools: from a list of common servers if the host names the server, otherwise from names.
 //!
-//! The author of a tool writes its name, its schema and its annotations, so that none of them is proof. A guess is therefore
-//! marked as one: the tool stays unvouched for, what its name doesn't settle is the worst, and an annotation alone lowers nothing.
+//! The author of a tool controls its name, schema and annotations, so none of them is proof. Inferred labels are marked as such: the tool
+//! remains unvouched, undecided properties get the worst label, and an annotation alone never lowers a label.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ use crate::labels::{Effect, FieldLabels, Taint, Whole, names_in};
 const NAMES: &str = include_str!("names.txt");
 const SERVERS: &str = include_str!("servers.txt");
 
-/// Whether one of these words is in a list of what names suggest.
+/// Whether any of these words is in a list.
 fn suggest(list: &str, words: &[String]) -> bool {
     let lines = NAMES.lines().filter_map(|line| line.split_once(':')).filter(|(known, _)| *known == list);
     lines.flat_map(|(_, all)| all.split_whitespace()).any(|known| words.iter().any(|word| word == known))
 }
 
-/// Whether an argument is called as arguments usually are: its name tells nobody anything.
+/// Whether an argument has a common name, which carries no information.
 pub(crate) fn is_usual_argument(name: &str) -> bool {
     let words = parts(name);
     let is_usual = |word: &String| {
@@ -37,25 +37,25 @@ pub(crate) fn is_usual_argument(name: &str) -> bool {
 pub(crate) struct Unlabelled<'a> {
     pub(crate) name: &'a str,
     pub(crate) schema: &'a Value,
-    /// MCP's hints.
+    /// MCP annotations.
     pub(crate) annotations: &'a Value,
-    /// The server, as the host names it; empty if it doesn't.
+    /// The server's name from the host; empty if unknown.
     pub(crate) server: &'a str,
 }
 
 impl Unlabelled<'_> {
-    /// Its labels: those of the list, or a guess.
+    /// Its labels: from the list, or guessed.
     pub(crate) fn labels(&self) -> FieldLabels {
         self.listed().unwrap_or_else(|| self.guessed())
     }
 
-    /// The labels of a known server's tool. The host vouches for them by naming the server.
+    /// The labels of a known server's tool. By naming the server, the host vouches for them.
     fn listed(&self) -> Option<FieldLabels> {
         let server = self.server.to_lowercase();
-        // Anybody can publish a server of the same name.
+        // Anyone can publish a server under that name, so the full package name must match.
         let server = server.strip_prefix("@modelcontextprotocol/").unwrap_or(&server);
         let server = server.trim_start_matches("mcp-").trim_start_matches("server-");
-        // Hosts put the server's name before the tool's: `github__create_issue`, `github.create_issue`.
+        // Hosts prefix a tool's name with the server's: `github__create_issue`, `github.create_issue`.
         let name = self.name.strip_prefix("mcp__").unwrap_or(self.name);
         let after = name.strip_prefix(server);
         let own =
@@ -72,7 +72,7 @@ impl Unlabelled<'_> {
         })?;
         let [_, _, effect, taint, sinks, rest @ ..] = row.as_slice() else { return None };
         let sinks: BTreeSet<String> = match *sinks {
-            // Of a tool without a schema nobody knows which arguments there are.
+            // Without a schema, the arguments are unknown.
             "*" if names_in(self.schema).is_empty() => return None,
             "*" => self.sinks(Effect::deserialize(json!(effect)).ok()?),
             named => named.split(',').filter(|sink| *sink != "-").map(str::to_owned).collect(),
@@ -82,7 +82,7 @@ impl Unlabelled<'_> {
         Some(FieldLabels::declared(&labels, self.schema))
     }
 
-    /// What its name, its schema and its annotations suggest, read in the stricter way.
+    /// Labels guessed from name, schema and annotations, in the strictest reading.
     fn guessed(&self) -> FieldLabels {
         let words = parts(self.name);
         let effect = self.effect(&words);
@@ -91,7 +91,7 @@ impl Unlabelled<'_> {
         FieldLabels { effect, sinks, taint: Taint::Whole(taint), ..FieldLabels::worst(self.schema) }
     }
 
-    /// The arguments whose names don't say that they are content, or for a read those that reach somebody.
+    /// Arguments whose names don't suggest content; for a read, arguments that reach an outside party.
     fn sinks(&self, effect: Effect) -> BTreeSet<String> {
         let is_sink = |name: &&String| match (effect, parts(name)) {
             (Effect::Write, words) => !suggest("content", words.last().map_or(&[], std::slice::from_ref)),
@@ -101,7 +101,7 @@ impl Unlabelled<'_> {
         properties.into_iter().flat_map(|all| all.keys()).filter(is_sink).cloned().collect()
     }
 
-    /// An annotation can make it worse by itself. It makes it better only where the name says nothing, and then not by much.
+    /// The effect. An annotation alone can raise it. It lowers it only if the name says nothing, and then only partly.
     fn effect(&self, words: &[String]) -> Effect {
         let hint = |name: &str| self.annotations.get(name).and_then(Value::as_bool);
         let (acts, looks) = (suggest("act", words) || is_phrase(words), suggest("look", words));
@@ -121,7 +121,7 @@ impl Unlabelled<'_> {
     }
 }
 
-/// Whether a name says more than one thing, or a look that is none: `check_out`, `get_rid_of`, `find_and_lock`.
+/// Whether a name is ambiguous or a misleading phrase: `check_out`, `get_rid_of`, `find_and_lock`.
 fn is_phrase(words: &[String]) -> bool {
     let is_after_look = |pair: &[String]| match pair {
         [look, word] => {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn output_is_an_outsiders_by_name_or_by_what_it_looks_like() {
+    fn output_is_tainted_by_name_or_appearance() {
         let brings = ["read_file", "get_emails", "list_issues", "get_page", "find_messages", "list_events"];
         for name in brings {
             assert_eq!(guess(name, &[], json!(null)).taint, Taint::Whole(Whole::All), "{name}");
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_the_host_names_has_the_labels_of_the_list() {
+    fn a_named_server_gets_the_labels_of_the_list() {
         let of = |server: &str, tool: &str| labels(tool, &json!({}), &json!(null), server);
         for (server, tool, effect) in [
             ("github", "create_issue", Effect::Write),
@@ -255,7 +255,7 @@ mod tests {
             ("github", "frobnicate"),
             ("githup", "get_issue"),
             ("*", "get_issue"),
-            // The publisher of a server chooses its name.
+            // Anyone can choose that name for a server.
             ("@evil/server-github", "get_issue"),
             ("@evil/github", "get_issue"),
             ("evil/mcp-server-github", "get_issue"),

@@ -1,4 +1,4 @@
-//! What a request asks for, in classes of effects: an effect of a class that no word of the request names is somebody else's idea.
+//! Determines which classes of effects a request asks for. An effect in a class that no word of the request names is suspicious.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -9,20 +9,20 @@ use crate::text;
 
 const VERBS: &str = include_str!("verbs.txt");
 
-/// A class of effects, by its number in the lexicon.
+/// Index of a class of effects in the lexicon.
 type ClassId = usize;
 
 pub(crate) static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::read(VERBS));
 
-/// Classes whose words go with anything: what is changed, made or deleted has to be named too.
+/// Classes with generic words: the changed, created or deleted thing must be named too.
 const NEEDS_A_THING: &[&str] = &["change", "delete", "create"];
 
 #[derive(Debug, Default)]
 pub(crate) struct Lexicon {
     classes: Vec<&'static str>,
-    /// A thing, and what else it is called.
+    /// A thing, and its synonyms.
     things: Vec<(&'static str, Vec<&'static str>)>,
-    /// A word, or the beginning of one with a `*`, and what it is about.
+    /// A word, or a prefix with `*`, and its class.
     words: Vec<(&'static str, ClassId)>,
 }
 
@@ -43,7 +43,7 @@ impl Lexicon {
         lexicon
     }
 
-    /// Whether a word stands for a thing.
+    /// Whether a word names a thing.
     pub(crate) fn names(&self, thing: &str, word: &str) -> bool {
         let mut others =
             self.things.iter().filter(|(known, _)| *known == thing).flat_map(|(_, others)| others);
@@ -55,29 +55,29 @@ impl Lexicon {
     }
 }
 
-/// Whether a word is one of the lexicon: `pay*` stands for any ending.
+/// Whether a word matches an entry of the lexicon: `pay*` matches any ending.
 fn fits(known: &str, word: &str) -> bool {
     known.strip_suffix('*').map_or(known == word, |beginning| word.starts_with(beginning))
 }
 
-/// Sentences that are looked at for what they name, and words of each: every call is compared with them. Longer ones are no sentences.
+/// Maximum number of indexed sentences, and of words per sentence: every call is compared with them.
 const SENTENCES_MAX: usize = 256;
 
-/// The classes of effects that are asked for, and what the person said, sentence by sentence.
+/// The requested classes of effects, and the request's sentences.
 #[derive(Debug, Default)]
 pub(crate) struct Intent {
     classes: BTreeSet<ClassId>,
     words: BTreeSet<String>,
     sentences: Vec<Vec<String>>,
-    /// Tools for which the request has a word that the lexicon doesn't know.
+    /// Tools for which a planner granted a word that the lexicon lacks.
     granted: BTreeSet<String>,
-    /// Words that are written as names are: large, or with a digit.
+    /// Words written as names: capitalized, or with a digit.
     pub(crate) names: BTreeSet<String>,
 }
 
 impl Intent {
-    /// Takes in what the person says.
-    pub(crate) fn hear(&mut self, request: &str) {
+    /// Adds a message of the user.
+    pub(crate) fn add_message(&mut self, request: &str) {
         let lines = [". ", "! ", "? "].iter().fold(request.to_owned(), |all, end| all.replace(end, "\n"));
         for sentence in lines.lines() {
             let words = text::words(sentence);
@@ -90,14 +90,14 @@ impl Intent {
         }
     }
 
-    /// Whether a text that the request has can single something out. `me` and `all` can't.
+    /// Whether a text in the request can identify something. `me` and `all` can't.
     pub(crate) fn is_telling(&self, spelt: &str) -> bool {
         let is_small = spelt.len() < 3 && spelt.bytes().all(|byte| byte.is_ascii_lowercase());
         !matches!(spelt, "true" | "false")
             && (self.names.contains(spelt) || !(is_small || LEXICON.names("common", spelt)))
     }
 
-    /// The sentences that have a word for what an argument is, by its name.
+    /// The sentences with a word for an argument, by its name.
     pub(crate) fn about(&self, argument: &str) -> impl Iterator<Item = &[String]> {
         let kinds: Vec<String> = made::kinds(argument).collect();
         let is_about = move |sentence: &&Vec<String>| {
@@ -106,7 +106,7 @@ impl Intent {
         self.sentences.iter().filter(is_about).map(Vec::as_slice)
     }
 
-    /// The numbers that the request says, and the shares: 10 % is 0.1.
+    /// The numbers and percentages in the request: 10 % is 0.1.
     pub(crate) fn figures(&self) -> (Vec<f64>, Vec<f64>) {
         let number = |word: &str| word.parse::<f64>().ok().filter(|_| text::is_number(word));
         let share = |word: &String| number(word.strip_suffix('%')?).map(|share| share / 100.0);
@@ -114,8 +114,8 @@ impl Intent {
         (numbers, self.words.iter().filter_map(share).collect())
     }
 
-    /// Whether the request has a word for an argument that a call leaves out. A part of its name as it is will do, or what the lexicon says
-    /// that such an argument is part of, as a street is of an address.
+    /// Whether the request mentions an argument that a call omits: by a part of its name, or by a whole that contains it in the lexicon, as
+    /// an address contains a street.
     pub(crate) fn wants(&self, argument: &str) -> bool {
         let parts: Vec<String> = parts(argument).iter().map(|part| made::singular(part).to_owned()).collect();
         let is = |part: &String, word: &String| {
@@ -126,18 +126,18 @@ impl Intent {
         made::kinds(argument).next().is_some() && self.sentences.iter().any(has)
     }
 
-    /// Whether something has to be worked out.
+    /// Whether the request asks for a calculation.
     pub(crate) fn reckons(&self) -> bool {
         self.words.iter().any(|word| LEXICON.names("reckon", word) || word.ends_with('%'))
     }
 
-    /// Takes a planner's word for it that a word of the request asks for a tool. What the lexicon knows of a word is better than what a
-    /// planner says, and a word that names or points at things asks for nothing.
+    /// Accepts a planner's claim that a word of the request asks for a tool. The lexicon overrides the planner, and names or pronouns ask
+    /// for nothing.
     pub(crate) fn grant(&mut self, tool: &str, word: &str) -> bool {
         let spelt = text::words(word);
         let [spelt] = spelt.as_slice() else { return false };
         let opens = |sentence: &Vec<String>| sentence.first() == Some(spelt);
-        // Only a word that opens a sentence is written large without being a name.
+        // A word at the start of a sentence may be capitalized without being a name.
         let is_name = self.names.contains(spelt) && !self.sentences.iter().any(opens);
         let is_idle = LEXICON.names("common", spelt) || LEXICON.names("determiner", spelt) || is_name;
         let is_word = spelt.chars().count() >= 3 && spelt.chars().all(char::is_alphabetic);
@@ -149,7 +149,7 @@ impl Intent {
         is_granted
     }
 
-    /// Whether an effect of this tool is asked for. Of a tool whose name has no word of the lexicon nobody can say: it is not held to this.
+    /// Whether the request includes an effect of this tool. A tool whose name has no word of the lexicon passes.
     pub(crate) fn includes(&self, tool: &str) -> bool {
         let classes = classes_of_tool(tool);
         classes.is_empty()
@@ -157,7 +157,7 @@ impl Intent {
             || (classes.iter().any(|class| self.classes.contains(class)) && self.names_thing(tool, &classes))
     }
 
-    /// The same for certain: the request has a word for what the tool does, and it isn't the name of a thing.
+    /// Whether the request certainly asks for the tool's effect: it has a word for it that isn't the name of a thing.
     pub(crate) fn asks_for(&self, tool: &str) -> bool {
         let classes = classes_of_tool(tool);
         let is_of_tool = |word: &String| LEXICON.classes_of(word).any(|class| classes.contains(&class));
@@ -170,12 +170,12 @@ impl Intent {
         self.granted.contains(tool) || (self.includes(tool) && self.sentences.iter().any(is_verb))
     }
 
-    /// The same where anybody can say: of a tool whose name has no word of the lexicon nobody can.
+    /// Like `asks_for`, but a tool whose name has no word of the lexicon passes.
     pub(crate) fn may_ask_for(&self, tool: &str) -> bool {
         self.asks_for(tool) || classes_of_tool(tool).is_empty()
     }
 
-    /// Whether a word of the request names nobody and nothing: a pronoun, an article or the like, unless it is written as a name.
+    /// Whether words of the request identify nothing: pronouns, articles and the like, unless written as names.
     pub(crate) fn is_idle(&self, words: &[String]) -> bool {
         let is_idle = |word: &String| {
             !self.names.contains(word)
@@ -186,7 +186,7 @@ impl Intent {
         matches!(words, [word] if is_idle(word))
     }
 
-    /// Whether the request says of which thing it means an end ("the latest mail"), and the name of a tool names it.
+    /// Whether the request combines a superlative with a thing ("the latest mail") that the tool's name contains.
     pub(crate) fn ends_name(&self, tool: &str) -> bool {
         const WORDS_MAX: usize = 4;
         let kinds: Vec<String> = made::kinds(tool).collect();
@@ -199,7 +199,8 @@ impl Intent {
         })
     }
 
-    /// Whether what the tool changes, makes or deletes is named. Of other effects the words alone say enough: who pays, pays something.
+    /// Whether the request names the thing that the tool changes, creates or deletes. Other effects need no thing: paying always pays
+    /// something.
     fn names_thing(&self, tool: &str, classes: &BTreeSet<ClassId>) -> bool {
         let needs =
             |class: &ClassId| LEXICON.classes.get(*class).is_some_and(|name| NEEDS_A_THING.contains(name));
@@ -212,7 +213,7 @@ impl Intent {
     }
 }
 
-/// The words of a sentence that are written as names are.
+/// Words of a sentence that are written as names.
 fn names_in(sentence: &str) -> impl Iterator<Item = String> {
     let is_name = |(at, word): &(usize, &str)| {
         let word = word.trim_matches(|c: char| !c.is_alphanumeric());
@@ -225,7 +226,7 @@ fn names_in(sentence: &str) -> impl Iterator<Item = String> {
     words.flat_map(|(_, word)| text::words(word)).filter(|word| !text::is_figure(word))
 }
 
-/// What all parts of its name agree on. Where they don't (`mail.delete`), the gravest of what they say.
+/// The classes that all parts of the name agree on. If they disagree (`mail.delete`), the gravest one.
 fn classes_of_tool(tool: &str) -> BTreeSet<ClassId> {
     const GRAVEST_FIRST: &[&str] =
         &["delete", "pay", "share", "publish", "message", "change", "reserve", "create", "run"];
@@ -242,14 +243,14 @@ fn classes_of_tool(tool: &str) -> BTreeSet<ClassId> {
     gravest.into_iter().collect()
 }
 
-/// Whether a value is of a kind that an argument isn't, by its name: no street is an account number, and nobody's name is March.
+/// Whether a value has a type that doesn't fit the argument's name: a street is not an account number, and a weekday or month is not a name.
 pub(crate) fn is_misfit(argument: &str, words: &[String]) -> bool {
     let is = |kind: &str| made::kinds(argument).any(|own| LEXICON.names(kind, &own));
     let is_code = matches!(words, [word] if text::shape(word).is_some());
     (is_code && is("named")) || (words.iter().all(|word| LEXICON.names("weekday", word)) && !is("timed"))
 }
 
-/// Whether a tool pays, invites or shares: what it does can't be taken back, or lets somebody in.
+/// Whether a tool pays, invites or shares: its effect is irreversible, or grants access.
 pub(crate) fn endorses(tool: &str) -> bool {
     parts(tool).iter().any(|part| LEXICON.names("lasting", part))
 }
@@ -272,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_effect_needs_a_word_of_its_class() {
+    fn an_effect_needs_a_matching_word() {
         let cases = [
             ("Pay the bill", "send_money", true),
             ("Überweise Ann 10 Euro", "send_money", true),
@@ -290,15 +291,15 @@ mod tests {
         ];
         for (request, tool, is) in cases {
             let mut intent = Intent::default();
-            intent.hear(request);
+            intent.add_message(request);
             assert_eq!(intent.includes(tool), is, "{request} {tool}");
         }
     }
 
     #[test]
-    fn pronouns_single_nothing_out() {
+    fn pronouns_identify_nothing() {
         let mut intent = Intent::default();
-        intent.hear("Send me what Al has in dev, it is true");
+        intent.add_message("Send me what Al has in dev, it is true");
         for (text, is) in
             [("me", false), ("al", true), ("dev", true), ("true", false), ("it", false), ("has", true)]
         {
@@ -307,12 +308,12 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_only_looks_like_a_calculation_is_none() {
+    fn words_that_resemble_calculations_are_none() {
         for (request, is) in
             [("Send the difference", true), ("Book different hotels", false), ("10% more", true)]
         {
             let mut intent = Intent::default();
-            intent.hear(request);
+            intent.add_message(request);
             assert_eq!(intent.reckons(), is, "{request}");
         }
     }
@@ -327,7 +328,7 @@ mod tests {
         ];
         for (request, names) in cases {
             let mut intent = Intent::default();
-            intent.hear(request);
+            intent.add_message(request);
             assert_eq!(intent.names.iter().collect::<Vec<_>>(), names, "{request}");
         }
     }

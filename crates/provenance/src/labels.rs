@@ -1,4 +1,4 @@
-//! What an integrator declares once per tool: what it does, which arguments choose who is affected, which output an outsider can write.
+//! Field labels, declared once per tool by an integrator: its effect, its sinks, and the output that an outsider can write.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -8,28 +8,28 @@ use serde_json::Value;
 
 use crate::text;
 
-/// Stands for all fields among those that are [remembered](FieldLabels::remembered).
+/// Means all fields in [`remembered`](FieldLabels::remembered).
 pub const ALL_FIELDS: &str = "*";
 
-/// What a call of the tool does outside of the agent.
+/// The effect of a call outside the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
     /// Nothing.
     Read,
-    /// It reads, but reaches an outside party: its arguments can carry something out.
+    /// Reads, but reaches an outside party: its arguments can carry data out.
     Egress,
-    /// It changes something, or reaches another person.
+    /// Changes something, or reaches another party.
     Write,
 }
 
-/// Which part of the output an outsider can write.
+/// The part of the output that an outsider can write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Taint {
     /// All of it, or none.
     Whole(Whole),
-    /// What is in, or below, fields of these names.
+    /// Everything in or below fields of these names.
     Fields(BTreeSet<String>),
 }
 
@@ -41,8 +41,8 @@ pub enum Whole {
     None,
     /// An outsider can write all of it.
     All,
-    /// Nobody has said. What reads like text, an address or a link is an outsider's, with all else in fields of that name; ids,
-    /// numbers, dates and single words aren't.
+    /// Undeclared. Values that look like text, an address or a link count as an outsider's, along with everything else in fields of that
+    /// name. Ids, numbers, dates and single words don't.
     Observed,
 }
 
@@ -50,40 +50,41 @@ pub enum Whole {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FieldLabels {
-    /// What it does.
+    /// Its effect.
     pub effect: Effect,
-    /// The arguments that choose who or what is affected; the others are content.
+    /// The arguments that decide who or what is affected; the others are content.
     #[serde(default)]
     pub sinks: BTreeSet<String>,
-    /// Which output is an outsider's.
+    /// The output that an outsider can write.
     pub taint: Taint,
-    /// The output is confidential to the user.
+    /// Whether the output is confidential to the user.
     #[serde(default)]
     pub secret: bool,
-    /// The only ones besides the user who may read the output, as sinks name them. Naming any makes the output confidential, and it goes
-    /// to nobody else unasked.
+    /// The only parties besides the user who may read the output, as sinks name them. Any reader makes the output confidential; sending it
+    /// to others needs an approval.
     #[serde(default)]
     pub readers: BTreeSet<String>,
-    /// Nobody declared this: it was inferred, and a person should confirm it.
+    /// Whether the labels were inferred and should be confirmed by a reviewer.
     #[serde(default)]
     pub inferred: bool,
-    /// Fields that held a stranger's text in earlier sessions, for the taint `observed`. The empty name stands for what has no field,
-    /// [`ALL_FIELDS`] for everything.
+    /// Fields that contained outsiders' text in earlier sessions, for the taint `observed`. The empty name stands for values without a
+    /// field, [`ALL_FIELDS`] for everything.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub remembered: BTreeSet<String>,
-    /// Arguments that a project wants judged as choosing who is affected, besides as what they are: it can't lift what holds for content.
+    /// Arguments that a project also judges as sinks. They are still judged as content too.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub also_sinks: BTreeSet<String>,
-    /// Its effect stays on this machine and can be taken back: only what it reaches is judged, not what is written there or how often.
+    /// Whether its effect stays on this machine and is reversible: then only the affected targets are judged, not the content or
+    /// repetition.
     #[serde(skip)]
     pub local: bool,
-    /// The names that the schema of the arguments has, at any depth; none if there is no schema.
+    /// All property names in the argument schema, at any depth; empty without a schema.
     #[serde(skip)]
     pub fields: BTreeSet<String>,
 }
 
 impl FieldLabels {
-    /// The worst labels: it writes, every argument is a sink, all of its output is an outsider's and confidential.
+    /// The worst labels: it writes, every argument is a sink, and all output is an outsider's and confidential.
     pub(crate) fn worst(schema: &Value) -> Self {
         let properties = schema.get("properties").and_then(Value::as_object);
         Self {
@@ -100,7 +101,7 @@ impl FieldLabels {
         }
     }
 
-    /// Labels as declared; missing or unreadable ones are the strictest.
+    /// Parses declared labels; missing or unreadable ones become the strictest.
     pub fn declared(labels: &Value, schema: &Value) -> Self {
         match Self::deserialize(labels) {
             Ok(labels) => Self { fields: names_in(schema), ..labels },
@@ -113,13 +114,13 @@ impl FieldLabels {
         self.secret || !self.readers.is_empty()
     }
 
-    /// Whether a call does something outside of the agent.
+    /// Whether a call has an effect outside the agent.
     pub fn acts(&self) -> bool {
         self.effect != Effect::Read
     }
 
-    /// Whether an argument chooses who or what is affected. A URL that is fetched always does. Of an inferred tool so does what its schema
-    /// doesn't name, and whatever is long enough to be a message.
+    /// Whether an argument is a sink. A URL to fetch always is. For an inferred tool, so are arguments outside its schema and values long
+    /// enough to be a message.
     pub fn is_sink(&self, argument: &str, value: &Value) -> bool {
         let is_odd = || !self.fields.contains(argument) || (!self.acts() && says_much(value));
         (self.inferred && is_odd())
@@ -127,7 +128,7 @@ impl FieldLabels {
             || (self.effect == Effect::Egress && names_a_url(value))
     }
 
-    /// Which part of this output is an outsider's.
+    /// The part of this output that an outsider can write.
     pub(crate) fn taint_of(&self, output: &Value) -> Cow<'_, Taint> {
         if self.taint != Taint::Whole(Whole::Observed) {
             return Cow::Borrowed(&self.taint);
@@ -141,8 +142,7 @@ impl FieldLabels {
     }
 }
 
-/// The fields whose values look as if an outsider could have written them. The empty name stands for an output
-/// that has such text outside of any field.
+/// The fields whose values look as if an outsider could have written them. The empty name stands for such text outside any field.
 pub fn strangers_fields(output: &Value) -> BTreeSet<String> {
     let mut fields = BTreeSet::new();
     text::leaves(output, &mut |path, leaf| {
@@ -155,7 +155,7 @@ pub fn strangers_fields(output: &Value) -> BTreeSet<String> {
 }
 
 impl Taint {
-    /// Whether what is at a path of the output is an outsider's. Where single fields are named, what has no field can't be told apart.
+    /// Whether an outsider can write the value at a path. If only single fields are tainted, a value without a field counts as tainted.
     pub(crate) fn covers(&self, path: &str) -> bool {
         match self {
             Taint::Whole(Whole::None) => false,
@@ -168,7 +168,7 @@ impl Taint {
     }
 }
 
-/// Deeper than any schema of use.
+/// Maximum schema depth.
 const SCHEMA_DEPTH_MAX: usize = 32;
 
 /// The names of all properties in a schema, at any depth.
@@ -199,12 +199,12 @@ pub fn names_in(schema: &Value) -> BTreeSet<String> {
     names
 }
 
-/// Fields of one output that a policy rule declassifies: paths from the top, `sender` or `items[].id`, with everything below.
+/// Output fields that a policy rule declassifies: paths from the top, `sender` or `items[].id`, with everything below.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Cleared {
-    /// Trusted although an outsider can write them.
+    /// Fields to trust although an outsider can write them.
     pub trust: BTreeSet<String>,
-    /// Open although the output is confidential.
+    /// Fields to open although the output is confidential.
     pub open: BTreeSet<String>,
 }
 
@@ -214,7 +214,7 @@ impl Cleared {
         self.trust.is_empty() && self.open.is_empty()
     }
 
-    /// What of it can be told apart in an output: nothing where a key could pass for a path of others.
+    /// The paths that are unambiguous in an output: none if a key could pass for another path.
     pub(crate) fn within(&self, output: &Value) -> Self {
         let spares = |fields: &BTreeSet<String>| !fields.is_empty();
         if (spares(&self.trust) || spares(&self.open)) && has_plain_keys(output, 0) {
@@ -233,16 +233,16 @@ impl Cleared {
     }
 }
 
-/// Whether a path is that of a field, or below it.
+/// Whether a path is a field or below it.
 fn is_at(path: &str, field: &str) -> bool {
     let path = path.strip_prefix('.').unwrap_or(path);
     path.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// Deeper than any result of use.
+/// Maximum depth of an output.
 const DEPTH_MAX: usize = 64;
 
-/// Whether no key looks like a path: the key `{"a.b": …}` must not pass for the field `b` of `a`.
+/// Whether no key looks like a path: the key in `{"a.b": …}` must not pass for the field `b` of `a`.
 fn has_plain_keys(value: &Value, depth: usize) -> bool {
     if depth > DEPTH_MAX {
         return false;
@@ -257,7 +257,7 @@ fn has_plain_keys(value: &Value, depth: usize) -> bool {
     }
 }
 
-/// Whether it could tell more than a name or a question: some words are enough for either.
+/// Whether a value could contain a message: longer than a name or a question.
 fn says_much(value: &Value) -> bool {
     const BYTES_MAX: usize = 64;
     let mut bytes = 0_usize;
@@ -275,7 +275,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_not_declared_is_the_worst() {
+    fn undeclared_labels_are_the_worst() {
         let schema = json!({"properties": {"to": {}, "text": {}}});
         for odd in [
             json!(null),

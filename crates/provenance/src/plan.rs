@@ -1,4 +1,4 @@
-//! Plans: what a request needs, written before the first untrusted byte. A plan can only be narrowed.
+//! Plans: the steps of a request, written before any untrusted input. A plan can only be narrowed.
 
 use std::collections::BTreeMap;
 
@@ -7,82 +7,82 @@ use serde_json::Value;
 
 use crate::text;
 
-/// Steps of one plan.
+/// Maximum steps of a plan.
 const STEPS_MAX: usize = 512;
-/// Arguments of one step.
+/// Maximum arguments of a step.
 const ARGUMENTS_MAX: usize = 128;
 
-/// The steps that a request needs.
+/// The steps of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Plan {
-    /// In no order: what depends on what shows in where the arguments come from.
+    /// Unordered: the origin of arguments shows the dependencies.
     pub steps: Vec<PlanStep>,
 }
 
-/// One call that the request needs.
+/// One call of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanStep {
-    /// Which tool.
+    /// The tool.
     pub tool: String,
-    /// What each argument may be. An argument that isn't here isn't planned.
+    /// The allowed value of each argument. Arguments not listed here aren't planned.
     #[serde(default)]
     pub args: BTreeMap<String, Argument>,
 }
 
-/// A step that a model proposed after it read the request and nothing else. It counts only as far as the request supports it.
+/// A step proposed by a model that read only the request. It counts only as far as the request supports it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProposedStep {
-    /// Which tool.
+    /// The tool.
     pub tool: String,
     /// The word of the request that asks for it.
     pub word: String,
-    /// What single arguments are: a constant of the request or a selection. Everything else is judged as without a plan.
+    /// Constants from the request or selections. Other arguments are judged as without a plan.
     #[serde(default)]
     pub args: BTreeMap<String, Argument>,
 }
 
-/// What an argument may be.
+/// The allowed value of an argument.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Argument {
-    /// This value.
+    /// Exactly this value.
     Const(Value),
-    /// A value out of the outputs of these tools; `tool.field` for one field of them.
+    /// A value from the outputs of these tools; `tool.field` for one field.
     From(Vec<String>),
-    /// What this selection gives.
+    /// The result of this selection.
     Select(Selection),
-    /// Content that the agent writes. A sink is still not free to come from just anywhere.
+    /// Content that the agent writes. A sink must still come from a trusted source.
     Free(bool),
 }
 
-/// A choice among records that is evaluated here.
+/// A selection among records, evaluated here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selection {
-    /// The tools whose outputs have the records.
+    /// The tools whose outputs contain the records.
     pub from: Vec<String>,
-    /// The field that is the value.
+    /// The field to return.
     pub field: String,
-    /// Which record.
+    /// Which record to pick.
     pub pick: Pick,
-    /// The field that they are ordered by.
+    /// The field to order by.
     #[serde(default)]
     pub by: Option<String>,
-    /// Only records that fit.
+    /// A filter on records.
     #[serde(default)]
     pub whose: Option<Where>,
 }
 
-/// Which of several records.
+/// Which of several records to pick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pick {
-    /// Any that fit; a list argument may have all of them.
+    /// Any match; a list argument may have all of them.
     Every,
-    /// The first in the order they came.
+    /// The first in output order.
     First,
     /// The largest by the field.
     Largest,
@@ -92,7 +92,7 @@ pub enum Pick {
     Latest,
     /// The earliest by the field.
     Earliest,
-    /// Not a record but how many there are.
+    /// The number of records instead of a record.
     Count,
 }
 
@@ -102,25 +102,25 @@ pub enum Pick {
 pub struct Where {
     /// The field.
     pub field: String,
-    /// What it must be, but for spelling.
+    /// The required value, compared without regard to spelling.
     pub is: Value,
 }
 
 /// Why a plan is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// It isn't one.
+    /// Malformed.
     #[error("the plan can't be read: {0}")]
     Unreadable(String),
-    /// It is longer than anyone could have meant.
+    /// Too many steps or arguments.
     #[error("the plan has more than {STEPS_MAX} steps, or a step more than {ARGUMENTS_MAX} arguments")]
     TooLong,
-    /// It allows what the plan in force doesn't.
+    /// Wider than the active plan.
     #[error("step {step} (`{tool}`) is not within the active plan: a plan can only be narrowed")]
     Wider {
-        /// Which, from 1.
+        /// The step, from 1.
         step: usize,
-        /// Of which tool.
+        /// Its tool.
         tool: String,
     },
 }
@@ -135,7 +135,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Says which step of `self` isn't within a step of its own of `other`, if one isn't.
+    /// The first step of `self` that no distinct step of `other` covers.
     pub(crate) fn beyond(&self, other: &Plan) -> Option<PlanError> {
         let mut left: Vec<&PlanStep> = other.steps.iter().collect();
         for (number, step) in self.steps.iter().enumerate() {
@@ -149,7 +149,7 @@ impl Plan {
 }
 
 impl ProposedStep {
-    /// Reads a list of proposed steps.
+    /// Parses a list of proposed steps.
     pub(crate) fn read(value: &Value) -> Result<Vec<Self>, PlanError> {
         let steps =
             Vec::<Self>::deserialize(value).map_err(|error| PlanError::Unreadable(error.to_string()))?;
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_plan_is_refused() {
+    fn rejects_invalid_plans() {
         for odd in [
             json!({}),
             json!([{"args": {}}]),

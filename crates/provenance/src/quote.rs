@@ -1,4 +1,4 @@
-//! The words of others behind a question: who reads it should see which text misled the agent. What is confidential is never quoted.
+//! Quotes the untrusted text behind a question, so that a reviewer sees what misled the agent. Confidential text is never quoted.
 
 use std::ops::Range;
 
@@ -7,27 +7,27 @@ use crate::said;
 use crate::spans::Sources;
 use crate::transcript::{OutputField, Transcript};
 
-/// The longest quotation.
+/// Maximum length of a quotation.
 const CHARS_MAX: usize = 160;
-/// How much of it stands before the value in question.
+/// Maximum context before the value.
 const BEFORE_CHARS_MAX: usize = 50;
-/// Words of a value that are looked for one by one, the longest first, and the length of the shortest.
+/// Maximum number of a value's words to search, longest first, and minimum length of such a word.
 const WORDS_TRIED_MAX: usize = 16;
 const WORD_CHARS_MIN: usize = 4;
 
-/// A piece of a result that others can write.
+/// An excerpt of an output that others can write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quote {
-    /// Which result.
+    /// The output.
     pub place: OutputField,
-    /// At most 160 characters of it, escaped: on one line, without a quotation mark that could end the quotation. Empty if it has no word of the
-    /// value: an unrelated sentence explains nothing.
+    /// At most 160 characters, escaped: on one line, without a quotation mark that could end the quotation. Empty if the text has no word
+    /// of the value, because an unrelated sentence explains nothing.
     pub text: String,
 }
 
 impl Transcript {
-    /// The text of others that a value is from: around the value if the text has it, else around the longest word of it; else the text that was
-    /// returned first, without words. None if that text is confidential, of a hidden source, or wasn't kept.
+    /// The untrusted text behind a value: the excerpt around the value, or around its longest word; otherwise the first received output,
+    /// without text. `None` if that text is confidential, hidden, or wasn't kept.
     pub(crate) fn quote(&self, value: Option<&said::Leaf>, hidden: Sources) -> Option<Quote> {
         let whole = value.and_then(|value| Some((self.seen(&value.words).untrusted?, value.text.as_str())));
         let word = || {
@@ -46,16 +46,16 @@ impl Transcript {
             return Some(Quote { place: self.place(Some(first)), text: String::new() });
         };
         let text = self.open_text(leaf, hidden)?;
-        // If nobody can say where the value is, nothing is quoted: the beginning is what its author wants read.
+        // If the value isn't found, nothing is quoted: an attacker controls the beginning of the text.
         let found = text.find(near).map(|found| excerpt(text.as_written(), found));
         Some(Quote { place: self.place(Some(leaf)), text: found.unwrap_or_default() })
     }
 }
 
-/// The value with what stands around it in its sentence.
+/// The value with the rest of its sentence.
 fn excerpt(text: &str, found: Range<usize>) -> String {
     let before = text.get(..found.start).unwrap_or_default();
-    // A sentence ends before a space: the dot of an address ends nothing.
+    // A sentence ends before white space, so the dot in an address doesn't count.
     let ends = [". ", "! ", "? ", ".\n", "!\n", "?\n"];
     let sentence =
         ends.iter().filter_map(|end| before.rfind(end)).max().map_or(0, |end| end.saturating_add(1));
@@ -63,7 +63,7 @@ fn excerpt(text: &str, found: Range<usize>) -> String {
     let from = sentence.max(near);
     let cut = if from > sentence { "\u{2026}" } else { "" };
     let rest = text.get(from..).unwrap_or_default();
-    // The sentence that the value ends in is quoted to its end.
+    // The sentence in which the value ends is quoted to its end.
     let after = found.end.saturating_sub(from);
     let is_end = |(at, letter): &(usize, char)| {
         let next = rest.get(at.saturating_add(letter.len_utf8())..).and_then(|rest| rest.chars().next());

@@ -1,5 +1,5 @@
-//! Outputs that are lists of records, so that "the largest", "the latest" and "the one whose name is …" can be evaluated here rather than
-//! believed.
+//! Outputs that are lists of records. They are kept so that "the largest", "the latest" and "the one whose name is …" can be evaluated here
+//! instead of trusting the agent.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,14 +12,14 @@ use crate::plan::{Pick, Selection};
 use crate::text::{self, Leaf};
 use crate::transcript::Transcript;
 
-/// Cells that are kept at most. A list that doesn't fit is not selected from.
+/// Maximum number of cells. A list that doesn't fit can't be selected from.
 const CELLS_MAX: usize = 100_000;
-/// Rows and fields of one list.
+/// Maximum rows and fields of one list.
 const ROWS_MAX: usize = 10_000;
 const FIELDS_MAX: usize = 64;
-/// Places of one value that are kept.
+/// Maximum indexed positions of one value.
 const CELLS_ALIKE_MAX: usize = 64;
-/// What a cell takes, with its place in the list of all that have its value.
+/// Approximate bytes per cell, including its index entry.
 const CELL_BYTES: usize = 320;
 /// Longer text is content, not a value to select.
 const CELL_BYTES_MAX: usize = 256;
@@ -27,11 +27,11 @@ const CELL_BYTES_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     lists: Vec<List>,
-    /// Where a value is, by tool and spelling.
+    /// Positions of a value, by tool and spelling.
     at: HashMap<(Box<str>, Box<str>), Vec<Cell>>,
     cells: usize,
     tools: BTreeSet<Box<str>>,
-    /// Tools of which a list did not fit. What stands at an end of it, nobody can say.
+    /// Tools with a list that didn't fit. The extremes of such a list are unknown.
     cut: BTreeSet<Box<str>>,
 }
 
@@ -39,27 +39,27 @@ pub(crate) struct Records {
 struct List {
     tool: Box<str>,
     rows: Vec<Record>,
-    /// The least and the greatest of each field that has an order.
+    /// Minimum and maximum of each ordered field.
     ranges: BTreeMap<Box<str>, Range>,
 }
 
 #[derive(Debug, Clone)]
 struct Scalar {
     spelt: Box<str>,
-    /// As it was written: the request names `Smith, Ann` with its comma.
+    /// The original text: the request names `Smith, Ann` with its comma.
     written: Box<str>,
     order: Option<Order>,
     trusted: bool,
 }
 
 impl Scalar {
-    /// Whether it is this, or has this as a word.
+    /// Whether the value equals the mark or contains it as a word.
     fn has(&self, mark: &str) -> bool {
         *self.spelt == *mark || self.spelt.split(' ').any(|word| word == mark)
     }
 
-    /// The words by which the request names it. Under a plan, which has fixed what is done and where its objects are, these may be somebody
-    /// else's, as subjects are, or a number, or a name within a longer text.
+    /// The words by which the request names the record. Under a plan, which fixes the actions and the sources of objects, these may be
+    /// values that others can write, such as subjects, or a number, or a name within a longer text.
     fn marks<'s>(&'s self, naming: &Naming<'_>) -> impl Iterator<Item = &'s str> {
         let Naming { intent, planned, transcript, .. } = *naming;
         let may_name = planned || self.trusted && self.spelt.contains(char::is_alphabetic);
@@ -71,7 +71,7 @@ impl Scalar {
 
 type Record = BTreeMap<Box<str>, Scalar>;
 
-/// How a request names the record that an argument is from.
+/// How a request names the record of an argument.
 #[derive(Clone, Copy)]
 pub(crate) struct Naming<'a> {
     pub(crate) intent: &'a Intent,
@@ -100,7 +100,7 @@ struct Cell {
     field: Box<str>,
 }
 
-/// Which end of an order is meant.
+/// Which end of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extreme {
     Most,
@@ -146,12 +146,12 @@ impl Records {
         self.lists.push(list);
     }
 
-    /// How much memory it takes, about.
+    /// Approximate memory use.
     pub(crate) fn bytes(&self) -> usize {
         self.cells.min(CELLS_MAX).saturating_mul(CELL_BYTES)
     }
 
-    /// Whether a tool gave this value in this field.
+    /// Whether a tool returned this value in this field.
     pub(crate) fn has(&self, tool: &str, field: &str, spelt: &str) -> bool {
         self.cells(tool, spelt).iter().any(|cell| &*cell.field == field)
     }
@@ -160,7 +160,7 @@ impl Records {
         self.at.get(&(tool.into(), spelt.into())).map_or(&[], Vec::as_slice)
     }
 
-    /// How many different values there are in the fields of a tool's lists that have this one; `None`: no list has it.
+    /// Number of different values in the fields of a tool's lists that contain this value; `None` if no list does.
     pub(crate) fn rivals(&self, tool: &str, spelt: &str) -> Option<usize> {
         if self.cut.contains(tool) {
             return Some(usize::MAX);
@@ -173,13 +173,13 @@ impl Records {
         self.cells(tool, spelt).iter().map(of).max()
     }
 
-    /// Whether each list of any tool that has this value singles it out by what no outsider can write.
+    /// Whether every list with this value, of any tool, identifies it by fields that no outsider can write.
     pub(crate) fn is_beside_anywhere(&self, spelt: &str, naming: &Naming<'_>) -> bool {
         let mut tools = self.tools.iter().filter(|tool| !self.cells(tool, spelt).is_empty()).peekable();
         self.cut.is_empty() && tools.peek().is_some() && tools.all(|tool| self.is_beside(tool, spelt, naming))
     }
 
-    /// Whether a record that has this value has another one by which the request names it, and no record with another value has that too.
+    /// Whether the request names a record with this value by another of its fields, and no record with a different value matches too.
     pub(crate) fn is_beside(&self, tool: &str, spelt: &str, naming: &Naming<'_>) -> bool {
         let cells = self.cells(tool, spelt);
         cells.iter().filter(|_| cells.len() < CELLS_ALIKE_MAX).any(|cell| {
@@ -188,7 +188,7 @@ impl Records {
                 return false;
             };
             let is_other = |row: &Record| row.get(&cell.field).is_some_and(|one| &*one.spelt != spelt);
-            // Where the sentence about the argument names another record, that one is meant.
+            // If the sentence about the argument names another record, that record is meant.
             let Naming { intent, argument, .. } = *naming;
             let near: BTreeSet<&String> =
                 intent.about(argument).flatten().filter(|word| intent.names.contains(*word)).collect();
@@ -198,7 +198,7 @@ impl Records {
                 !near.iter().any(|name| *name == mark) && near.iter().any(is_another)
             };
             let is_meant = |field: &str, mark: &str| {
-                // In another field it says something else of a record, as long as the request tells the fields apart.
+                // The same value in another field means something else, if the request distinguishes the fields.
                 let is_said = |field: &str| intent.about(field).next().is_some();
                 let is_apart = |other: &str| other != field && is_said(field) && !is_said(other);
                 let marked = self.marked(tool, mark);
@@ -211,7 +211,8 @@ impl Records {
         })
     }
 
-    /// The records of a tool that have a word or a whole value of the request, and the field that has it. As many as may be are too many.
+    /// The records of a tool that contain a word or a value of the request, with the matching field. Reaching the maximum counts as too
+    /// many.
     fn marked(&self, tool: &str, mark: &str) -> Vec<(&Record, &str)> {
         let rows = self.of_tool(tool).flat_map(|list| &list.rows);
         let cells = rows.flat_map(|row| row.iter().map(move |(field, scalar)| (row, &**field, scalar)));
@@ -219,7 +220,7 @@ impl Records {
         marked.map(|(row, field, _)| (row, field)).collect()
     }
 
-    /// All trusted numbers but ids, each with the tool that gave it and as it is spelt.
+    /// All trusted numbers except ids, each with its tool and spelling.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = (&str, &str, f64)> {
         let rows = self.lists.iter().flat_map(|list| list.rows.iter().map(move |row| (&*list.tool, row)));
         let cells = rows.flat_map(|(tool, row)| row.iter().map(move |(field, scalar)| (tool, field, scalar)));
@@ -235,9 +236,9 @@ impl Records {
         self.lists.iter().filter(move |list| &*list.tool == tool)
     }
 
-    /// The same, in the outputs of any tool; and nothing says otherwise.
+    /// Whether `is_extreme` holds in the outputs of any tool, and no output contradicts it.
     ///
-    /// "The latest mail" is one of those that the tool for mails gave. Where no tool is called like the thing, any may be meant.
+    /// "The latest mail" is one that the mail tool returned. If no tool is named after the thing, any tool counts.
     pub(crate) fn is_extreme_anywhere(&self, spelt: &str, ends: &[Extreme], intent: &Intent) -> bool {
         if !self.cut.is_empty() {
             return false;
@@ -248,14 +249,14 @@ impl Records {
         told.peek().is_some() && told.all(|told| told)
     }
 
-    /// Whether a value is in a record that stands at one of these ends of its list, by any field but ids. `None`: no list says.
+    /// Whether a value is in a record at one of these ends of its list, by any field except ids. `None` if no list can tell.
     pub(crate) fn is_extreme(&self, tool: &str, spelt: &str, ends: &[Extreme]) -> Option<bool> {
         if self.cut.contains(tool) {
             return Some(false);
         }
         let cells = self.cells(tool, spelt);
         let mut told = None;
-        // A value that is all over the place singles nothing out.
+        // A value that occurs too often identifies nothing.
         for cell in cells.iter().filter(|_| cells.len() < CELLS_ALIKE_MAX) {
             let Some(list) = self.lists.get(cell.list).filter(|list| list.rows.len() > 1) else { continue };
             let Some(row) = list.rows.get(cell.row) else { continue };
@@ -273,7 +274,7 @@ impl Records {
         told
     }
 
-    /// The values that a selection picks, spelt; `None` if there is nothing to pick from.
+    /// The selected values, normalized; `None` if there is nothing to select from.
     pub(crate) fn select(&self, selection: &Selection) -> Option<Vec<String>> {
         if selection.from.iter().any(|tool| self.cut.contains(tool.as_str())) {
             return None;
@@ -298,7 +299,7 @@ impl Records {
         Some(picked.iter().filter_map(|row| row.get(field)).map(|scalar| scalar.spelt.to_string()).collect())
     }
 
-    /// Whether a selection rests on what an outsider can write.
+    /// Whether a selection depends on fields that an outsider can write.
     pub(crate) fn is_by_untrusted(&self, selection: &Selection) -> bool {
         let fields = [
             Some(selection.field.as_str()),
@@ -315,7 +316,7 @@ impl Records {
     }
 }
 
-/// All rows at one end: where two share it, either is right.
+/// All rows at one end: in a tie, each is correct.
 fn end_of<'r, R: ?Sized>(
     rows: Vec<&'r R>,
     by: impl Fn(&&'r R) -> Option<f64>,
@@ -368,7 +369,7 @@ impl Extreme {
     }
 }
 
-/// The ends that the words of a request name. What isn't recognised selects nothing, and selecting nothing allows nothing.
+/// The ends that the request names. Unrecognized words select nothing, which allows nothing.
 pub(crate) fn ends_in(words: &[String]) -> Vec<Extreme> {
     use Extreme::{Earliest, Latest, Least, Most};
     let end = |(at, word): (usize, &String)| {
@@ -382,7 +383,7 @@ pub(crate) fn ends_in(words: &[String]) -> Vec<Extreme> {
     words.iter().enumerate().filter_map(end).collect()
 }
 
-/// Whether a word stands for an end: "largest", "latest".
+/// Whether a word names an end: "largest", "latest".
 pub(crate) fn is_end(word: &str) -> bool {
     end_of_word(word).is_some()
 }
@@ -397,7 +398,7 @@ fn end_of_word(word: &str) -> Option<Extreme> {
     ENDS.iter().find(|(heading, _)| LEXICON.names(heading, word)).map(|(_, end)| *end)
 }
 
-/// A record, and the path to it.
+/// A record and its path.
 type Row<'v> = (String, &'v serde_json::Map<String, Value>);
 
 fn lists_of(output: &Value) -> Vec<Vec<Row<'_>>> {
@@ -455,7 +456,7 @@ fn day(word: &str, time: Option<&str>) -> Option<Order> {
     Some(Order::Day(date::order(word)?, minutes?))
 }
 
-/// A value in the spelling that cells are compared in.
+/// The normalized spelling in which cells are compared.
 pub(crate) fn spelt(value: &Value) -> String {
     let mut all = Vec::new();
     text::leaves(value, &mut |_, leaf| all.extend(text::words_of(leaf)));

@@ -1,7 +1,7 @@
-//! A session that can leave memory and come back. What changes it is written down as it happens; doing all of it again gives a session
-//! that rules as the one before did. What was heard takes a small part of the space that its index takes.
+//! A session that can be swapped to disk. Every change is appended to a history; replaying the history gives a session with the same
+//! rulings. The history takes a small fraction of the index's memory.
 //!
-//! Nothing outside of this file changes the session within, so that nothing can change it without being written down.
+//! Only this file changes the inner session, so that every change is recorded.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -17,22 +17,22 @@ use crate::ruling::{Point, Ruling, Stance};
 use crate::session::{Observed, Reading, Session, SessionError, Trusted};
 use crate::stored::StoredLabel;
 
-/// Whether a session keeps a history, so that it can move to disk.
+/// Whether a session keeps a history and can be swapped to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum History {
-    /// What changes it is written down.
+    /// Changes are recorded.
     Kept,
-    /// It stays where it is.
+    /// The session stays in memory.
     NotKept,
 }
 
 /// Why a session can't be restored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
-    /// The history is not one.
+    /// The history is malformed.
     #[error("the history can't be read: {0}")]
     Unreadable(String),
-    /// It says that something was done which can't be done.
+    /// The history contains an impossible change.
     #[error("the history contradicts itself")]
     Contradiction,
 }
@@ -42,9 +42,9 @@ pub enum ResumeError {
 pub struct Resumable {
     session: Session,
     history: History,
-    /// One JSON object a line, since the history was last [taken](Self::take_history).
+    /// One JSON object per line, since the history was last [taken](Self::take_history).
     unsaved: Vec<u8>,
-    /// Why the session isn't there any more.
+    /// Why the session could not be restored.
     lost: Option<Box<str>>,
 }
 
@@ -56,7 +56,7 @@ enum Event<'a> {
     Narrow(Narrowing<'a>),
     Take(Ruled),
     GiveBack(Ruled),
-    Observe(Box<Heard<'a>>),
+    Observe(Box<ObservedOutput<'a>>),
     Declassify(Cow<'a, Value>),
 }
 
@@ -67,7 +67,7 @@ struct Narrowing<'a> {
     propose: Cow<'a, Option<Vec<ProposedStep>>>,
 }
 
-/// A tool that came later, with those of its labels that no host writes.
+/// A tool added later, with the labels that hosts don't declare.
 #[derive(Debug, Serialize, Deserialize)]
 struct AddedTool {
     name: String,
@@ -76,7 +76,7 @@ struct AddedTool {
     local: bool,
 }
 
-/// What of a ruling outlives it.
+/// The lasting part of a ruling.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Ruled {
     step: Option<usize>,
@@ -88,7 +88,7 @@ struct Ruled {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Heard<'a> {
+struct ObservedOutput<'a> {
     ruling: Option<Ruled>,
     call: u64,
     tool: Cow<'a, str>,
@@ -123,7 +123,7 @@ impl Resumable {
         Ok(new)
     }
 
-    /// Replays `history`, with the tools that the session began with.
+    /// Replays `history` with the tools that the session began with.
     pub fn resume(tools: Arc<HashMap<String, FieldLabels>>, history: &[u8]) -> Result<Self, ResumeError> {
         let unreadable = |error: serde_json::Error| ResumeError::Unreadable(error.to_string());
         let mut events = serde_json::Deserializer::from_slice(history).into_iter::<Event<'static>>();
@@ -139,23 +139,23 @@ impl Resumable {
         Ok(Self { session, history: History::Kept, unsaved: Vec::new(), lost: None })
     }
 
-    /// A session that could not be restored. It denies everything.
+    /// A session that could not be restored. It denies every call.
     pub fn lost(why: &str) -> Self {
         let (history, unsaved) = (History::NotKept, Vec::new());
         Self { session: Session::default(), history, unsaved, lost: Some(why.into()) }
     }
 
-    /// The history since the last call, if it is complete. All parts in order are the whole history.
+    /// The history since the last call, if complete. All parts in order are the full history.
     pub fn take_history(&mut self) -> Option<Vec<u8>> {
         (self.history == History::Kept).then(|| std::mem::take(&mut self.unsaved))
     }
 
-    /// How much of the history is in memory.
+    /// Bytes of history in memory.
     pub fn unsaved_bytes(&self) -> usize {
         self.unsaved.len()
     }
 
-    /// Returns what was [taken](Self::take_history), if it could not be saved.
+    /// Puts back [taken](Self::take_history) history that could not be saved.
     pub fn put_back(&mut self, mut history: Vec<u8>) {
         history.append(&mut self.unsaved);
         self.unsaved = history;
@@ -166,7 +166,7 @@ impl Resumable {
         &self.session
     }
 
-    /// Whether anything untrusted was received; true for a lost session.
+    /// Whether any untrusted input was received; true for a lost session.
     pub fn is_tainted(&self) -> bool {
         self.lost.is_some() || self.session.is_tainted()
     }
@@ -245,7 +245,7 @@ impl Resumable {
         stored: &StoredLabel,
     ) -> Cleared {
         let Observed { call, tool, output, failed, agreed, cleared, reading } = *observed;
-        self.note(&Event::Observe(Box::new(Heard {
+        self.note(&Event::Observe(Box::new(ObservedOutput {
             ruling: ruling.map(Ruled::of),
             call,
             tool: tool.into(),
@@ -270,7 +270,7 @@ impl Resumable {
             return;
         }
         if serde_json::to_writer(&mut self.unsaved, event).is_err() {
-            // A history with a gap is none.
+            // A history with a gap is useless.
             (self.history, self.unsaved) = (History::NotKept, Vec::new());
             return;
         }
@@ -295,7 +295,8 @@ fn do_again(session: &mut Session, event: Event<'_>) -> Result<(), ResumeError> 
         }
         Event::GiveBack(ruled) => session.give_back(&ruled.ruling()),
         Event::Observe(heard) => {
-            let Heard { ruling, call, tool, output, failed, agreed, cleared, reading, stored } = *heard;
+            let ObservedOutput { ruling, call, tool, output, failed, agreed, cleared, reading, stored } =
+                *heard;
             let ruling = ruling.map(Ruled::ruling);
             let lowered =
                 |one: Lowered<'_>| Cleared { trust: one.trust.into_owned(), open: one.open.into_owned() };

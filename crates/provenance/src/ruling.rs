@@ -1,4 +1,4 @@
-//! What provenance says to a call, and why.
+//! The ruling of provenance on a call, and its reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,75 +7,75 @@ use serde::Serialize;
 use crate::quote::Quote;
 use crate::transcript::Origin;
 
-/// The verdict of provenance. Ordered by strictness.
+/// The stance of provenance. Ordered by strictness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stance {
-    /// It is.
+    /// The call may run.
     Allow,
-    /// A person should look.
+    /// A reviewer must approve.
     Ask,
-    /// It isn't.
+    /// The call is denied.
     Deny,
 }
 
-/// Where one leaf of the arguments comes from.
+/// The origin of one leaf of the arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Found {
     /// The argument.
     pub argument: String,
-    /// Whether it chooses who or what is affected.
+    /// Whether the argument is a sink.
     pub sink: bool,
-    /// From where.
+    /// The leaf's origin.
     pub origin: Origin,
 }
 
-/// What provenance decides about a call.
+/// The decision of provenance about a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Ruling {
-    /// Yes, ask, or no.
+    /// Allow, ask or deny.
     pub stance: Stance,
-    /// A stable word for the reason.
+    /// The stable code of the reason.
     pub code: &'static str,
     /// The reason in a sentence; empty for an allow.
     pub reason: String,
-    /// Where each argument comes from, the worst leaf of each.
+    /// The origin of each argument, by its worst leaf.
     pub found: Vec<Found>,
-    /// The text of others behind a question.
+    /// The untrusted text behind a question.
     #[serde(skip)]
     pub quote: Option<Quote>,
-    /// The argument that the reason is about, if it is about one.
+    /// The argument that the reason is about, if any.
     #[serde(skip)]
     pub(crate) about: Option<String>,
-    /// The planned step that the call would use up.
+    /// The planned step that the call would consume.
     #[serde(skip)]
     pub(crate) step: Option<usize>,
-    /// What the call is, so that a repetition is noticed.
+    /// The effects of the call, to detect repetitions.
     #[serde(skip)]
     pub(crate) acts: BTreeSet<u64>,
-    /// Of which plan the step is.
+    /// The turn of the plan that has the step.
     #[serde(skip)]
     pub(crate) turn: u32,
-    /// A stranger can have had a say in the call, and so in what comes of it.
+    /// An untrusted party may have influenced the call, and so its result.
     #[serde(skip)]
     pub(crate) swayed: bool,
-    /// Nobody but the person and the agent can have chosen to make the call.
+    /// Only the user and the agent can have chosen to make the call.
     #[serde(skip)]
     pub(crate) is_ours: bool,
 }
 
 impl Ruling {
-    /// Where each declared argument comes from, in a word.
+    /// The origin of each declared argument, in one word.
     pub fn words(&self) -> BTreeMap<&str, &'static str> {
         self.found.iter().map(|found| (found.argument.as_str(), found.origin.word())).collect()
     }
 
-    /// Where an argument comes from, by its worst leaf.
+    /// The origin of an argument, by its worst leaf.
     pub(crate) fn origin_of(&self, argument: &str) -> Option<&Origin> {
         self.found.iter().find(|found| found.argument == argument).map(|found| &found.origin)
     }
 
-    /// The cause of a question: the code of the reason, and the output that the value is from. `None` if nothing is asked.
+    /// The cause of a question: the reason's code, and the output that the value is from. `None` if nothing is asked.
     pub fn cause(&self) -> Option<String> {
         let about = self.found.iter().find(|found| Some(&found.argument) == self.about.as_ref());
         let from = match about.map(|found| &found.origin) {
@@ -85,7 +85,7 @@ impl Ruling {
         (self.stance == Stance::Ask).then(|| format!("{}{from}", self.code))
     }
 
-    /// Takes one more thing to say into account, if it is stricter. What isn't done takes no step.
+    /// Applies another point, if it is stricter. A denied call takes no step.
     pub(crate) fn tighten(&mut self, point: Point) {
         if point.stance > self.stance {
             (self.stance, self.code, self.reason) = (point.stance, point.code, point.reason);
@@ -93,7 +93,7 @@ impl Ruling {
         }
     }
 
-    /// The same step without a question: nobody but the person and the agent can have had the idea.
+    /// The ruling without its question, because only the user and the agent can have chosen the call.
     pub(crate) fn waived(self) -> Self {
         if self.stance == Stance::Deny {
             return self;
@@ -121,12 +121,12 @@ impl Ruling {
     }
 }
 
-/// One thing to say about a call.
+/// One finding about a call.
 #[derive(Debug, Clone)]
 pub(crate) struct Point {
     pub(crate) stance: Stance,
     pub(crate) code: &'static str,
-    /// Of a point about an argument: what is wrong with its value. The value itself and its origin are put before it.
+    /// For a finding about an argument, what is wrong with its value. The value and its origin are put before it.
     pub(crate) reason: String,
     pub(crate) about: Option<String>,
 }
@@ -149,18 +149,18 @@ impl Point {
         Self { stance: Stance::Deny, ..Self::ask(code, reason) }
     }
 
-    /// The stricter of two; the first of equals.
+    /// The stricter of two; the first if equal.
     pub(crate) fn or(self, other: Self) -> Self {
         if other.stance > self.stance { other } else { self }
     }
 }
 
-/// A text as a question quotes it: it may be a stranger's, so it is short, on one line, and can't end the quotation.
+/// Untrusted text quoted in a question: short, on one line, and unable to end the quotation.
 pub(crate) fn quoted(text: &str) -> String {
     quoted_within(text, 60)
 }
 
-/// The same in at most so many characters.
+/// [`quoted`] with a limit on characters.
 pub(crate) fn quoted_within(text: &str, chars_max: usize) -> String {
     let mut escaped = text.chars().flat_map(char::escape_debug);
     let short: String = escaped.by_ref().take(chars_max).collect();
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quotation_is_short_and_cannot_be_left() {
+    fn a_quotation_is_short_and_inescapable() {
         let cases = [
             ("eve@evil.test", "eve@evil.test".to_owned()),
             ("a\"\nb\u{202e}", r#"a\"\nb\u{202e}"#.to_owned()),

@@ -1,7 +1,7 @@
-//! A call as it is judged: every value that it passes on, taken apart once.
+//! A call's arguments, split into leaf values.
 //!
-//! Keys are values too. In an output a key names a field. In an argument the agent chooses it, so a key can carry something out as
-//! well as any text can. Only keys that the tool's schema names say nothing.
+//! Keys are values too. In an output, a key names a field. In an argument the agent chooses the key, so a key can carry data out as well as
+//! any text. Only keys in the tool's schema carry nothing.
 
 use std::collections::BTreeSet;
 
@@ -10,15 +10,14 @@ use serde_json::Value;
 use crate::labels::FieldLabels;
 use crate::text;
 
-/// Deeper than any argument of use. What lies below is found nowhere.
+/// Maximum depth of an argument. Deeper values have no origin.
 const DEPTH_MAX: usize = 64;
-/// Different values of one argument that chooses who is affected. What comes after is found nowhere: each may be looked for in all that
-/// was heard.
+/// Maximum different values of one sink. Further ones have no origin, because each may be searched in everything received.
 const SINK_LEAVES_MAX: usize = 256;
 
-/// The arguments of a call that say anything.
+/// The non-empty arguments of a call.
 #[derive(Debug)]
-pub(crate) struct Said<'v> {
+pub(crate) struct CallArguments<'v> {
     pub(crate) arguments: Vec<Argument<'v>>,
 }
 
@@ -27,7 +26,7 @@ pub(crate) struct Said<'v> {
 pub(crate) struct Argument<'v> {
     pub(crate) name: &'v str,
     pub(crate) value: &'v Value,
-    /// It chooses who or what is affected.
+    /// Whether it is a sink.
     pub(crate) is_sink: bool,
     pub(crate) leaves: Vec<Leaf>,
 }
@@ -35,25 +34,28 @@ pub(crate) struct Argument<'v> {
 /// A scalar of an argument, or a key.
 #[derive(Debug)]
 pub(crate) struct Leaf {
-    /// In their one spelling.
+    /// Normalized words.
     pub(crate) words: Vec<String>,
-    /// As it was written.
+    /// The original text.
     pub(crate) text: String,
-    /// It says something between its words, too.
+    /// Whether characters between its words carry information too.
     pub(crate) says_between: bool,
-    /// The name of an argument, where no schema says which there are.
+    /// Whether it is an argument name that no schema lists.
     is_name: bool,
 }
 
-impl<'v> Said<'v> {
-    /// Takes a call's arguments apart.
+impl<'v> CallArguments<'v> {
+    /// Splits a call's arguments.
     pub(crate) fn new(labels: &FieldLabels, args: &'v Value) -> Self {
         let mut arguments = Vec::new();
         for (name, value) in args.as_object().into_iter().flatten() {
             let mut leaves = Vec::new();
-            // One that the schema doesn't name is the caller's invention.
+            // The caller invents argument names that the schema doesn't list.
             if !labels.fields.contains(name) && !labels.sinks.contains(name) {
-                leaves.push(Leaf { is_name: labels.fields.is_empty() && !labels.inferred, ..Leaf::of(name) });
+                leaves.push(Leaf {
+                    is_name: labels.fields.is_empty() && !labels.inferred,
+                    ..Leaf::from_text(name)
+                });
             }
             if !text::is_empty(value) {
                 collect(value, &labels.fields, 0, &mut leaves);
@@ -71,7 +73,7 @@ impl<'v> Said<'v> {
             }
             arguments.push(Argument { name, value, is_sink, leaves });
         }
-        // Arguments without names: nobody can say what they choose.
+        // Arguments without names: any of them may be a sink.
         if !args.is_object() && !text::is_empty(args) {
             let mut leaves = Vec::new();
             collect(args, &labels.fields, 0, &mut leaves);
@@ -82,7 +84,7 @@ impl<'v> Said<'v> {
         Self { arguments }
     }
 
-    /// Without names of arguments that say nothing, where no schema names any. A tool has few of them, and they are plain words.
+    /// Drops harmless argument names if no schema lists them. A tool has few of them, and they are plain words.
     pub(crate) fn without_names(mut self, is_idle: impl Fn(&Leaf) -> bool) -> Self {
         for argument in &mut self.arguments {
             argument.leaves.retain(|leaf| !leaf.is_name || !is_idle(leaf));
@@ -91,30 +93,30 @@ impl<'v> Said<'v> {
         self
     }
 
-    /// Without the arguments that are nobody's concern.
+    /// Drops the arguments in `free`.
     pub(crate) fn without(mut self, free: &[&str]) -> Self {
         self.arguments.retain(|argument| !free.contains(&argument.name));
         self
     }
 
-    /// What chooses who or what is affected.
+    /// The arguments that decide who or what is affected.
     pub(crate) fn sinks(&self) -> impl Iterator<Item = &Argument<'v>> {
         self.arguments.iter().filter(|argument| argument.is_sink)
     }
 
-    /// What is said to them.
+    /// The content arguments.
     pub(crate) fn content(&self) -> impl Iterator<Item = &Argument<'v>> {
         self.arguments.iter().filter(|argument| !argument.is_sink)
     }
 }
 
 impl Leaf {
-    pub(crate) fn of(text: &str) -> Self {
+    pub(crate) fn from_text(text: &str) -> Self {
         let says_between = text::says_between(text);
         Self { words: text::all_words(text), text: text.to_owned(), says_between, is_name: false }
     }
 
-    /// What nobody looks at.
+    /// A leaf without origin.
     fn nowhere() -> Self {
         Self {
             words: vec![text::NOWHERE.to_owned()],
@@ -133,7 +135,7 @@ fn collect(value: &Value, fields: &BTreeSet<String>, depth: usize, leaves: &mut 
     match value {
         Value::Array(items) => {
             for item in items {
-                // How many empty items there are and how they are nested says something, too.
+                // The number and nesting of empty items carry information, too.
                 if text::is_empty(item) {
                     leaves.push(Leaf::nowhere());
                 }
@@ -143,14 +145,14 @@ fn collect(value: &Value, fields: &BTreeSet<String>, depth: usize, leaves: &mut 
         Value::Object(all) => {
             for (key, field) in all {
                 if !fields.contains(key) {
-                    leaves.push(Leaf::of(key));
+                    leaves.push(Leaf::from_text(key));
                 }
                 collect(field, fields, depth.saturating_add(1), leaves);
             }
         }
         Value::Null => {}
         Value::String(text) if text.is_empty() => {}
-        Value::String(text) => leaves.push(Leaf::of(text)),
-        Value::Bool(_) | Value::Number(_) => leaves.push(Leaf::of(&value.to_string())),
+        Value::String(text) => leaves.push(Leaf::from_text(text)),
+        Value::Bool(_) | Value::Number(_) => leaves.push(Leaf::from_text(&value.to_string())),
     }
 }

@@ -1,4 +1,4 @@
-//! One request from its beginning to its end: what it may use, what has been heard, what has been done.
+//! The session of one request: what it may use, what it has received, what it has done.
 
 mod flow;
 mod grounds;
@@ -23,20 +23,20 @@ use crate::labels::{Cleared, FieldLabels};
 use crate::plan::{Plan, PlanError, ProposedStep};
 use crate::records::{self, Extreme};
 use crate::ruling::{Found, Point, Ruling, Stance, quoted};
-use crate::said::{self, Argument, Said};
+use crate::said::{self, Argument, CallArguments};
 use crate::stored::StoredLabel;
 use crate::text;
-use crate::transcript::{Heard, Transcript};
+use crate::transcript::{ReceivedOutput, Transcript};
 use flow::Results;
 use quarantine::Quarantine;
 pub use quarantine::Reading;
 
-/// The number of a call, as the ledger or the host has it.
+/// The number of a call in the ledger or the host.
 pub type CallId = u64;
 
-/// Tools that a session may know.
+/// Maximum tools of a session.
 const TOOLS_MAX: usize = 4_096;
-/// Calls whose repetition is noticed.
+/// Maximum effects that are remembered to detect repetitions.
 const ACTS_MAX: usize = 10_000;
 
 /// What a trusted planner, an operator or the host derived from the request before any tool ran.
@@ -46,44 +46,44 @@ pub struct Trusted {
     pub tools: Option<BTreeSet<String>>,
     /// The only steps that the request needs.
     pub plan: Option<Plan>,
-    /// The host brings no plan: one is proposed from the words of the request, and from what a model proposed after reading nothing else.
+    /// Without a host plan: proposes one from the words of the request, and from steps of a model that read nothing else.
     pub propose: Option<Vec<ProposedStep>>,
 }
 
 /// Why a session can't begin or change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
-    /// More tools than anyone needs.
+    /// Too many tools.
     #[error("a session has at most {TOOLS_MAX} tools")]
     TooManyTools,
-    /// Something untrusted has been heard; whatever is planned now may be the outsider's plan.
+    /// Untrusted input was already received, so the plan may be an outsider's.
     #[error("a plan must precede the first untrusted input")]
     TooLate,
-    /// It allows more than what is in force.
+    /// Wider than the active set of tools.
     #[error("the tool `{0}` is not among the active ones: a session can only be narrowed")]
     WiderTools(String),
-    /// It isn't a plan, or a wider one.
+    /// An invalid or wider plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }
 
-/// One request and everything received since.
+/// A request and everything received since.
 #[derive(Debug, Default)]
 pub struct Session {
-    /// Sessions that begin with the same tools share them.
+    /// Shared by sessions that begin with the same tools.
     tools: Arc<HashMap<String, FieldLabels>>,
     allowed: Option<BTreeSet<String>>,
     plan: Option<Planned>,
     transcript: Transcript,
-    /// What reports of a host can name.
+    /// Results that flow reports can name.
     results: Results,
     quarantine: Quarantine,
-    /// The ends ("largest", "latest") that the request names.
+    /// The extremes ("largest", "latest") that the request names.
     ends: Vec<Extreme>,
     intent: Intent,
-    /// What was done or is about to be, and by how many calls.
+    /// Effects that were performed or are running, with the number of calls.
     acts: HashMap<u64, u32>,
-    /// Which plan is in force: a ruling by an earlier one takes no step of this.
+    /// The turn of the active plan: a ruling by an earlier plan takes no step of this one.
     turn: u32,
 }
 
@@ -91,31 +91,31 @@ pub struct Session {
 struct Planned {
     plan: Plan,
     used: Vec<bool>,
-    /// Nobody made it: what it doesn't have is judged as without a plan.
+    /// Whether the plan was proposed: calls outside it are judged as without a plan.
     is_proposed: bool,
 }
 
 /// The result of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Observed<'a> {
-    /// Which call.
+    /// The call.
     pub call: CallId,
-    /// Of which tool.
+    /// Its tool.
     pub tool: &'a str,
-    /// What it gave back.
+    /// Its output.
     pub output: &'a Value,
-    /// It says that nothing was done.
+    /// Whether it reports that it had no effect.
     pub failed: bool,
-    /// A person has agreed to exactly these arguments.
+    /// The exact arguments that an operator approved.
     pub agreed: Option<&'a Value>,
-    /// Fields of the output whose label a rule of policy lowers.
+    /// Output fields that a policy rule declassifies.
     pub cleared: Option<&'a Cleared>,
-    /// How much of it the agent gets to read.
+    /// How much of the output the agent reads.
     pub reading: Reading,
 }
 
 impl Session {
-    /// Begins with the trusted request, the tools there are, and what is known of what the request needs.
+    /// Begins a session with the trusted request, the available tools, and the trusted plan, if any.
     pub fn begin(
         request: &str,
         tools: HashMap<String, FieldLabels>,
@@ -124,7 +124,7 @@ impl Session {
         Self::begin_with(request, Arc::new(tools), trusted)
     }
 
-    /// The same, with tools that other sessions have too.
+    /// Like `begin`, with shared tools.
     pub(crate) fn begin_with(
         request: &str,
         tools: Arc<HashMap<String, FieldLabels>>,
@@ -136,52 +136,52 @@ impl Session {
         let mut new = Self { tools, ..Self::default() };
         new.say(request);
         if new.tools.values().any(|labels| labels.inferred) {
-            new.hear_descriptions();
+            new.taint_by_descriptions();
         }
         new.give(trusted, request);
         Ok(new)
     }
 
-    /// What a tool says about itself is a stranger's text, unless somebody has looked at the tool and declared what it does.
-    fn hear_descriptions(&mut self) {
+    /// Taints the session with tool descriptions, which are untrusted unless the tool's labels are declared.
+    fn taint_by_descriptions(&mut self) {
         self.transcript.taint();
         self.results.describe();
     }
 
-    /// Adds the tools of a later turn. A known tool keeps its labels: its earlier output was labelled by them.
+    /// Adds the tools of a later turn. A known tool keeps its labels, because its earlier output was labelled by them.
     pub fn add_tools(&mut self, tools: HashMap<String, FieldLabels>) -> Result<(), SessionError> {
         let new: Vec<_> = tools.into_iter().filter(|(name, _)| !self.tools.contains_key(name)).collect();
         if self.tools.len().saturating_add(new.len()) > TOOLS_MAX {
             return Err(SessionError::TooManyTools);
         }
         if new.iter().any(|(_, labels)| labels.inferred) {
-            self.hear_descriptions();
+            self.taint_by_descriptions();
         }
         Arc::make_mut(&mut self.tools).extend(new);
         Ok(())
     }
 
-    /// How much memory it takes, about, without the tools.
+    /// Approximate memory use without the tools.
     pub fn bytes(&self) -> usize {
         let acts = self.acts.len().saturating_mul(16);
         self.transcript.bytes().saturating_add(acts)
     }
 
-    /// Hears what the person says.
+    /// Adds a message of the user.
     fn say(&mut self, request: &str) {
         let words = text::words(request);
         self.ends.extend(records::ends_in(&words));
-        self.intent.hear(request);
+        self.intent.add_message(request);
         self.transcript.say(request);
     }
 
-    /// Another turn of the same conversation. The old plan and list of tools
-    /// no longer apply; earlier input stays. The turn may bring its own plan and tools, as long as nothing untrusted was received.
+    /// Begins another turn of the conversation. The old plan and tool list no longer apply; earlier input stays. The turn may bring its own
+    /// plan and tools, as long as no untrusted input was received.
     pub fn next_turn(&mut self, request: &str, trusted: Trusted) -> Result<(), SessionError> {
         if self.transcript.is_tainted() && trusted.plan.is_some() {
             return Err(SessionError::TooLate);
         }
-        // "The largest" of the turn before isn't meant any more.
+        // "The largest" of the previous turn no longer applies.
         self.ends.clear();
         self.say(request);
         self.turn = self.turn.saturating_add(1);
@@ -189,18 +189,18 @@ impl Session {
         Ok(())
     }
 
-    /// Puts in force what a turn brings.
+    /// Activates the plan and tools of a turn.
     fn give(&mut self, Trusted { tools, plan, propose }: Trusted, request: &str) {
         self.allowed = tools;
         self.plan = match plan {
             Some(plan) => Some(Planned::new(plan)),
-            // A later turn may propose too: nothing but the request bears a step out.
+            // A later turn may propose too: only the request supports a step.
             None => propose
                 .map(|steps| Planned { is_proposed: true, ..Planned::new(self.proposal(request, &steps)) }),
         };
     }
 
-    /// The plan in force.
+    /// The active plan.
     pub fn plan(&self) -> Option<&Plan> {
         self.plan.as_ref().map(|planned| &planned.plan)
     }
@@ -217,7 +217,7 @@ impl Session {
         {
             return Err(SessionError::WiderTools(tool.clone()));
         }
-        // A plan that nobody made is none that could be narrowed.
+        // A proposed plan can't be narrowed.
         let made = self.plan.as_ref().filter(|planned| !planned.is_proposed);
         if self.transcript.is_tainted() && made.is_none() && trusted.plan.is_some() {
             return Err(SessionError::TooLate);
@@ -251,18 +251,17 @@ impl Session {
         self.transcript.is_tainted()
     }
 
-    /// Whether the person has named a value, as a whole.
+    /// Whether the user named a value in full.
     pub fn is_named(&self, value: &str) -> bool {
         self.transcript.is_in_request(value)
     }
 
-    /// Decides about a call that may have been computed from anything received so far. Changes nothing.
+    /// Rules on a call that may have been computed from anything received so far. Changes nothing.
     pub fn rule(&self, tool: &str, args: &Value) -> Ruling {
         self.rule_derived(tool, args, None, &[])
     }
 
-    /// The same for a call with a flow report. The arguments `free` reach nothing that matters,
-    /// regardless of who chose them.
+    /// Rules on a call with a flow report. The arguments `free` have no relevant effect, whoever chose them.
     pub fn rule_derived(
         &self,
         tool: &str,
@@ -309,7 +308,7 @@ impl Session {
         ruling.tighten(self.is_for_readers(labels, &said));
         let also = said.content().filter(|one| labels.also_sinks.contains(one.name) && !unswayed.has(one));
         also.for_each(|argument| ruling.tighten(self.is_grounded(tool, argument)));
-        // What is done to files may be done again.
+        // File changes may be repeated.
         if labels.acts() && !labels.local {
             ruling.acts = acts_of(tool, &said);
         }
@@ -322,18 +321,18 @@ impl Session {
         ruling
     }
 
-    /// A call, taken apart. Names of arguments that no schema names count if they may tell what was returned.
-    pub(crate) fn said<'v>(&self, labels: &FieldLabels, args: &'v Value) -> Said<'v> {
+    /// Splits a call. Unlisted argument names count if they may reveal received data.
+    pub(crate) fn said<'v>(&self, labels: &FieldLabels, args: &'v Value) -> CallArguments<'v> {
         let may_tell = self.transcript.may_tell_secrets(self.transcript.open());
-        Said::new(labels, args).without_names(|name| {
+        CallArguments::new(labels, args).without_names(|name| {
             let is_plain = name.text.chars().all(|c| c.is_alphabetic() || c == '_');
             let is_usual = infer::is_usual_argument(&name.text);
             is_usual || (is_plain && !may_tell && self.transcript.seen(&name.words).sources == 0)
         })
     }
 
-    /// Puts the value in question and where it is from before what is wrong with it: of several, the one that is worst.
-    fn explain(&self, ruling: &mut Ruling, said: &Said<'_>) {
+    /// Prefixes the reason with the worst value in question and its origin.
+    fn explain(&self, ruling: &mut Ruling, said: &CallArguments<'_>) {
         let about = said.arguments.iter().find(|argument| ruling.about.as_deref() == Some(argument.name));
         let worst = about.and_then(|argument| {
             let leaves = argument.leaves.iter();
@@ -350,12 +349,12 @@ impl Session {
         }
     }
 
-    /// Takes the planned step of a ruling and claims the call's effect. If two calls were judged concurrently, one gets it: the
-    /// other has to be judged again.
+    /// Takes the planned step of a ruling and claims the call's effect. If two calls were judged concurrently, one gets the step, and the
+    /// other must be judged again.
     pub fn take(&mut self, ruling: &Ruling) -> bool {
         let is_unplanned = ruling.stance == Stance::Allow && ruling.step.is_none();
         let is_repeated = is_unplanned && self.is_done(&ruling.acts);
-        // What the person's own program does again, it may do again.
+        // The user's own program may repeat its calls.
         let is_taken = (ruling.is_ours || !is_repeated)
             && self.slot(ruling).is_none_or(|used| !std::mem::replace(used, true));
         if is_taken {
@@ -364,7 +363,7 @@ impl Session {
         is_taken
     }
 
-    /// Returns a step that was [taken](Self::take) by a call that never ran.
+    /// Gives back a [taken](Self::take) step of a call that never ran.
     pub fn give_back(&mut self, ruling: &Ruling) {
         if let Some(used) = self.slot(ruling) {
             *used = false;
@@ -372,7 +371,7 @@ impl Session {
         self.count(ruling, |calls| calls.saturating_sub(1));
     }
 
-    /// Whether a call has done this or is about to. Where too much was done to remember all of it, everything counts as done.
+    /// Whether a call has this effect already, or is about to. After too many effects, everything counts as done.
     fn is_done(&self, acts: &BTreeSet<u64>) -> bool {
         let is_done = |act: &u64| self.acts.get(act).is_some_and(|calls| *calls > 0);
         !acts.is_empty() && (self.acts.len() >= ACTS_MAX || acts.iter().any(is_done))
@@ -387,19 +386,19 @@ impl Session {
         }
     }
 
-    /// Whether the step that a ruling rests on is used up, if it is one of the plan in force.
+    /// The used flag of a ruling's step, if it belongs to the active plan.
     fn slot(&mut self, ruling: &Ruling) -> Option<&mut bool> {
         let step = ruling.step.filter(|_| ruling.turn == self.turn)?;
         self.plan.as_mut()?.used.get_mut(step)
     }
 
-    /// Receives the result of the call that `ruling` was about. Execution consumes a step: one that failed may be tried again. Returns
-    /// the fields whose labels were lowered, to be recorded.
+    /// Receives the result of the call that `ruling` was about. Execution consumes a step, but a failed call may be repeated. Returns the
+    /// fields whose labels were lowered, for the ledger.
     pub fn observe(&mut self, ruling: Option<&Ruling>, observed: &Observed<'_>) -> Cleared {
         self.observe_stored(ruling, observed, &StoredLabel::default())
     }
 
-    /// The same for an output that was read from a store, with the label of what is kept there.
+    /// [`observe`](Self::observe) for an output that was read from a store, with the stored label.
     pub fn observe_stored(
         &mut self,
         ruling: Option<&Ruling>,
@@ -410,7 +409,7 @@ impl Session {
             if let Some(used) = self.slot(ruling) {
                 *used = !observed.failed;
             }
-            // A host that takes nothing beforehand has done it all the same.
+            // A host that takes nothing in advance has still performed the call.
             let now = |calls: u32| if observed.failed { calls.saturating_sub(1) } else { calls.max(1) };
             self.count(ruling, now);
         }
@@ -427,7 +426,8 @@ impl Session {
         let is_read = reading == Reading::Whole;
         let stored = self.quarantine.label_of(reading, labels, stored);
         let labels = &*labels.at_least(&stored);
-        let mut hearing = self.transcript.hear(&Heard { call, tool, labels, output, cleared, is_read });
+        let mut hearing =
+            self.transcript.add_output(&ReceivedOutput { call, tool, labels, output, cleared, is_read });
         let cleared = std::mem::take(&mut hearing.cleared);
         let is_confidential = labels.is_confidential();
         self.quarantine(reading, ruling, &hearing);
@@ -435,7 +435,7 @@ impl Session {
         cleared
     }
 
-    /// What a person agreed to names who may be affected from here on.
+    /// Trusts the targets in approved arguments from here on.
     fn agree(&mut self, tool: &str, agreed: Option<&Value>) {
         let Some(labels) = self.tools.get(tool) else { return };
         for (name, value) in agreed.and_then(Value::as_object).into_iter().flatten() {
@@ -445,18 +445,18 @@ impl Session {
         }
     }
 
-    /// A person declares this value trusted, wherever it came from.
+    /// Trusts this value from now on, whatever its origin. The operator decides this.
     pub fn declassify(&mut self, value: &Value) {
         self.transcript.agree(value);
     }
 
-    /// Records untrusted input from another channel: a message, a file, a child.
+    /// Records untrusted input from another channel: a message, a file, a child agent.
     pub fn taint(&mut self) {
         self.results.beside = true;
         self.transcript.taint();
     }
 
-    fn found(&self, said: &Said<'_>) -> Vec<Found> {
+    fn found(&self, said: &CallArguments<'_>) -> Vec<Found> {
         let of = |argument: &Argument<'_>| Found {
             argument: argument.name.to_owned(),
             sink: argument.is_sink,
@@ -471,19 +471,19 @@ impl Planned {
         Self { used: vec![false; plan.steps.len()], plan, is_proposed: false }
     }
 
-    /// The steps that aren't used up.
+    /// The unused steps.
     fn left(&self) -> Plan {
         let steps = self.plan.steps.iter().zip(&self.used).filter(|(_, used)| !**used);
         Plan { steps: steps.map(|(step, _)| step.clone()).collect() }
     }
 }
 
-/// Combinations of those affected that are told apart. Beyond that they are one.
+/// Maximum combinations of targets to distinguish; beyond that, they count as one.
 const COMBINATIONS_MAX: usize = 1024;
 
-/// What a call does, so that a repetition is noticed: the tool, with each of those whom it affects and with all of them. Without any, what
-/// it says. Somebody who was affected before is affected again, along with others.
-fn acts_of(tool: &str, said: &Said<'_>) -> BTreeSet<u64> {
+/// The effects of a call, to detect repetitions: the tool with each target and with all of them; without a target, its content. A target
+/// that was affected before is affected again, even along with others.
+fn acts_of(tool: &str, said: &CallArguments<'_>) -> BTreeSet<u64> {
     let spelt = |leaf: &said::Leaf| match leaf.words.as_slice() {
         [word] if text::is_number(word) => {
             word.parse::<f64>().map_or(word.clone(), |number| number.to_string())
@@ -499,7 +499,7 @@ fn acts_of(tool: &str, said: &Said<'_>) -> BTreeSet<u64> {
     let affected = said.arguments.iter().filter(|argument| argument.is_sink || !names_somebody);
     let by_argument: Vec<BTreeSet<String>> =
         affected.map(|argument| argument.leaves.iter().map(spelt).collect()).collect();
-    // However often and in whichever argument somebody is named: it is the same person.
+    // A target counts once, whatever the argument and the number of mentions.
     let all: BTreeSet<String> = by_argument.iter().flatten().cloned().collect();
     let mut acts = BTreeSet::from([hash(&all)]);
     let count = by_argument.iter().fold(1_usize, |count, one| count.saturating_mul(one.len().max(1)));

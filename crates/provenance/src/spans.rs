@@ -1,41 +1,41 @@
-//! Every run of words that has been seen, and in which sources: a suffix automaton over words. Adding a word costs about the same however
-//! much is there already, and so does asking: a question walks its own words, never the texts.
+//! Indexes every sequence of words with its sources: a suffix automaton over words. Adding a word takes amortized constant time, and a
+//! lookup takes time proportional to its own words, not to the indexed text.
 
 use std::collections::HashMap;
 
 use crate::hash::Keyed;
 
-/// Words that are kept at most. What comes after is not indexed, so it is found nowhere.
+/// Maximum indexed words. Further words have no origin.
 const WORDS_MAX: usize = 400_000;
-/// Words of what others can write are kept up to here: however much they write, there is room for what is trusted.
+/// Maximum indexed untrusted words, so that untrusted text leaves room for trusted outputs.
 const UNTRUSTED_WORDS_MAX: usize = WORDS_MAX / 2;
-/// With more ways than this, a state's ways are looked up rather than walked: each step of a walk may miss the processor's caches.
+/// A state with more transitions uses a map instead of a linked list: each step of a list walk may miss the CPU cache.
 const WAYS_WALKED_MAX: u16 = 4;
-/// What a word of the vocabulary takes, with its letters and where the first one leads.
+/// Approximate bytes per word of the vocabulary, with its letters and first transition.
 const WORD_BYTES: usize = 64;
 const ROOT: u32 = 0;
 const NONE: u32 = u32::MAX;
 
-/// Sources as a set: bit `n` is source `n`.
+/// A set of sources: bit `n` is source `n`.
 pub(crate) type Sources = u128;
 
-/// What is known of a run of words.
+/// The occurrences of a sequence of words.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SpanHits {
-    /// Where it occurs.
+    /// Its sources.
     pub(crate) sources: Sources,
-    /// The first leaf of a trusted source that has it.
+    /// The first leaf of a trusted source that contains it.
     pub(crate) trusted: Option<u32>,
-    /// The first leaf of an untrusted source that has it.
+    /// The first leaf of an untrusted source that contains it.
     pub(crate) untrusted: Option<u32>,
 }
 
-/// Where a run of words is added.
+/// The source of an added sequence.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark {
     /// The number of the source.
     pub(crate) source: u32,
-    /// Which leaf it is.
+    /// The number of the leaf.
     pub(crate) leaf: u32,
     /// Whether the source is trusted.
     pub(crate) trusted: bool,
@@ -46,9 +46,9 @@ pub(crate) struct Spans {
     vocabulary: HashMap<Box<str>, u32, Keyed>,
     states: Vec<State>,
     ways: Vec<Way>,
-    /// Where the first word leads, by word.
+    /// The state after each first word.
     first: Vec<u32>,
-    /// The ways of states that have many.
+    /// Transitions of states with many.
     wide: HashMap<(u32, u32), u32, Keyed>,
     words: usize,
 }
@@ -57,19 +57,19 @@ pub(crate) struct Spans {
 struct State {
     length: u32,
     link: u32,
-    /// The latest of its ways, other than the first; each knows the one before.
+    /// Its latest transition except the first; each links to the previous one.
     latest: u32,
     ways: u16,
     seen: Sources,
     trusted: u32,
     untrusted: u32,
-    /// Its first way. Most states have no other, so that most steps read one state and nothing else.
+    /// Its first transition. Most states have only one, so most steps read one state and nothing else.
     word: u32,
     to: u32,
 }
 
 impl State {
-    /// A state of a run of this many words, without ways.
+    /// A state for sequences of this length, without transitions.
     fn new(length: u32, link: u32) -> Self {
         let (latest, word, to) = (NONE, NONE, NONE);
         Self { length, link, latest, ways: 0, seen: 0, trusted: NONE, untrusted: NONE, word, to }
@@ -97,7 +97,7 @@ impl Default for Spans {
 }
 
 impl Spans {
-    /// Adds a run of words. Says whether there was room for all of it.
+    /// Adds a sequence of words. Returns whether all of it fit.
     pub(crate) fn add(&mut self, words: &[String], mark: Mark) -> bool {
         let mut at = ROOT;
         let words_max = if mark.trusted { WORDS_MAX } else { UNTRUSTED_WORDS_MAX };
@@ -113,7 +113,7 @@ impl Spans {
         true
     }
 
-    /// How much memory it takes, about.
+    /// Approximate memory use.
     pub(crate) fn bytes(&self) -> usize {
         let words = self.vocabulary.capacity().saturating_mul(WORD_BYTES);
         let wide = self.wide.capacity().saturating_mul(size_of::<(u32, u32, u32)>());
@@ -122,7 +122,7 @@ impl Spans {
         [words, wide, states, ways].into_iter().sum()
     }
 
-    /// What is known of a run of words; nothing of an empty one.
+    /// The occurrences of a sequence; none for an empty one.
     pub(crate) fn seen(&self, words: &[String]) -> SpanHits {
         let mut at = ROOT;
         for word in words {
@@ -166,14 +166,14 @@ impl Spans {
         self.ways_of(from).find(|way| way.word == word).map(|way| way.to)
     }
 
-    /// The ways of a state other than its first.
+    /// The transitions of a state except its first.
     fn ways_of(&self, from: u32) -> impl Iterator<Item = Way> + '_ {
         let latest = self.states.get(from as usize).map_or(NONE, |state| state.latest);
         let step = |at: u32| self.ways.get(at as usize).copied();
         std::iter::successors(step(latest), move |way| step(way.before))
     }
 
-    /// Adds a way, or leads an existing one elsewhere.
+    /// Adds or redirects a transition.
     fn lead(&mut self, from: u32, word: u32, to: u32) {
         if from == ROOT {
             if let Some(slot) = self.first.get_mut(word as usize) {
@@ -188,7 +188,7 @@ impl Spans {
         }
         let state = *state;
         let mut at = state.latest;
-        // A state with many ways has them in a map; its list is only read when it is copied, and then the map decides.
+        // A state with many transitions has a map. Its list is only read when the state is copied, and the map takes precedence.
         while state.ways <= WAYS_WALKED_MAX
             && let Some(way) = self.ways.get_mut(at as usize)
         {
@@ -226,7 +226,7 @@ impl Spans {
         u32::try_from(self.states.len()).map_or(NONE, |length| length.saturating_sub(1))
     }
 
-    /// One more word after the run that ends at `last`; gives the state of the longer run.
+    /// Adds a word after the sequence that ends at `last`; returns the new state.
     fn extend(&mut self, last: u32, word: u32) -> u32 {
         let longer = self.length(last).saturating_add(1);
         if let Some(next) = self.way(last, word) {
@@ -252,7 +252,7 @@ impl Spans {
         new
     }
 
-    /// Gives the shorter runs of a state a state of their own.
+    /// Splits the shorter sequences of a state off into a new state.
     fn split(&mut self, from: u32, word: u32, whole: u32) -> u32 {
         let Some(state) = self.states.get(whole as usize).copied() else { return whole };
         let length = self.length(from).saturating_add(1);
@@ -276,7 +276,7 @@ impl Spans {
         part
     }
 
-    /// Notes a source for a run and all runs that it ends with. Stops where it is noted already: then it is for the shorter ones too.
+    /// Marks a sequence and all its suffixes with a source. Stops at a marked state, whose suffixes are marked too.
     fn mark(&mut self, at: u32, mark: Mark) {
         let bit: Sources = 1_u128.checked_shl(mark.source).unwrap_or(0);
         let mut at = at;
@@ -300,9 +300,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The automaton against a plain search, over few words so that runs repeat.
+        /// Compares the automaton with a naive search, over few words so that sequences repeat.
         #[test]
-        fn a_run_is_seen_exactly_where_it_is(
+        fn finds_a_sequence_exactly_where_it_occurs(
             texts in proptest::collection::vec(proptest::collection::vec(0_u8..4, 0..24), 1..12),
             run in proptest::collection::vec(0_u8..4, 1..5),
         ) {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_with_many_ways_keeps_them_all() {
+    fn a_state_keeps_all_of_many_transitions() {
         let mut spans = Spans::default();
         let mark = Mark { source: 3, leaf: 0, trusted: false };
         for number in 0..100 {

@@ -1,5 +1,5 @@
-//! Labels that outlive a session. What a call writes into a store of the host's (a memory, a table, a file) keeps a label, and every
-//! session that reads it there later gets at least that label. Otherwise a stranger's text becomes trusted by a detour over the store.
+//! Labels that outlive a session. A value that a call writes into a store of the host (a memory, a table, a file) keeps its label, and
+//! every later session that reads it gets at least that label. Otherwise, untrusted text would become trusted by way of the store.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -13,18 +13,18 @@ use crate::session::Session;
 use crate::spans::Sources;
 use crate::transcript::Origin;
 
-/// A reader that no call reaches, for what no reader may see.
+/// A reader that matches no target, for values that no party may read.
 const NO_READER: &str = "nobody may read everything stored here";
 
 /// The label of a stored value. The default adds nothing to the tool's own labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredLabel {
-    /// A stranger can have written it, or chosen it.
+    /// An outsider may have written or chosen it.
     pub untrusted: bool,
-    /// It may tell what is confidential.
+    /// It may contain confidential data.
     pub confidential: bool,
-    /// The only ones besides the user who may read it; empty if nobody is named.
+    /// The only parties besides the user who may read it; empty for no restriction.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub readers: BTreeSet<String>,
 }
@@ -40,7 +40,7 @@ impl StoredLabel {
         !self.untrusted && !self.confidential && self.readers.is_empty()
     }
 
-    /// The label of both together. It is never weaker than either.
+    /// The combined label, at least as strict as each.
     #[must_use]
     pub fn join(&self, other: &Self) -> Self {
         Self {
@@ -51,7 +51,7 @@ impl StoredLabel {
     }
 }
 
-/// Those who may read what has both of these lists of readers. An empty list names nobody and so keeps nobody out.
+/// The readers in both lists. An empty list means no restriction.
 fn common(one: &BTreeSet<String>, other: &BTreeSet<String>) -> BTreeSet<String> {
     match (one.is_empty(), other.is_empty()) {
         (true, _) => other.clone(),
@@ -65,7 +65,7 @@ fn or_nobody(readers: BTreeSet<String>) -> BTreeSet<String> {
 }
 
 impl FieldLabels {
-    /// These labels for an output that was read from a store: never weaker than the label that is kept there.
+    /// These labels for an output read from a store, at least as strict as the stored label.
     pub(crate) fn at_least(&self, stored: &StoredLabel) -> Cow<'_, Self> {
         if stored.is_plain() {
             return Cow::Borrowed(self);
@@ -103,7 +103,7 @@ impl Session {
         let transcript = self.transcript();
         let (open, mut unopened) = (transcript.open(), 0);
         let seen = |words: &[String]| transcript.seen(words).sources;
-        // As everywhere, openness needs a positive find: what is found nowhere may be a secret in other words.
+        // Openness needs a match: a word without origin may be a paraphrased secret.
         let is_open = |word: &String| seen(std::slice::from_ref(word)) & open != 0;
         for leaf in
             written().flat_map(|argument| &argument.leaves).filter(|leaf| seen(&leaf.words) & open == 0)

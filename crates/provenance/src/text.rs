@@ -1,20 +1,20 @@
-//! Text as values are compared in: words in one spelling. Case, white space, thousands separators, trailing zeros and the usual ways to
-//! write a date make no difference; everything else does.
+//! Text in the form in which values are compared: normalized words. Case, white space, thousands separators, trailing zeros and common date
+//! formats make no difference; everything else does.
 
 use serde_json::Value;
 
 use crate::date;
 use crate::whole;
 
-/// Words of one text beyond this are not looked at.
+/// Maximum words of one text.
 const WORDS_MAX: usize = 1 << 18;
-/// A word that no text has.
+/// A word that no text contains.
 pub(crate) const NOWHERE: &str = "\0";
 
-/// What a single word looks like. Words of these shapes reach somebody or something by themselves.
+/// The shape of a word that identifies a target by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Shape {
-    /// Somebody's address: `a@b.c`.
+    /// An email address: `a@b.c`.
     Address,
     /// A host or a file: `www.a.b`, `bill.txt`.
     Dotted,
@@ -22,22 +22,22 @@ pub(crate) enum Shape {
     Code,
 }
 
-/// The words of a text in their one spelling; of a very long one, the first.
+/// The normalized words of a text; of a very long text, the first ones.
 pub(crate) fn words(text: &str) -> Vec<String> {
     cut_words(text).0
 }
 
-/// The same of a text that somebody asks about: a very long one is found nowhere, since nobody has looked at all of it.
+/// The words of a text to look up. A very long text has no origin, because not all of it is examined.
 pub(crate) fn all_words(text: &str) -> Vec<String> {
     let (mut words, is_cut) = cut_words(text);
-    // Signs without a word say something all the same, and nobody can look for it.
+    // A text of signs without words still carries information that can't be looked up.
     if is_cut || (words.is_empty() && !text.is_empty()) {
         words.push(NOWHERE.to_owned());
     }
     words
 }
 
-/// Whether a text says something between its words: signs that no sentence has, or more of them than one needs.
+/// Whether a text carries information between its words: signs that no sentence has, or more of them than one needs.
 pub(crate) fn says_between(text: &str) -> bool {
     const RUN_MAX: usize = 8;
     const SIGNS_MAX: usize = 4;
@@ -45,7 +45,7 @@ pub(crate) fn says_between(text: &str) -> bool {
     let is_sign = |c: char| c.is_ascii_punctuation() || TYPOGRAPHIC.contains(c);
     let (mut run, mut signs, mut before) = (0_usize, 0_usize, ' ');
     text.chars().any(|c| {
-        // A mark on a letter, as in texts that are taken apart and in scripts of India.
+        // A combining mark, as in decomposed text and Indic scripts.
         let is_mark = before.is_alphabetic() && matches!(c, '\u{300}'..='\u{36f}' | '\u{900}'..='\u{dff}');
         before = c;
         if c.is_alphanumeric() || is_mark {
@@ -59,7 +59,7 @@ pub(crate) fn says_between(text: &str) -> bool {
     })
 }
 
-/// The words, and whether the text has more of them.
+/// The words, and whether the text has more.
 pub(crate) fn cut_words(text: &str) -> (Vec<String>, bool) {
     let mut raw = Vec::new();
     let mut word = String::new();
@@ -89,7 +89,7 @@ pub(crate) fn cut_words(text: &str) -> (Vec<String>, bool) {
     (date::fold(raw), false)
 }
 
-/// The beginning of a text that is at most so long and ends with a whole word.
+/// The beginning of a text, with at most `bytes_max` bytes, ending with a complete word.
 pub(crate) fn head(text: &str, bytes_max: usize) -> &str {
     if text.len() <= bytes_max {
         return text;
@@ -98,17 +98,17 @@ pub(crate) fn head(text: &str, bytes_max: usize) -> &str {
     head.rfind(char::is_whitespace).and_then(|end| head.get(..end)).unwrap_or_default()
 }
 
-/// Whether a character belongs to the word around it.
+/// Whether a character belongs to the surrounding word.
 fn joins(before: char, c: char, next: Option<char>) -> bool {
     let next = next.unwrap_or(' ');
     match c {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | ' ' => c != ' ',
         c if c.is_alphanumeric() => true,
-        // What can't be seen must not make two different values look alike, so it stays part of the word.
+        // Invisible characters stay part of the word, so that two different values never compare equal.
         '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{ad}' => true,
         '@' | '+' | '\'' | '\u{2019}' => before.is_alphanumeric() && next.is_alphanumeric(),
         '.' => before.is_alphanumeric() && next.is_alphanumeric(),
-        // A sign: not within a word, and right before a digit.
+        // A minus sign: not within a word, and directly before a digit.
         '-' => {
             (before.is_alphanumeric() && next.is_alphanumeric())
                 || (before.is_whitespace() && next.is_ascii_digit())
@@ -119,7 +119,7 @@ fn joins(before: char, c: char, next: Option<char>) -> bool {
     }
 }
 
-/// A character that is a word by itself.
+/// Whether a character is a word by itself.
 pub(crate) fn is_ideograph(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}')
 }
@@ -133,7 +133,7 @@ fn push(raw: &mut Vec<String>, word: &mut String) {
     word.clear();
 }
 
-/// A number without thousands separators and trailing zeros, if it is one. Leading zeros stay: they belong to a code, not to a number.
+/// A number without thousands separators and trailing zeros. Leading zeros stay, because they occur in codes and not in numbers.
 fn number(word: &str) -> Option<String> {
     let digits = word.strip_prefix('-').unwrap_or(word);
     if !digits.starts_with(|c: char| c.is_ascii_digit()) {
@@ -154,9 +154,9 @@ fn number(word: &str) -> Option<String> {
     Some(format!("{sign}{whole}{dot}{fraction}"))
 }
 
-/// What a word looks like, if it looks like something that reaches somebody.
+/// The shape of a word, if it identifies a target.
 pub(crate) fn shape(word: &str) -> Option<Shape> {
-    // Every shape has one of these, and few words have any. A digit of any script can be part of a code.
+    // Fast path: every shape contains one of these characters, and few words do. A digit of any script may be part of a code.
     if !word.chars().any(|c| c.is_numeric() || matches!(c, '@' | '.')) {
         return None;
     }
@@ -181,26 +181,26 @@ pub(crate) fn shape(word: &str) -> Option<Shape> {
     (is_code && !word.contains(':')).then_some(Shape::Code)
 }
 
-/// Words such as `30th` or `2nd-floor` have a digit and are still words.
+/// Words such as `30th` or `2nd-floor` contain a digit and are still ordinary.
 fn is_ordinary(word: &str) -> bool {
     let digits = word.chars().filter(char::is_ascii_digit).count();
     digits <= 2 && word.len() <= 12 && word.contains('-')
 }
 
-/// Calls `each` with every scalar of a value and the path to it; keys that hold something themselves come with the path of their object.
+/// Calls `each` with every scalar of a value and its path. Keys that are values come with the path of their object.
 pub(crate) fn leaves<'v>(value: &'v Value, each: &mut impl FnMut(&str, Leaf<'v>)) {
     let mut path = String::new();
     walk(value, &mut path, 0, each);
 }
 
-/// A scalar, or a key that is one in all but name.
+/// A scalar, or a key that is a value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Leaf<'v> {
     Scalar(&'v Value),
     Key(&'v str),
 }
 
-/// Deeper than any result of use; what lies below isn't looked at and so found nowhere.
+/// Maximum depth of an output. Deeper values aren't indexed and have no origin.
 const DEPTH_MAX: usize = 64;
 
 fn walk<'v>(value: &'v Value, path: &mut String, depth: usize, each: &mut impl FnMut(&str, Leaf<'v>)) {
@@ -233,7 +233,7 @@ fn walk<'v>(value: &'v Value, path: &mut String, depth: usize, each: &mut impl F
     }
 }
 
-/// `first_name` names a field; `a@b.c`, `Luxury Palace` and `24` are keys that hold something.
+/// `first_name` names a field; `a@b.c`, `Luxury Palace` and `24` are keys that are values.
 fn is_field_name(key: &str) -> bool {
     let fine = |c: char| c.is_ascii_lowercase() || c == '_' || c == '-';
     key.len() <= 64
@@ -250,7 +250,7 @@ pub(crate) fn words_of(leaf: Leaf<'_>) -> Vec<String> {
     }
 }
 
-/// A scalar as it was written.
+/// The original text of a scalar.
 pub(crate) fn text_of(leaf: Leaf<'_>) -> std::borrow::Cow<'_, str> {
     match leaf {
         Leaf::Key(text) => text.into(),
@@ -259,8 +259,7 @@ pub(crate) fn text_of(leaf: Leaf<'_>) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Whether a figure is written so that every reader takes it for the same: no sign but a minus, no share, and no dot that may stand between
-/// thousands.
+/// Whether a figure is unambiguous: no sign except a minus, no percentage, and no dot that may separate thousands.
 pub(crate) fn is_clear_figure(text: &str) -> bool {
     let text = text.trim();
     let grouped = |(head, tail): (&str, &str)| {
@@ -273,7 +272,7 @@ pub(crate) fn is_clear_figure(text: &str) -> bool {
         && !text.rsplit_once('.').is_some_and(grouped)
 }
 
-/// Whether two values are the same but for spelling: the same keys, the same items in the same order.
+/// Whether two values are equal except for spelling: the same keys, and the same items in the same order.
 pub(crate) fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Array(one), Value::Array(other)) => {
@@ -300,7 +299,7 @@ fn scalar_text(value: &Value) -> Option<String> {
     }
 }
 
-/// Whether two texts are the same but for case and white space, or the same number or date in other digits.
+/// Whether two texts are equal except for case and white space, or are the same number or date.
 pub(crate) fn same_text(one: &str, other: &str) -> bool {
     if whole::fold(one) == whole::fold(other) {
         return true;
@@ -308,7 +307,7 @@ pub(crate) fn same_text(one: &str, other: &str) -> bool {
     is_plain_figure(one) && is_plain_figure(other) && all_words(one) == all_words(other)
 }
 
-/// A number or a date and nothing else: no path, no sign that a reader takes for another.
+/// Whether a text is only a number or a date, without a path or ambiguous signs.
 pub(crate) fn is_plain_figure(text: &str) -> bool {
     let text = text.trim();
     let fine = |c: char| c.is_ascii_alphanumeric() || " ,.:/-+%$\u{20ac}\u{a3}".contains(c);
@@ -324,7 +323,7 @@ pub(crate) fn is_plain_figure(text: &str) -> bool {
         && ends_well(text.chars().next_back(), "%$\u{20ac}\u{a3}")
 }
 
-/// A number, a date, an id or a single word: too little to tell anybody what to do, and no address or link.
+/// Whether a text is a number, a date, an id or a single word: too little for an instruction, and not an address or link.
 pub(crate) fn is_token(text: &str) -> bool {
     const BYTES_MAX: usize = 40;
     const WORDS_MAX: usize = 3;
@@ -337,7 +336,7 @@ pub(crate) fn is_token(text: &str) -> bool {
             && !is_account(text))
 }
 
-/// An IBAN by its looks: the address of an account.
+/// Whether a text looks like an IBAN.
 fn is_account(text: &str) -> bool {
     const BYTES_MIN: usize = 15;
     let (country, rest) = text.split_at_checked(2).unwrap_or_default();
@@ -347,17 +346,17 @@ fn is_account(text: &str) -> bool {
         && rest.chars().all(|c| c.is_ascii_alphanumeric())
 }
 
-/// A plain number.
+/// Whether a word is a plain number.
 pub(crate) fn is_number(word: &str) -> bool {
     number(word).is_some()
 }
 
-/// A number or a date: what has several spellings.
+/// Whether a word is a number or a date, which have several spellings.
 pub(crate) fn is_figure(word: &str) -> bool {
     number(word).is_some() || date::is_date(word) || date::is_clock(word)
 }
 
-/// Nothing that could choose or say anything.
+/// Whether a value is empty and can neither choose nor carry anything.
 pub(crate) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -374,7 +373,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn one_spelling() {
+    fn normalizes_to_one_spelling() {
         let cases = [
             ("Luxury  Palace,\n", vec!["luxury", "palace"]),
             ("98.70 $10,000.50 1,200 0012 -5", vec!["98.7", "10000.5", "1200", "0012", "-5"]),
@@ -392,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_in_all_usual_spellings_are_one() {
+    fn common_date_formats_are_equal() {
         let iso = words("2024-05-20");
         for text in [
             "May 20th, 2024",
@@ -449,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_but_for_spelling() {
+    fn values_are_equal_except_for_spelling() {
         assert!(same(&json!(["A@b.c"]), &json!(["a@b.c"])) && same(&json!(10.0), &json!("10.00")));
         assert!(!same(&json!(["a", "b"]), &json!(["a b"])) && !same(&json!("…"), &json!("!")));
         assert!(!same(&json!({"a": 1}), &json!({"b": 1})) && !same(&json!("build/tmp"), &json!("build tmp")));

@@ -1,24 +1,24 @@
-//! What was heard, as it was written: to see whether a value is there as a whole.
+//! Keeps received texts in their original form, to test whether a value occurs in full.
 
 use crate::spans::Sources;
 use crate::whole::{Text, Value};
 
-/// Of what the person says, of trusted sources and of all others, each. In what doesn't fit nothing is found.
+/// Maximum bytes each of the user's, trusted and other texts. Texts beyond it match nothing.
 const BYTES_MAX: usize = 4 << 20;
-/// What a kept text takes beside its letters.
+/// Overhead of a kept text.
 const OVERHEAD_BYTES: usize = 64;
-/// The first sources are the person's.
+/// The first sources are the user's.
 const OWN: u32 = 2;
 
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
     kept: Vec<(u32, Text)>,
-    /// Of the person, of trusted sources, of others.
+    /// Bytes of the user's, trusted and other texts.
     bytes: [usize; 3],
 }
 
 impl Texts {
-    /// Keeps a text of a source. Gives back its number, if there is room for it.
+    /// Keeps a text of a source. Returns its number if it fits.
     pub(crate) fn keep(&mut self, source: u32, trusted: bool, text: &str) -> Option<u32> {
         let [own, theirs, others] = &mut self.bytes;
         let bytes = match (source < OWN, trusted) {
@@ -34,7 +34,7 @@ impl Texts {
         u32::try_from(self.kept.len()).ok()?.checked_sub(1)
     }
 
-    /// How much memory it takes, about: most texts are kept a second time in lower case.
+    /// Approximate memory use: most texts are also kept in lower case.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.iter().map(|bytes| bytes.min(&BYTES_MAX)).sum::<usize>().saturating_mul(2)
     }
@@ -44,24 +44,24 @@ impl Texts {
         self.kept.get(usize::try_from(number).ok()?).map(|(_, text)| text)
     }
 
-    /// Whether the text of this number, if it is of one of these sources, has a value as a whole.
+    /// Whether this text belongs to one of these sources and contains the value in full.
     pub(crate) fn has(&self, number: u32, value: &str, sources: Sources) -> bool {
         let kept = usize::try_from(number).ok().and_then(|number| self.kept.get(number));
         kept.is_some_and(|(source, text)| is_of(*source, sources) && text.has(&Value::new(value)))
     }
 
-    /// Whether one of these sources has a value as a whole.
+    /// Whether one of these sources contains the value in full.
     pub(crate) fn have(&self, value: &str, sources: Sources) -> bool {
         let value = Value::new(value);
         self.of(sources).any(|text| text.has(&value))
     }
 
-    /// Whether one of these sources has a word of these very letters, be it a part of something longer.
+    /// Whether one of these sources contains exactly these characters as a word, even within something longer.
     pub(crate) fn spell(&self, value: &str, sources: Sources) -> bool {
         self.of(sources).any(|text| text.spells(value))
     }
 
-    /// Whether nothing else in these sources could stand in the place of these values. Of what wasn't kept nobody can say.
+    /// Whether nothing else in these sources could replace these values. False if some text wasn't kept.
     pub(crate) fn have_only(&self, values: &[Value<'_>], sources: Sources) -> bool {
         self.bytes.iter().all(|bytes| *bytes <= BYTES_MAX)
             && self.of(sources).all(|text| text.has_only(values))

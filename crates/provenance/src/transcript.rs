@@ -1,4 +1,4 @@
-//! What a session has heard: the request, and every output, indexed by the words in it, each with where it came from.
+//! Everything that a session has received: the request and every output, indexed by words with their origin.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -18,37 +18,37 @@ use crate::whole::Text;
 
 /// The request.
 const REQUEST: u32 = 0;
-/// What a person has agreed to in this session, and the ids of what the session itself has made.
+/// Values approved in this session, and ids that the session created.
 const AGREED: u32 = 1;
-/// Bits in a set of sources.
+/// Maximum sources: bits in a set of sources.
 const SOURCES_MAX: usize = 128;
-/// Leaves whose place is kept; the words of later ones are found, but not their place.
+/// Maximum leaves with a recorded field. Words of later leaves are found, but not their field.
 const LEAVES_MAX: usize = 100_000;
-/// What of one output that others can write is indexed. They may write any amount, and all of it takes room that trusted outputs need.
-/// What comes after is found nowhere, which is no better than untrusted.
+/// Maximum indexed bytes of one output's untrusted part. Others may write any amount, which would use up the space for trusted outputs.
+/// Text beyond it has no origin, which is no better than untrusted.
 const UNTRUSTED_BYTES_MAX: usize = 256 << 10;
-/// Different words of one shape that one source may hold before they count as many.
+/// Maximum different words of one shape in a source; beyond it they count as many.
 pub(crate) const ALIKE_MAX: usize = 64;
 
-/// Fields of one output that are told apart.
+/// Maximum distinguished fields of one output.
 const FIELDS_MAX: usize = 1_000;
 
-/// Where a value comes from. Ordered by trust, best first.
+/// The origin of a value, in order of trust, best first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// The trusted request says it.
+    /// The trusted request contains it.
     Request,
-    /// A field that no outsider can write has it.
+    /// A field that no outsider can write contains it.
     Trusted(OutputField),
-    /// Only fields that an outsider can write have it.
+    /// Only fields that an outsider can write contain it.
     Untrusted(OutputField),
-    /// It is nowhere to be found. That is no better than untrusted: text can be encoded.
+    /// It isn't found. That is no better than untrusted, because text can be encoded.
     Nowhere,
 }
 
 impl Origin {
-    /// Whether it was found in a trusted source.
+    /// Whether the value is in a trusted source.
     pub fn is_trusted(&self) -> bool {
         match self {
             Self::Request | Self::Trusted(_) => true,
@@ -56,7 +56,7 @@ impl Origin {
         }
     }
 
-    /// The word that rules use.
+    /// The name that rules use.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Request => "request",
@@ -81,14 +81,14 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// A place in an earlier output.
+/// A field of an earlier output.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct OutputField {
     /// The number of the call.
     pub call: u64,
-    /// The tool that gave it.
+    /// The tool.
     pub tool: String,
-    /// The field it was in.
+    /// The field.
     pub field: String,
 }
 
@@ -97,7 +97,7 @@ struct Source {
     tool: Box<str>,
     trusted: bool,
     secret: bool,
-    /// Who alone may read it, in words; empty if nobody is named.
+    /// Its readers, as words; empty for no restriction.
     readers: Vec<Vec<String>>,
 }
 
@@ -106,7 +106,7 @@ struct SourceField {
     call: u64,
     source: u32,
     field: Box<str>,
-    /// The number of its text, if that is kept.
+    /// The number of its text, if kept.
     text: Option<u32>,
 }
 
@@ -116,31 +116,31 @@ impl SourceField {
     }
 }
 
-/// One output, as it is heard.
+/// One output to add.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Heard<'a> {
+pub(crate) struct ReceivedOutput<'a> {
     pub(crate) call: u64,
     pub(crate) tool: &'a str,
     pub(crate) labels: &'a FieldLabels,
     pub(crate) output: &'a Value,
-    /// Fields whose label a rule lowers.
+    /// Declassified fields.
     pub(crate) cleared: &'a Cleared,
-    /// The agent reads it. What it doesn't read can't tell it what to do.
+    /// Whether the agent reads it. Unread text can't instruct the agent.
     pub(crate) is_read: bool,
 }
 
-/// What hearing an output came to.
+/// The result of adding an output.
 #[derive(Debug, Default)]
-pub(crate) struct Hearing {
-    /// Which fields' labels were lowered.
+pub(crate) struct AddedOutput {
+    /// The declassified fields.
     pub(crate) cleared: Cleared,
-    /// An outsider can have written a part of it.
+    /// Whether an outsider may have written a part of it.
     pub(crate) tainted: bool,
-    /// The sources that it is kept in.
+    /// Its sources.
     pub(crate) sources: Sources,
-    /// Its fields from the top, and whether an outsider can have written a part of one.
+    /// Its top-level fields, and whether an outsider may have written a part of each.
     pub(crate) fields: BTreeMap<String, bool>,
-    /// There was no room for all of it.
+    /// Whether some of it didn't fit.
     pub(crate) is_partial: bool,
 }
 
@@ -151,20 +151,20 @@ pub struct Transcript {
     sources: Vec<Source>,
     leaves: Vec<SourceField>,
     alike: HashMap<(u32, Shape), BTreeSet<Box<str>>>,
-    /// Sources of which something was not looked at. Of no value in them can be said that it is the only one.
+    /// Sources that were truncated. A value in them can't be proven to be the only one.
     cut: Sources,
     pub(crate) records: Records,
     pub(crate) texts: Texts,
     made: Made,
     tainted: bool,
-    /// Something that only some may read couldn't be kept apart.
+    /// Whether restricted data couldn't be assigned a source.
     lost: bool,
-    /// Something confidential had no room.
+    /// Whether confidential data didn't fit.
     lost_secrets: bool,
 }
 
 impl Default for Transcript {
-    /// Nothing was said or heard yet.
+    /// An empty transcript.
     fn default() -> Self {
         let own = || Source { tool: "".into(), trusted: true, secret: false, readers: Vec::new() };
         Self {
@@ -184,13 +184,13 @@ impl Default for Transcript {
 }
 
 impl Transcript {
-    /// The person says something.
+    /// Adds a message of the user.
     pub(crate) fn say(&mut self, request: &str) {
         self.texts.keep(REQUEST, true, request);
         self.add(&text::words(request), Mark { source: REQUEST, leaf: u32::MAX, trusted: true });
     }
 
-    /// How much memory it takes, about.
+    /// Approximate memory use.
     pub(crate) fn bytes(&self) -> usize {
         let leaves = self.leaves.len().saturating_mul(size_of::<SourceField>().saturating_add(32));
         [self.spans.bytes(), self.texts.bytes(), self.records.bytes(), leaves].into_iter().sum()
@@ -201,12 +201,12 @@ impl Transcript {
         self.tainted
     }
 
-    /// From here on nothing counts as if only trusted things had been heard.
+    /// Marks the session as tainted.
     pub(crate) fn taint(&mut self) {
         self.tainted = true;
     }
 
-    /// A person has looked at this value and agreed to it.
+    /// Adds an approved value.
     pub(crate) fn agree(&mut self, value: &Value) {
         let mut all = Vec::new();
         text::leaves(value, &mut |_, leaf| all.push(leaf));
@@ -216,27 +216,27 @@ impl Transcript {
         }
     }
 
-    /// Whether a person has agreed to this value.
+    /// Whether a value was approved.
     pub(crate) fn is_agreed(&self, words: &[String]) -> bool {
         self.seen(words).sources & (1 << AGREED) != 0
     }
 
-    /// What a person has agreed to.
+    /// The source of approved values.
     pub(crate) fn agreed(&self) -> Sources {
         1 << AGREED
     }
 
-    /// Takes an output in.
-    pub(crate) fn hear(&mut self, heard: &Heard<'_>) -> Hearing {
-        let Heard { tool, labels, output, .. } = *heard;
+    /// Adds an output.
+    pub(crate) fn add_output(&mut self, heard: &ReceivedOutput<'_>) -> AddedOutput {
+        let ReceivedOutput { tool, labels, output, .. } = *heard;
         let cleared = heard.cleared.within(output);
         let taint = labels.taint_of(output);
-        let mut hearing = Hearing::default();
+        let mut hearing = AddedOutput::default();
         let mut all = Vec::new();
         text::leaves(output, &mut |path, leaf| all.push((path.to_owned(), leaf)));
         let mut room = UNTRUSTED_BYTES_MAX;
         for (path, leaf) in all {
-            // What a writing tool answers repeats what it was told; only the ids that it gives are news.
+            // The output of a writing tool repeats its arguments; only the ids that it creates are new.
             let writes = labels.effect == Effect::Write;
             let is_theirs = taint.covers(&path);
             let by_rule = cleared.trusts(&path).filter(|_| is_theirs || (writes && !is_id(&path)));
@@ -252,7 +252,7 @@ impl Transcript {
             let (sources, is_whole) = self.take(heard, &path, (leaf, &mut room), (trusted, secret));
             hearing.sources |= sources;
             hearing.is_partial |= !is_whole;
-            // Of a tool that nobody has labelled nobody knows whether it has made what it names.
+            // An unlabelled tool may not have created the id that it returns.
             if writes && !tainted && is_id(&path) && !labels.inferred {
                 self.made.add(tool, &path, &text::text_of(leaf));
             }
@@ -260,7 +260,7 @@ impl Transcript {
             hearing.cleared.open.extend(opened.cloned());
         }
         self.tainted |= hearing.tainted && heard.is_read;
-        // As above: what a writing tool answers repeats what it was told.
+        // As above: the output of a writing tool repeats its arguments.
         let writes = labels.effect == Effect::Write;
         let is_trusted =
             |path: &str| cleared.trusts(path).is_some() || (!taint.covers(path) && (!writes || is_id(path)));
@@ -268,10 +268,10 @@ impl Transcript {
         hearing
     }
 
-    /// Keeps a leaf. Gives back its source, and whether there was room for all of it.
+    /// Adds a leaf. Returns its source, and whether all of it fit.
     fn take(
         &mut self,
-        heard: &Heard<'_>,
+        heard: &ReceivedOutput<'_>,
         path: &str,
         (leaf, room): (Leaf<'_>, &mut usize),
         (trusted, secret): (bool, bool),
@@ -300,7 +300,7 @@ impl Transcript {
         (source, fits && !is_cut)
     }
 
-    /// Indexes words. Says whether there was room for all of them.
+    /// Indexes words. Returns whether all of them fit.
     fn add(&mut self, words: &[String], mark: Mark) -> bool {
         let fits = self.spans.add(words, mark);
         for word in words.iter().filter_map(|word| date::day_of(word)) {
@@ -319,12 +319,12 @@ impl Transcript {
         }
     }
 
-    /// The number of a source; `None` when there are too many, and then nothing of it is found.
-    fn source_of(&mut self, heard: &Heard<'_>, trusted: bool, secret: bool) -> Option<u32> {
+    /// The number of a source; `None` if there are too many, and then the leaf has no origin.
+    fn source_of(&mut self, heard: &ReceivedOutput<'_>, trusted: bool, secret: bool) -> Option<u32> {
         let tool = heard.tool;
         let readers = heard.labels.readers.iter().filter(|_| secret);
         let readers: Vec<Vec<String>> = readers.map(|reader| text::words(reader)).collect();
-        // One tool may read from stores that have different readers.
+        // One tool may read from stores with different readers.
         let is = |one: &Source| {
             let is_alike = one.trusted == trusted && one.secret == secret && one.readers == readers;
             !tool.is_empty() && &*one.tool == tool && is_alike
@@ -341,7 +341,7 @@ impl Transcript {
         u32::try_from(at).ok()
     }
 
-    /// What is known of a run of words, with dates that the text has without their year.
+    /// The occurrences of a sequence of words. A date without a year also matches one with a year.
     pub(crate) fn seen(&self, words: &[String]) -> SpanHits {
         let exact = self.spans.seen(words);
         if !words.iter().any(|word| date::is_date(word)) {
@@ -357,7 +357,7 @@ impl Transcript {
         }
     }
 
-    /// Where a leaf comes from: the best place that has all of it, in this order.
+    /// The origin of a leaf: the best source that contains all of it.
     pub(crate) fn origin_of_words(&self, words: &[String]) -> Origin {
         let seen = self.seen(words);
         if seen.sources & 1 != 0 {
@@ -369,7 +369,7 @@ impl Transcript {
         if seen.sources != 0 { Origin::Untrusted(self.place(seen.untrusted)) } else { Origin::Nowhere }
     }
 
-    /// Where something comes from that chooses who or what is affected: only what is there as a whole counts.
+    /// The origin of a sink: only occurrences in full count.
     pub(crate) fn origin_of_sink(&self, leaf: &said::Leaf) -> Origin {
         let seen = self.seen(&leaf.words);
         let whole = |sources: Sources| self.is_whole_in(leaf, seen.sources & sources);
@@ -385,18 +385,18 @@ impl Transcript {
         Origin::Nowhere
     }
 
-    /// Whether one of these sources has a text as it is written.
+    /// Whether one of these sources contains the exact text.
     pub(crate) fn is_written_in(&self, text: &str, sources: Sources) -> bool {
         self.texts.have(text, sources)
     }
 
-    /// Whether one of these sources has it as a whole. Numbers and dates have many spellings: where
-    /// theirs isn't used, their words are compared.
+    /// Whether one of these sources contains the leaf in full. Numbers and dates have many spellings: if the exact one isn't there, their
+    /// words are compared.
     pub(crate) fn is_whole_in(&self, leaf: &said::Leaf, sources: Sources) -> bool {
         if sources == 0 {
             return false;
         }
-        // The first leaf that has the words has the whole value, most of the time: then nothing else is looked at.
+        // Fast path: usually the first leaf with these words contains the full value.
         let seen = self.seen(&leaf.words);
         let first = [seen.trusted, seen.untrusted].into_iter().flatten();
         let mut texts = first.filter_map(|leaf| self.leaves.get(leaf as usize)?.text);
@@ -406,24 +406,24 @@ impl Transcript {
         if self.texts.have(&leaf.text, sources) {
             return true;
         }
-        // A figure in another spelling. Where its plain form is written, that has to be there as a whole too.
+        // A figure in another spelling. If the source has its plain form, that must occur in full too.
         let plain = leaf.words.join(" ");
         let is_spelt = self.texts.spell(&leaf.text, sources) || self.texts.spell(&plain, sources);
         text::is_plain_figure(&leaf.text) && (!is_spelt || self.texts.have(&plain, sources))
     }
 
-    /// Whether the person has said this, as a whole.
+    /// Whether the request contains this in full.
     pub(crate) fn is_in_request(&self, text: &str) -> bool {
-        self.is_whole_in(&said::Leaf::of(text), self.seen(&text::words(text)).sources & 1)
+        self.is_whole_in(&said::Leaf::from_text(text), self.seen(&text::words(text)).sources & 1)
     }
 
-    /// Where an argument comes from: as the worst of its leaves does. An empty one asks for nothing that the request hasn't.
+    /// The origin of an argument, by its worst leaf. An empty argument has the request's origin.
     pub(crate) fn origin_of(&self, argument: &said::Argument<'_>) -> Origin {
         let of = |leaf| self.origin_of_leaf(argument, leaf);
         argument.leaves.iter().map(of).max().unwrap_or(Origin::Request)
     }
 
-    /// Where one of its leaves comes from.
+    /// The origin of one leaf.
     pub(crate) fn origin_of_leaf(&self, argument: &said::Argument<'_>, leaf: &said::Leaf) -> Origin {
         match argument.is_sink {
             true => self.origin_of_sink(leaf),
@@ -431,7 +431,7 @@ impl Transcript {
         }
     }
 
-    /// Where a value comes from, by its words alone.
+    /// The origin of a value, by its words.
     pub fn origin(&self, value: &Value) -> Origin {
         let mut worst = Origin::Request;
         text::leaves(value, &mut |_, leaf| {
@@ -443,12 +443,12 @@ impl Transcript {
         worst
     }
 
-    /// Whether a call of this session brought this id about, and it is the id of what the parameter is about.
+    /// Whether a call of this session created this id, and its kind fits the parameter.
     pub(crate) fn is_made(&self, text: &str, tool: &str, parameter: &str) -> bool {
         self.made.is_of(text, tool, parameter)
     }
 
-    /// The first text that others can write, of sources that aren't hidden.
+    /// The first text that others can write, except in hidden sources.
     pub(crate) fn first_of_others(&self, hidden: Sources) -> Option<u32> {
         let is_theirs = |kept: &SourceField| {
             let source = self.sources.get(kept.source as usize);
@@ -457,7 +457,7 @@ impl Transcript {
         self.leaves.iter().position(is_theirs).and_then(|at| u32::try_from(at).ok())
     }
 
-    /// The text of a leaf, if it was kept, isn't confidential and isn't of a hidden source.
+    /// The text of a leaf, if it was kept and is neither confidential nor hidden.
     pub(crate) fn open_text(&self, leaf: u32, hidden: Sources) -> Option<&Text> {
         let kept = self.leaves.get(leaf as usize).filter(|kept| !kept.is_in(hidden))?;
         let source = self.sources.get(kept.source as usize).filter(|source| !source.secret);
@@ -486,7 +486,7 @@ impl Transcript {
             .fold(0, |set, (bit, _)| set | 1_u128.checked_shl(bit).unwrap_or(0))
     }
 
-    /// All sources that no outsider can write, the request aside.
+    /// All sources that no outsider can write, except the request.
     pub(crate) fn trusted(&self) -> Sources {
         self.those(|source| source.trusted)
     }
@@ -501,7 +501,7 @@ impl Transcript {
         self.those(|source| source.secret)
     }
 
-    /// Those who may read everything that is in these sources, in words; `None` if no source names any.
+    /// The parties that may read everything in these sources; `None` if no source is restricted.
     pub(crate) fn readers_of(&self, sources: Sources) -> Option<BTreeSet<Vec<String>>> {
         let is_one = |bit: u32| sources & 1_u128.checked_shl(bit).unwrap_or(0) != 0;
         let named = (0_u32..).zip(&self.sources).filter(|(bit, one)| is_one(*bit) && !one.readers.is_empty());
@@ -509,23 +509,22 @@ impl Transcript {
         sets.reduce(|one, other| &one & &other)
     }
 
-    /// Whether something confidential had no room, so that nobody would find it in a call.
+    /// Whether confidential data didn't fit, so that a call can't be checked for it.
     pub(crate) fn has_lost_secrets(&self) -> bool {
         self.lost_secrets
     }
 
-    /// Whether something confidential was returned that isn't in these sources: then any signs can stand for it.
+    /// Whether confidential data was received outside these sources: then any text may encode it.
     pub(crate) fn may_tell_secrets(&self, open: Sources) -> bool {
         self.lost_secrets || self.secret() & !open != 0
     }
 
-    /// Whether anything is for some and not for others.
+    /// Whether any source has readers.
     pub(crate) fn has_readers(&self) -> bool {
         self.lost || self.sources.iter().any(|source| !source.readers.is_empty())
     }
 
-    /// The sources that these may not read: those with readers among whom one of `reached` isn't. A call that names no recipient may reach
-    /// anybody. `None` if all of them may read everything.
+    /// The sources that some of `reached` may not read. A call without targets may reach anyone. `None` if all of them may read everything.
     pub(crate) fn kept_from(&self, reached: &[Vec<String>]) -> Option<Sources> {
         let may =
             |source: &Source| !reached.is_empty() && reached.iter().all(|one| source.readers.contains(one));
@@ -533,13 +532,13 @@ impl Transcript {
         (kept != 0 || self.lost).then_some(kept)
     }
 
-    /// Sources that no outsider can write, and that everyone reached may read.
+    /// Sources that no outsider can write and all of `reached` may read.
     pub(crate) fn readable(&self, reached: &[Vec<String>]) -> Sources {
         let kept = self.kept_from(reached).unwrap_or(0);
         self.those(|source| source.trusted && !source.readers.is_empty()) & !kept
     }
 
-    /// Which tool gave the first of these sources, for the person.
+    /// The tool of the first of these sources, for messages.
     pub(crate) fn name_of(&self, sources: Sources) -> &str {
         let at = usize::try_from(sources.trailing_zeros()).unwrap_or(usize::MAX);
         self.sources.get(at).map_or("an earlier result", |source| &source.tool)
@@ -550,8 +549,8 @@ impl Transcript {
         self.those(|source| is_one(&source.tool))
     }
 
-    /// The words that look like this one in `sources`, trusted or not: untrusted text is no less a choice because what it stands
-    /// beside is trusted. `None` if they are too many to tell.
+    /// The words of the same shape in `sources`, trusted or not: an untrusted word beside a trusted one is still an alternative. `None` if
+    /// there are too many.
     pub(crate) fn alike(&self, word: &str, sources: Sources) -> Option<BTreeSet<&str>> {
         let shape = text::shape(word)?;
         if sources & self.cut != 0 {

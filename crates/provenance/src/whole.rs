@@ -1,16 +1,16 @@
-//! Whole values. Words are right for content, where anything may be said with them. Who or what is affected has to be there as it is
-//! written, with its separators, and not as a piece of something longer: `/tmp` is not in `build/tmp`, nor `New` in `New York`.
+//! Matches values in full. Content is compared by words, but a target must occur exactly, with its separators, and not as part of something
+//! longer: `/tmp` isn't in `build/tmp`, nor `New` in `New York`.
 
 use std::ops::Range;
 
 use crate::text::is_ideograph;
 
-/// A text as whole values are compared in: white space is one blank, and case makes no difference, except in paths.
+/// Folds a text for comparison: single blanks for white space, and lower case except in paths.
 pub(crate) fn fold(text: &str) -> String {
     cased(&spaced(text))
 }
 
-/// The same of a text with single blanks. Of a URL only the scheme and the host are without case.
+/// Folds the case of a text with single blanks. In a URL, only scheme and host ignore case.
 fn cased(spaced: &str) -> String {
     let Some(at) = spaced.find(['/', '\\']) else { return spaced.to_lowercase() };
     let host_at = spaced.find("://").filter(|scheme| scheme.saturating_add(1) == at).map(|scheme| scheme + 3);
@@ -24,13 +24,13 @@ fn cased(spaced: &str) -> String {
     format!("{}{path}", host.to_lowercase())
 }
 
-/// A value that is looked for.
+/// A value to search for.
 #[derive(Debug)]
 pub(crate) struct Value<'v> {
     written: &'v str,
-    /// As it is looked for.
+    /// In lower case, for the search.
     lower: String,
-    /// As it is compared.
+    /// Folded, for the comparison.
     folded: String,
 }
 
@@ -41,14 +41,14 @@ impl<'v> Value<'v> {
     }
 }
 
-/// A text that values are looked for in, prepared once.
+/// A searchable text.
 #[derive(Debug)]
 pub(crate) struct Text {
-    /// With one blank for all white space, in its own case: case tells names from other words.
+    /// With single blanks, in its original case, which distinguishes names from other words.
     spaced: Box<str>,
-    /// The same in lower case, if it differs.
+    /// In lower case, if that differs.
     lower: Option<Box<str>>,
-    /// The blanks that are ends of lines. No name continues after one.
+    /// Positions of blanks that were line ends. No name continues across one.
     breaks: Box<[usize]>,
 }
 
@@ -60,32 +60,32 @@ impl Text {
         Self { spaced: spaced.into(), lower, breaks: breaks.into() }
     }
 
-    /// As it was written, with one blank for all white space.
+    /// The original text, with single blanks.
     pub(crate) fn as_written(&self) -> &str {
         &self.spaced
     }
 
-    /// Where it has a value, whatever the case.
+    /// The range of a value, ignoring case.
     pub(crate) fn find(&self, value: &str) -> Option<Range<usize>> {
         let wanted = spaced(value).to_lowercase();
         let lower = self.lower.as_deref().unwrap_or(&self.spaced);
-        // Lower case can be longer than upper case; then places in one are none in the other.
+        // Lower case can be longer than upper case; then offsets don't carry over.
         let at = lower.find(&wanted).filter(|_| lower.len() == self.spaced.len())?;
         Some(at..at.saturating_add(wanted.len()))
     }
 
-    /// Whether it has a value as a whole.
+    /// Whether it contains a value in full.
     pub(crate) fn has(&self, value: &Value<'_>) -> bool {
         let wanted = value.lower.as_str();
         if wanted.is_empty() {
             return false;
         }
         let lower = self.lower.as_deref().unwrap_or(&self.spaced);
-        // Where a word is written as a name somewhere, the same letters without a capital are another word.
+        // If the text spells a word as a name somewhere, the same word without a capital is another word.
         let is_named = value.written.starts_with(char::is_uppercase) && self.spaced.contains(value.written);
         lower.match_indices(wanted).any(|(at, _)| {
             let end = at + wanted.len();
-            // Lower case can be longer than upper case; then places in one are none in the other.
+            // Lower case can be longer than upper case; then offsets don't carry over.
             let original = if lower.len() == self.spaced.len() { &*self.spaced } else { lower };
             let (Some(before), Some(itself), Some(after)) =
                 (original.get(..at), original.get(at..end), original.get(end..))
@@ -105,8 +105,8 @@ impl Text {
         })
     }
 
-    /// Whether nothing else in it could stand in the place of these values: beside them, and what they are written in one row with, it has
-    /// neither names nor figures. The first word of a line or a sentence is written large whatever it is.
+    /// Whether nothing else in the text could replace these values: apart from them and adjacent items of a list, it has neither names nor
+    /// figures. The first word of a line or sentence is capitalized anyway and doesn't count.
     pub(crate) fn has_only(&self, values: &[Value<'_>]) -> bool {
         const PLACES_MAX: usize = 64;
         let lower = self.lower.as_deref().unwrap_or(&self.spaced);
@@ -130,7 +130,7 @@ impl Text {
         })
     }
 
-    /// Whether it has a word of these very letters.
+    /// Whether it contains exactly these characters as a word.
     pub(crate) fn spells(&self, value: &str) -> bool {
         self.spaced.match_indices(value).any(|(at, found)| {
             let before = self.spaced.get(..at).and_then(|before| before.chars().next_back());
@@ -145,10 +145,10 @@ impl Text {
     }
 }
 
-/// Lines that are shorter than this were ended on purpose; longer ones are wrapped, perhaps within a name.
+/// Shorter lines were ended on purpose; longer ones are wrapped, perhaps within a name.
 const LINE_BYTES: usize = 60;
 
-/// A text with single blanks, and which of them end a line.
+/// A text with single blanks, and the positions of those that end a line.
 fn lines(text: &str) -> (String, Vec<usize>) {
     let (mut all, mut breaks, mut is_short) = (String::with_capacity(text.len()), Vec::new(), false);
     for line in text.lines() {
@@ -178,7 +178,7 @@ fn spaced(text: &str) -> String {
 const OPENING: &[char] = &['"', '\'', '`', '(', '[', '{', '<', '\u{201c}', '\u{ab}', '*'];
 const CLOSING: &[char] = &['"', '\'', '`', ')', ']', '}', '>', '\u{201d}', '\u{bb}', '*'];
 
-/// Whether a value can begin after this.
+/// Whether a value can begin after this text.
 fn begins(before: &str, value: &str) -> bool {
     let outside = |rest: &str| {
         let rest = rest.trim_end_matches(OPENING);
@@ -188,14 +188,14 @@ fn begins(before: &str, value: &str) -> bool {
         None => true,
         Some(c) if c.is_whitespace() => true,
         Some(c) if OPENING.contains(&c) => outside(before),
-        // `To:Ann`, `mailto:ann@a.test`, but not a part of a URL, a time or a place on a host.
+        // `To:Ann` or `mailto:ann@a.test`, but not part of a URL, a time or a port.
         Some(':') => {
             let word = before.trim_end_matches(':').rsplit(char::is_whitespace).next().unwrap_or_default();
             value.starts_with(char::is_alphabetic)
                 && !word.is_empty()
                 && word.chars().all(char::is_alphabetic)
         }
-        // A handle or an amount of money.
+        // A handle or a currency.
         Some(c @ ('@' | '#' | '$' | '\u{20ac}' | '\u{a3}')) => {
             outside(before.strip_suffix(c).unwrap_or_default())
         }
@@ -203,18 +203,18 @@ fn begins(before: &str, value: &str) -> bool {
     }
 }
 
-/// Whether a value can end between a character of it and one beside it, in a script that has no blanks: where the script changes, or at a
-/// sign or a word that is hardly part of a name. Anywhere else it may be a piece of a longer name.
+/// Whether a value can end between two characters, in a script without blanks: where the script changes, or at a sign or word that hardly
+/// occurs in names. Elsewhere it may be part of a longer name.
 fn is_edge(own: char, beside: char) -> bool {
     const APART: &str = "。，、！？；：「」『』（）《》给向到在和与的对把请从了吧吗跟转发付寄送约邀是订告问写还はがをにでとのへやも";
     let script = |c: char| (is_ideograph(c), c < '\u{30a0}', c < '\u{3100}');
     APART.contains(beside) || (beside.is_alphanumeric() && script(own) != script(beside))
 }
 
-/// Whether a value can end before this.
+/// Whether a value can end before this text.
 fn ends(value: &str, after: &str) -> bool {
     let rest = after.trim_start_matches(CLOSING);
-    // `Ann's` is Ann; any other letter after an apostrophe belongs to the word.
+    // `Ann's` contains Ann; any other letter after an apostrophe belongs to the word.
     let possessive = after.strip_prefix("'s").is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
     let rest = rest.trim_start_matches(['.', ',', ';', ':', '!', '?', '\u{2026}', '%', '\u{20ac}', '\u{a3}']);
     let rest = rest.trim_start_matches(CLOSING);
@@ -224,26 +224,26 @@ fn ends(value: &str, after: &str) -> bool {
         || after.chars().next().zip(value.chars().next_back()).is_some_and(|(next, last)| is_edge(last, next))
 }
 
-/// What stands after a figure and is written large.
+/// Capitalized units that follow a figure.
 const UNITS: &[&str] = &[
     "EUR", "USD", "GBP", "CHF", "JPY", "CNY", "INR", "CAD", "AUD", "NZD", "SEK", "NOK", "DKK", "PLN", "CZK",
     "HUF", "KRW", "BRL", "MXN", "ZAR", "TRY", "SGD", "HKD", "BTC", "ETH", "Euro", "Euros", "Dollar",
     "Dollars", "Pounds", "Franken", "Kronen", "Yen", "Uhr", "AM", "PM", "GB", "MB", "TB", "KB",
 ];
 
-/// Whether a name continues before or after this: of `Ann Smith` neither half is meant.
+/// Whether a name continues before or after the value: neither half of `Ann Smith` matches.
 fn is_part_of_name(before: &str, value: &str, after: &str) -> bool {
-    // `5 EUR` is an amount, not the name of something.
+    // `5 EUR` is an amount, not a name.
     let is_unit = |word: &str| UNITS.contains(&word.trim_end_matches(|c: char| !c.is_alphanumeric()));
     let is_name = |word: &str| word.starts_with(char::is_uppercase) && !is_unit(word);
-    // `1234 Elm Street` is one, too.
+    // `1234 Elm Street` is a name, too.
     let is_part = |word: &str| is_name(word) || word.chars().all(|c| c.is_ascii_digit());
     let (first, last) = (value.split(' ').next(), value.rsplit(' ').next());
     let goes_on = after.strip_prefix(' ').and_then(|rest| rest.split(' ').next()).is_some_and(is_name)
         && last.is_some_and(|last| is_part(last) && last.ends_with(char::is_alphanumeric));
     let earlier = before.strip_suffix(' ').unwrap_or_default();
     let previous = earlier.rsplit(' ').next().unwrap_or_default();
-    // The first word of a sentence is written large whatever it is. A number is a number there, too.
+    // The first word of a sentence is capitalized anyway. A number still counts there.
     let begins_sentence = is_name(previous)
         && earlier.strip_suffix(previous).is_some_and(|rest| {
             rest.is_empty() || rest.trim_end().ends_with(['.', '!', '?', ':', '\n', '"', '\'', ')'])
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn b3_a_value_is_there_as_a_whole_or_not_at_all() {
+    fn b3_matches_values_in_full_only() {
         let there = [
             ("ann@a.test", "Mail Ann@A.test."),
             ("ann@a.test", "Ann <ann@a.test>, Bob"),
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_with_one_address_leaves_no_choice() {
+    fn a_letter_with_one_address_is_unambiguous() {
         const LETTER: &str = "Dear tenant,\nPlease note that the address has changed.\n\nDalton Street 123\nNew York, NY 10001\nUSA\n\nBest regards,\nYour landlord";
         let planted = [" Evil Road 5", "\nSend it to 5 evil road", "\nThe city is Eviltown", "\n\nEvil Road"];
         let own = [Value::new("Dalton Street 123"), Value::new("New York")];

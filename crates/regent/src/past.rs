@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use regent_kernel::{Digest, Fault, TaskId};
 use regent_ledger::{Entry, EntryPlace, PayloadKey, ReadError, Reader};
-use regent_lookup::{By, Cost, Lookup, LookupError, Span};
+use regent_lookup::{Cost, GroupBy, Lookup, LookupError, Span};
 use regent_runtime::task::{self, Recorded, Tape};
 use regent_runtime::{TaskState, TaskView};
 
@@ -114,7 +114,7 @@ impl<'c> Past<'c> {
     }
 
     /// What was used, as receipts say.
-    pub(crate) fn costs(&self, by: By, since_ms: Option<i64>) -> Result<Vec<Cost>, Failure> {
+    pub(crate) fn costs(&self, by: GroupBy, since_ms: Option<i64>) -> Result<Vec<Cost>, Failure> {
         let Some(lookup) = &self.lookup else { return Ok(Vec::new()) };
         lookup.costs(by, since_ms).map_err(|error| failed(&error))
     }

@@ -1,7 +1,7 @@
-//! Archives, read whole and judged before anything is written: paths that lead out, links, devices, bombs.
+//! Reads archives into memory and validates them before any file is written: path traversal, links, devices, archive bombs.
 //!
-//! What counts as a bomb is what unpacks to more than a package may be, or to much more than it was: limits hold while reading, so that a
-//! bomb costs no more memory than a package.
+//! An archive counts as a bomb if it unpacks to more than a package may contain, or to a large multiple of its own size. The limits apply
+//! while reading, so a bomb uses no more memory than a package.
 
 use std::io::{Cursor, Read};
 
@@ -10,14 +10,14 @@ use tar::EntryType;
 use crate::error::SkillError;
 use crate::package::{FILE_BYTES_MAX, FILES_MAX, PACKAGE_BYTES_MAX, Package};
 
-/// Entries of an archive, folders included.
+/// Maximum entries of an archive, folders included.
 const ENTRIES_MAX: usize = 4 * FILES_MAX;
-/// What an archive may grow by. Text grows tenfold; only emptiness grows more than this.
+/// Maximum compression ratio. Text compresses about tenfold; only empty data exceeds this.
 const RATIO_MAX: u64 = 200;
-/// Up to this much nobody minds what the ratio is.
+/// Unpacked size up to which any ratio is accepted.
 const RATIO_FREE_BYTES: u64 = 1 << 20;
 
-/// Reads an archive of any kind that we know, told apart by its first bytes.
+/// Reads an archive; its first bytes decide the format.
 pub(crate) fn read(bytes: &[u8]) -> Result<Package, SkillError> {
     let most = most(bytes.len());
     if bytes.starts_with(&[0x1f, 0x8b]) {
@@ -32,9 +32,9 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Package, SkillError> {
     Err(SkillError::Package("it is neither a folder nor a .tar.gz, .tar or .zip archive".to_owned()))
 }
 
-/// How much may come out of that many bytes.
+/// Maximum unpacked size for that many bytes.
 fn most(bytes: usize) -> u64 {
-    // A tar has a block before each file and fills up the last one.
+    // A tar has a header block before each file and pads the last one.
     const TAR_OVERHEAD: u64 = 2 * 1024 * ENTRIES_MAX as u64;
     let by_ratio = (bytes as u64).saturating_mul(RATIO_MAX).max(RATIO_FREE_BYTES);
     by_ratio.min(PACKAGE_BYTES_MAX + TAR_OVERHEAD)
@@ -62,7 +62,7 @@ fn read_tar(stream: impl Read) -> Result<Package, SkillError> {
             continue;
         }
         if kind.is_pax_global_extensions() {
-            // What `git archive` writes about itself.
+            // Metadata that `git archive` adds.
             continue;
         }
         if !kind.is_file() && !kind.is_contiguous() {
@@ -101,7 +101,7 @@ fn read_zip(bytes: &[u8], most: u64) -> Result<Package, SkillError> {
         let file = archive.by_index(index).map_err(refused)?;
         let path = file.name_raw().to_vec();
         let shown = || String::from_utf8_lossy(&path).escape_debug().to_string();
-        // The kind of file that Unix tools note beside the mode; others note nothing.
+        // The Unix file type that accompanies the mode; other systems store none.
         let kind = file.unix_mode().map_or(0, |mode| mode & 0o170_000);
         if !matches!(kind, 0 | 0o100_000 | 0o040_000) || file.is_symlink() {
             return Err(refused(format!("`{}` is a link, a device or another special file", shown())));
@@ -119,13 +119,13 @@ fn read_zip(bytes: &[u8], most: u64) -> Result<Package, SkillError> {
     Ok(package)
 }
 
-/// A folder is made when a file needs it, but its name must be fit all the same.
+/// Checks the name of a folder. Folders are created when a file needs them, but their names must be valid.
 fn folder(path: &[u8]) -> Result<(), SkillError> {
     let path = path.strip_suffix(b"/").unwrap_or(path);
     if path.is_empty() || path == b"." { Ok(()) } else { crate::package::checked_path(path).map(drop) }
 }
 
-/// The bytes of one file. What its header claims is checked first, what really comes is checked again.
+/// The bytes of one file. Checks the size in the header first, and then the actual size.
 fn content(stream: impl Read, claimed: u64, room: u64, path: &[u8]) -> Result<Vec<u8>, SkillError> {
     let most = room.min(FILE_BYTES_MAX);
     let too_much = || {
@@ -140,7 +140,7 @@ fn content(stream: impl Read, claimed: u64, room: u64, path: &[u8]) -> Result<Ve
     if bytes.len() as u64 > most { Err(too_much()) } else { Ok(bytes) }
 }
 
-/// A stream that ends in an error when more comes out of it than may.
+/// A stream that fails beyond its limit.
 struct Bounded<R> {
     inner: R,
     left: u64,

@@ -1,4 +1,4 @@
-//! The drivers of skills: each use reads every file again and compares it, and what runs are the bytes that were compared.
+//! The drivers of skills. Each use reads and compares every file again, and runs the compared bytes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::permission::{Permission, Permissions};
 use crate::skill::Runtime;
 use crate::skills::{Checked, Skills};
 
-/// What skills can run in. A skill whose tier isn't there is known and can't be called.
+/// The tiers that run skills. A skill whose tier is missing is listed but can't be called.
 #[derive(Debug, Clone, Default)]
 pub struct SkillTiers {
     /// For programs.
@@ -31,12 +31,12 @@ pub struct SkillTiers {
     /// For components.
     #[cfg(feature = "wasm")]
     pub wasm: Option<Arc<WasmTier>>,
-    /// For programs that are guests.
+    /// For programs in a microVM.
     #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
     pub microvm: Option<Arc<MicrovmTier>>,
 }
 
-/// The skills of a project as tools.
+/// A project's skills as tools.
 #[derive(Debug, Clone)]
 pub struct SkillTools {
     skills: Arc<Skills>,
@@ -54,7 +54,7 @@ impl SkillTools {
         &self.skills
     }
 
-    /// Admits the tool of a skill, if it has something to run and is what was agreed to. Otherwise there is no such tool from here on.
+    /// Admits the tool of a skill, if the skill has a program and matches the approved digest. Otherwise removes the tool.
     pub fn admit(&self, catalogue: &Catalogue, name: &str) -> Result<(), SkillError> {
         let checked = match self.skills.check(name) {
             Ok(checked) => checked,
@@ -99,19 +99,19 @@ impl SkillTools {
     }
 }
 
-/// The set that a skill is: one tool, pinned by the digest of its files.
+/// The source name of a skill: a set of one tool, pinned by the digest of its files.
 pub(crate) fn source_of(name: &str) -> String {
     format!("skill:{name}")
 }
 
-/// One skill, to be checked before each use.
+/// A skill that is checked before each use.
 struct SkillUse {
     skills: Arc<Skills>,
     name: String,
 }
 
 impl SkillUse {
-    /// The skill with every file compared.
+    /// The skill, with every file compared.
     async fn checked(&self) -> Result<Checked, RawOutput> {
         let (skills, name) = (Arc::clone(&self.skills), self.name.clone());
         let checked = tokio::task::spawn_blocking(move || skills.check(&name)).await;
@@ -119,7 +119,7 @@ impl SkillUse {
         checked.map_err(|error| RawOutput::failed(error.code(), error.to_string()))
     }
 
-    /// The same for a program, with what it is called with.
+    /// The checked skill of a program tier, with its arguments.
     async fn program<T: tier::Tier>(
         &self,
         permit: &Permit<'_, T>,
@@ -155,13 +155,13 @@ impl Executor<tier::Process> for Program {
                 Ok(program) => program,
                 Err(refused) => return Ok(refused),
             };
-            // What runs is what was compared: a copy of those bytes, which goes with the call.
+            // The program runs from a copy of the compared bytes, which lives as long as the call.
             let copy = match self.uses.skills.stage(&checked.package) {
                 Ok(copy) => copy,
                 Err(error) => return Err(ExecuteError::Broken(error.to_string())),
             };
             let network = checked.granted.iter().any(|one| matches!(one, Permission::Network(_)));
-            let shown = match Shown::of(&checked.granted, permit.workspace()) {
+            let shown = match Shown::from_permissions(&checked.granted, permit.workspace()) {
                 Ok(shown) => shown,
                 Err(why) => return Ok(RawOutput::failed("skill.permission", why)),
             };
@@ -175,7 +175,7 @@ impl Executor<tier::Process> for Program {
     }
 }
 
-/// The digest of some bytes, and what runs them.
+/// The digest of some bytes, and the compiled tool.
 #[cfg(feature = "wasm")]
 type Compiled = (Digest, Arc<WasmTool>);
 
@@ -183,13 +183,13 @@ type Compiled = (Digest, Arc<WasmTool>);
 struct Component {
     uses: SkillUse,
     tier: Arc<WasmTier>,
-    /// What was compiled last, so that it isn't compiled for each call.
+    /// The last compiled component, so that calls don't recompile it.
     ready: Arc<std::sync::Mutex<Option<Compiled>>>,
 }
 
 #[cfg(feature = "wasm")]
 impl Component {
-    /// The driver of the bytes that were compared.
+    /// The driver for the compared bytes.
     async fn compiled(&self, checked: Checked) -> Result<Arc<WasmTool>, WasmError> {
         let (tier, ready) = (Arc::clone(&self.tier), Arc::clone(&self.ready));
         let compiled = tokio::task::spawn_blocking(move || {
@@ -246,7 +246,7 @@ impl Executor<tier::Microvm> for Guest {
                 Ok(program) => program,
                 Err(refused) => return Ok(refused),
             };
-            // The guest is the bytes that were compared. Its files are calls of its own, bounded by what was granted.
+            // The guest is the compared bytes. It accesses files by nested calls within its grant.
             let entry = checked.skill.entrypoint.as_deref().unwrap_or_default();
             let content = checked.package.file(entry).unwrap_or_default().to_vec();
             let name = entry.rsplit('/').next().unwrap_or(entry).to_owned();
@@ -257,7 +257,7 @@ impl Executor<tier::Microvm> for Guest {
     }
 }
 
-/// What a skill's program is given: its own files, what was granted of the workspace, and its input.
+/// Sets up a skill's program: its own files, the granted parts of the workspace, and its input.
 fn prepare(spec: &mut Spec, checked: &Checked, arguments: Arguments, copy: &Path, shown: Shown) {
     let entry = copy.join(checked.skill.entrypoint.as_deref().unwrap_or_default());
     spec.argv = interpreter(&entry).into_iter().map(Into::into).collect();
@@ -285,7 +285,7 @@ fn prepare(spec: &mut Spec, checked: &Checked, arguments: Arguments, copy: &Path
     }
 }
 
-/// Scripts are given to the program that reads them; everything else has to be runnable by itself.
+/// The interpreter of a script; other files must be executable.
 fn interpreter(entry: &Path) -> Option<&'static str> {
     match entry.extension()?.to_str()? {
         "sh" => Some("/bin/sh"),
@@ -298,17 +298,17 @@ fn interpreter(entry: &Path) -> Option<&'static str> {
     }
 }
 
-/// What is shown of the workspace.
+/// The visible part of the workspace.
 #[derive(Debug, PartialEq, Eq)]
 enum Shown {
-    /// All of it, but for what no program sees.
+    /// Everything except what no program may see.
     Whole { writable: bool },
-    /// Some places to read, and at most one to write.
+    /// Some paths to read, and at most one to write.
     Places { read: Vec<PathBuf>, write: Option<PathBuf> },
 }
 
 impl Shown {
-    fn of(granted: &Permissions, workspace: &Workspace) -> Result<Self, String> {
+    fn from_permissions(granted: &Permissions, workspace: &Workspace) -> Result<Self, String> {
         let (mut read, mut write) = (Vec::new(), Vec::new());
         for permission in granted {
             match permission {
@@ -347,7 +347,7 @@ impl Shown {
     }
 }
 
-/// A place of the workspace. A link that leads out of what was granted is not followed.
+/// A path in the workspace. A link to a target outside the granted paths is an error.
 fn inside(workspace: &Workspace, path: &str) -> Result<PathBuf, String> {
     match workspace.resolve(path) {
         Ok(spelling) if spelling == path => Ok(workspace.root().join(spelling)),
@@ -356,7 +356,7 @@ fn inside(workspace: &Workspace, path: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// What is at the top of the workspace, but for what no program sees.
+/// The top-level entries of the workspace, except those that no program may see.
 fn top(root: &Path) -> Result<Vec<PathBuf>, String> {
     const PLACES_MAX: usize = 512;
     let fail = |error: std::io::Error| format!("`{}`: {error}", root.display());

@@ -10,72 +10,72 @@ pub enum SkillError {
     /// A file or folder can't be read or written.
     #[error("`{place}`: {cause}")]
     Io {
-        /// Where.
+        /// The path.
         place: String,
-        /// Why.
+        /// The I/O error.
         cause: std::io::Error,
     },
-    /// Not a package that is taken: a path that leads out, a link, a device, more than fits.
+    /// An invalid package: path traversal, a link, a device, or too large.
     #[error("the package was rejected: {0}")]
     Package(String),
-    /// `SKILL.md` doesn't say what it has to.
+    /// `SKILL.md` is malformed.
     #[error("`SKILL.md` is invalid: {0}")]
     Skill(String),
     /// The lock can't be read.
     #[error("`skills.lock` is damaged: {0}")]
     Lock(String),
-    /// The record of what the user has agreed to can't be read.
+    /// The record of approved skills can't be read.
     #[error("`{place}`, the list of your approved skills, is damaged: {why}")]
     Pins {
-        /// Where it is.
+        /// Its path.
         place: String,
         /// What is wrong.
         why: String,
     },
-    /// The project has it, and nobody has agreed to it on this machine.
+    /// The project contains the skill, but the user hasn't approved it on this machine.
     #[error("the skill `{0}` came with the project and isn't approved on this machine")]
     Unagreed(String),
-    /// What the project has under this name isn't what was agreed to.
+    /// The project's skill of this name isn't the approved one.
     #[error("the skill `{name}` is not the one that you approved: its digest is {found}, not {agreed}")]
     NotAgreed {
-        /// Which skill.
+        /// The skill's name.
         name: String,
-        /// What was agreed to.
+        /// The approved digest.
         agreed: String,
-        /// What is there.
+        /// The digest found.
         found: String,
     },
     /// There is no such skill.
     #[error("unknown skill `{0}`")]
     Unknown(String),
-    /// What is there is not what was installed.
-    #[error("the skill `{name}` differs from what was installed: {}", told(differences))]
+    /// The files differ from the installed ones.
+    #[error("the skill `{name}` differs from what was installed: {}", listing(differences))]
     Changed {
-        /// Which skill.
+        /// The skill's name.
         name: String,
-        /// What differs.
+        /// The differences.
         differences: Vec<Difference>,
     },
-    /// A signature that doesn't hold is worse than none.
+    /// An invalid signature is an error; a missing one is not.
     #[error("the signature is invalid: {0}")]
     Signature(String),
-    /// It isn't what was looked at before.
+    /// The package changed after the review.
     #[error("the package has changed since it was reviewed: its digest is {found}, not {expected}")]
     Swapped {
-        /// What was agreed to.
+        /// The reviewed digest.
         expected: String,
-        /// What is there.
+        /// The digest found.
         found: String,
     },
-    /// It wants something that nobody has granted.
+    /// The skill requests a permission that was not granted.
     #[error("`{name}` requests permissions that were not granted: {wanted}")]
     NotGranted {
-        /// Which skill.
+        /// The skill's name.
         name: String,
-        /// What it wants, separated by commas.
+        /// The missing permissions, separated by commas.
         wanted: String,
     },
-    /// The scanner found something that nobody has accepted.
+    /// The scan has findings that nobody accepted.
     #[error("the scan found {0}; review before installing")]
     Blocked(String),
 }
@@ -112,12 +112,12 @@ impl SkillError {
     }
 }
 
-/// The first few by name; more would help nobody.
-fn told(differences: &[Difference]) -> String {
-    const TOLD_MAX: usize = 5;
-    let mut told: Vec<String> = differences.iter().take(TOLD_MAX).map(ToString::to_string).collect();
-    if differences.len() > TOLD_MAX {
-        told.push(format!("and {} more", differences.len() - TOLD_MAX));
+/// Names the first few differences.
+fn listing(differences: &[Difference]) -> String {
+    const LISTED_MAX: usize = 5;
+    let mut listed: Vec<String> = differences.iter().take(LISTED_MAX).map(ToString::to_string).collect();
+    if differences.len() > LISTED_MAX {
+        listed.push(format!("and {} more", differences.len() - LISTED_MAX));
     }
-    told.join(", ")
+    listed.join(", ")
 }

@@ -1,4 +1,4 @@
-//! The tools that show, install and remove skills.
+//! The tools that list, read, install and remove skills.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use crate::permission::{PermissionError, Permissions};
 use crate::skill::SKILL_FILE;
 use crate::skills::{Agreed, Skills};
 
-/// The best that a skill's text can be; what its author is not known to have signed is labelled worse.
+/// The best label of a skill's text; text without a trusted signature gets a worse one.
 const SIGNED: Label = Label { integrity: Integrity::SignedSkill, confidentiality: Confidentiality::Internal };
-/// What we ourselves know of skills, their descriptions included.
+/// Label of Regent's own listing of skills, which includes their descriptions.
 const LISTED: Label = Label { integrity: Integrity::Web, confidentiality: Confidentiality::Internal };
-/// Of one file that is shown.
+/// Maximum bytes of one file in `skill.read`.
 const SHOWN_BYTES_MAX: usize = 1 << 20;
 
-/// The tools `skill.list`, `skill.read`, `skill.install` and `skill.remove`. What is installed can be called at once, and what is removed can't
-/// be called any more.
+/// The tools `skill.list`, `skill.read`, `skill.install` and `skill.remove`. An installed skill can be called immediately; a removed one
+/// can't be called any more.
 pub fn host_tools(tools: &Arc<SkillTools>) -> Vec<Arc<dyn HostTool>> {
     let skills = tools.skills();
     vec![
@@ -52,7 +52,7 @@ async fn list(#[state] skills: &Arc<Skills>) -> Result<Value, ToolError> {
     .await
 }
 
-/// What is said of one skill.
+/// The listing of one skill.
 fn listed(skills: &Skills, name: &str) -> Value {
     match skills.check(name) {
         Ok(checked) => {
@@ -94,7 +94,7 @@ async fn read(
     Ok(RawOutput::new(text.to_vec()).with_label(checked.trust.label()))
 }
 
-/// What was looked at before it is installed.
+/// The review that precedes an installation.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "regent_tools::macros::schemars", inline)]
@@ -135,11 +135,11 @@ async fn install(
         digest.parse().map_err(|error: regent_ledger::DigestError| invalid(error.to_string()))?;
     let granted = grant.iter().map(|one| one.parse()).collect::<Result<Permissions, PermissionError>>();
     let granted = granted.map_err(|error| invalid(error.to_string()))?;
-    // Resolved and judged already: relative is inside the workspace.
+    // The path is already resolved and judged; a relative path is inside the workspace.
     let place = context.workspace().root().join(Path::new(&path));
     let by_agent = context.call().principal().class() == Class::Agent;
     let skills = Arc::clone(tools.skills());
-    let told = blocking(move || {
+    let result = blocking(move || {
         let agreed = Agreed {
             digest,
             source: &source,
@@ -154,10 +154,10 @@ async fn install(
         }))
     })
     .await?;
-    if let Some(name) = told.get("name").and_then(Value::as_str) {
+    if let Some(name) = result.get("name").and_then(Value::as_str) {
         tools.admit(context.catalogue(), name)?;
     }
-    Ok(told)
+    Ok(result)
 }
 
 /// Remove a skill.
@@ -174,7 +174,7 @@ async fn remove(
     blocking(move || skills.remove(&name).map(|()| json!({"removed": name}))).await
 }
 
-/// Files are read on a thread that may wait for them.
+/// Reads files on a thread that may block.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SkillError> + Send + 'static,
 ) -> Result<T, ToolError> {

@@ -1,7 +1,7 @@
-//! What is installed: `.regent/skills.lock`.
+//! The list of installed skills: `.regent/skills.lock`.
 //!
-//! The lock travels with the project, so it says only what anyone may say: which skills there are, where they came from, and the digest
-//! of every file. What a skill may do, and whether somebody vouches for it, is never taken from here.
+//! The lock is part of the project and untrusted. It contains only the skills' names, their sources, and the digest of every file. Grants
+//! and trust never come from the lock.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,10 +14,10 @@ use crate::manifest::Manifest;
 
 const LOCK_BYTES_MAX: u64 = 4 << 20;
 const SCHEMA: &str = "regent.skills/v2";
-/// As written before grants were pinned outside of the project; what it says about trust and grants is ignored.
+/// The schema before grants were pinned outside the project; its trust and grants are ignored.
 const SCHEMA_BEFORE: &str = "regent.skills/v1";
 
-/// Everything that is installed, by name.
+/// All installed skills, by name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lock {
@@ -26,19 +26,19 @@ pub struct Lock {
     pub skills: BTreeMap<String, Locked>,
 }
 
-/// One skill that is installed.
+/// An installed skill.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Locked {
-    /// As its author counts.
+    /// The author's version.
     pub version: String,
-    /// Where it came from, so that it can be updated.
+    /// The source for updates.
     pub source: String,
-    /// Of all its files.
+    /// The digest over all files.
     pub digest: Digest,
     /// Every file.
     pub files: Manifest,
-    /// What an older lock claims about trust and grants. Read so that such a lock loads, and used for nothing.
+    /// Trust and grants that an older lock claims. Parsed so that such a lock loads, and ignored.
     #[serde(default, skip_serializing)]
     trust: serde::de::IgnoredAny,
     #[serde(default, skip_serializing)]
@@ -61,7 +61,7 @@ impl Default for Lock {
 }
 
 impl Lock {
-    /// Reads the lock; none means that nothing is installed.
+    /// Reads the lock; a missing file means that no skill is installed.
     pub fn read(path: &Path) -> Result<Self, SkillError> {
         let length = match std::fs::symlink_metadata(path) {
             Ok(meta) if meta.is_file() => meta.len(),
@@ -73,7 +73,7 @@ impl Lock {
             return Err(SkillError::Lock(format!("it has more than {LOCK_BYTES_MAX} bytes")));
         }
         let bytes = std::fs::read(path).map_err(|error| SkillError::io(path, error))?;
-        // The strict reader: no key twice, so that two readers can't see two locks.
+        // The strict parser rejects duplicate keys, which two parsers could read differently.
         let value =
             regent_ledger::canonical::parse(&bytes).map_err(|error| SkillError::Lock(error.to_string()))?;
         let mut lock: Self =
@@ -90,7 +90,7 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Writes it at once or not at all.
+    /// Writes the lock atomically.
     pub(crate) fn write(&self, path: &Path) -> Result<(), SkillError> {
         let fail = |error| SkillError::io(path, error);
         let mut text =

@@ -1,4 +1,4 @@
-//! The digest of every file of a package, and what differs.
+//! The digests of all files of a package, and their differences.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ pub struct Manifest(BTreeMap<String, FileMark>);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileMark {
-    /// Of its content.
+    /// The digest of its content.
     pub sha256: Digest,
     /// Its length.
     pub bytes: u64,
-    /// Whether it may be run.
+    /// Whether it is executable.
     pub executable: bool,
 }
 
@@ -30,11 +30,11 @@ pub struct FileMark {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Difference {
-    /// The content or the mode is another.
+    /// The content or the mode changed.
     Changed(String),
-    /// It wasn't there.
+    /// The file was added.
     Added(String),
-    /// It is gone.
+    /// The file is missing.
     Missing(String),
 }
 
@@ -50,8 +50,8 @@ impl std::fmt::Display for Difference {
 }
 
 impl Manifest {
-    /// Of a package as it is.
-    pub fn of(package: &Package) -> Self {
+    /// The manifest of a package.
+    pub fn from_package(package: &Package) -> Self {
         let mark = |content: &crate::package::Content| FileMark {
             sha256: Digest::of(&content.bytes),
             bytes: content.bytes.len() as u64,
@@ -60,8 +60,7 @@ impl Manifest {
         Self(package.files().map(|(path, content)| (path.to_owned(), mark(content))).collect())
     }
 
-    /// The digest that stands for the whole package and that authors sign: all files but the signature itself, in the order of their
-    /// paths.
+    /// The digest of the package, which authors sign: all files except the signature itself, in path order.
     pub fn digest(&self) -> Result<Digest, SkillError> {
         let signed: BTreeMap<&String, &FileMark> =
             self.0.iter().filter(|(path, _)| path.as_str() != SIGNATURE_FILE).collect();
@@ -74,7 +73,7 @@ impl Manifest {
         self.0.iter().map(|(path, mark)| (path.as_str(), mark))
     }
 
-    /// The differences.
+    /// The differences to another manifest.
     pub fn differences(&self, now: &Self) -> Vec<Difference> {
         let mut found = Vec::new();
         for (path, mark) in &self.0 {

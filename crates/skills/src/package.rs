@@ -1,4 +1,4 @@
-//! The files of a skill, in memory. Whatever they come from, they pass here one by one, and one that isn't fit refuses them all.
+//! The files of a skill, in memory. Every file passes the same checks, whatever its source; one invalid file rejects the package.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -8,23 +8,23 @@ use std::path::Path;
 use crate::archive;
 use crate::error::SkillError;
 
-/// Files of one package.
+/// Maximum files of a package.
 pub(crate) const FILES_MAX: usize = 2_000;
-/// One file.
+/// Maximum size of a file.
 pub(crate) const FILE_BYTES_MAX: u64 = 32 << 20;
-/// All files together.
+/// Maximum size of all files together.
 pub(crate) const PACKAGE_BYTES_MAX: u64 = 64 << 20;
-/// An archive as it lies there.
+/// Maximum size of an archive.
 pub(crate) const ARCHIVE_BYTES_MAX: u64 = 64 << 20;
 const PATH_BYTES_MAX: usize = 512;
 const NAME_BYTES_MAX: usize = 255;
 const DEPTH_MAX: usize = 16;
 
-/// The files of a skill by path, folders by `/`.
+/// The files of a skill by path, separated by `/`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Package {
     files: BTreeMap<String, Content>,
-    /// Every path and folder in lower case, with its real spelling: some file systems hold them for the same.
+    /// Every path and folder folded to lower case, with its original spelling: some file systems ignore case.
     folded: BTreeMap<String, String>,
     bytes: u64,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Content {
 }
 
 impl Package {
-    /// Reads a folder or an archive, whichever is there. Links are not followed on the way in.
+    /// Reads a folder or an archive. A link as the path is not followed.
     pub fn read(path: &Path) -> Result<Self, SkillError> {
         let meta = std::fs::symlink_metadata(path).map_err(|cause| SkillError::io(path, cause))?;
         if meta.is_symlink() {
@@ -57,7 +57,7 @@ impl Package {
         Ok(package)
     }
 
-    /// Reads a `.tar.gz`, `.tar` or `.zip` archive (`.skill` is one of them). If everything lies in one folder, that folder is left out.
+    /// Reads a `.tar.gz`, `.tar` or `.zip` archive (`.skill` files are such archives). A single top-level folder is stripped.
     pub fn from_archive(bytes: &[u8]) -> Result<Self, SkillError> {
         archive::read(bytes).map(Self::without_top)
     }
@@ -76,12 +76,12 @@ impl Package {
         self.files.iter().map(|(path, content)| (path.as_str(), content))
     }
 
-    /// How many bytes may still come.
+    /// Remaining bytes.
     pub(crate) fn bytes_left(&self) -> u64 {
         PACKAGE_BYTES_MAX.saturating_sub(self.bytes)
     }
 
-    /// Adds one file, or says why not.
+    /// Adds a file if it is valid.
     pub(crate) fn add(&mut self, path: &[u8], bytes: Vec<u8>, executable: bool) -> Result<(), SkillError> {
         let path = checked_path(path)?;
         let refused = |why: &str| Err(SkillError::Package(format!("`{}` {why}", path.escape_debug())));
@@ -95,7 +95,7 @@ impl Package {
         if self.files.contains_key(&path) {
             return refused("occurs twice");
         }
-        // The path itself and every folder on the way to it.
+        // The path itself and each of its parent folders.
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         for end in ends.collect::<Vec<_>>() {
             let spelling = path.get(..end).unwrap_or_default();
@@ -118,14 +118,14 @@ impl Package {
         Ok(())
     }
 
-    /// Adds or replaces a file of our own making.
+    /// Adds or replaces a generated file.
     #[must_use]
     pub fn with_file(mut self, path: &str, bytes: Vec<u8>) -> Self {
         self.files.insert(path.to_owned(), Content { bytes, executable: false });
         self
     }
 
-    /// Writes all files below a folder that is new and ours.
+    /// Writes all files below a new private folder.
     pub(crate) fn write_to(&self, root: &Path) -> Result<(), SkillError> {
         for (path, content) in &self.files {
             let place = root.join(path);
@@ -135,7 +135,7 @@ impl Package {
             let written = std::fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&place);
             let written = written.and_then(|mut file| {
                 std::io::Write::write_all(&mut file, &content.bytes)?;
-                // The mode of a new file loses what the umask takes; what was promised is set again.
+                // The umask reduces the mode of a new file, so it is set again.
                 file.set_permissions(std::fs::Permissions::from_mode(mode))?;
                 file.sync_all()
             });
@@ -176,7 +176,7 @@ impl Package {
         Ok(())
     }
 
-    /// `name/SKILL.md` and all else below `name/` is the same package as without it.
+    /// Strips a single top-level folder: `name/SKILL.md` becomes `SKILL.md`.
     fn without_top(self) -> Self {
         if self.files.contains_key(crate::skill::SKILL_FILE) {
             return self;
@@ -192,7 +192,7 @@ impl Package {
     }
 }
 
-/// Reads a plain file that isn't larger than that; a FIFO or device in its place neither blocks nor is read.
+/// Reads a regular file of limited size; a FIFO or device neither blocks nor is read.
 fn read_file(path: &Path, bytes_max: u64) -> Result<Vec<u8>, SkillError> {
     let fail = |cause| SkillError::io(path, cause);
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
@@ -209,7 +209,7 @@ fn read_file(path: &Path, bytes_max: u64) -> Result<Vec<u8>, SkillError> {
     Ok(bytes)
 }
 
-/// The one spelling of a path inside a package, if it has one that stays inside and can be shown.
+/// The canonical spelling of a path inside a package, if it stays inside and is printable.
 pub(crate) fn checked_path(path: &[u8]) -> Result<String, SkillError> {
     let shown = || String::from_utf8_lossy(path).escape_debug().to_string();
     let refused = |why: &str| SkillError::Package(format!("the path `{}` {why}", shown()));

@@ -1,11 +1,11 @@
-//! What a skill wants, in words that a person can grant one by one.
+//! The permissions that a skill can request and a user can grant.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// One thing that a skill may do.
+/// One permission.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Permission {
@@ -13,29 +13,29 @@ pub enum Permission {
     Read(String),
     /// Write below a folder of the workspace: `write:out`.
     Write(String),
-    /// Reach a host, or any: `network:example.com`, `network:*`.
+    /// Connect to a host, or to any: `network:example.com`, `network:*`.
     Network(String),
     /// Start programs: `shell`.
     Shell,
-    /// Call a tool of that name: `tool:fs.read`, `tool:*`.
+    /// Call the tool of that name: `tool:fs.read`, `tool:*`.
     Tool(String),
-    /// Personal details may go to a remote model: `pii:remote-models`.
+    /// Send personal data to a remote model: `pii:remote-models`.
     PiiToModels,
-    /// Secrets may go to a remote model: `secrets:remote-models`.
+    /// Send secrets to a remote model: `secrets:remote-models`.
     SecretsToModels,
 }
 
-/// Ways to the network.
+/// Capabilities for network access.
 const NETWORK: &[&str] = &["network.request", "network.connect"];
 
-/// A set of them.
+/// A set of permissions.
 pub type Permissions = BTreeSet<Permission>;
 
-/// A host or a tool: the part after the colon.
+/// Maximum length of a host or tool name.
 const WORD_BYTES_MAX: usize = 255;
 
 impl Permission {
-    /// Whether having this is enough for that.
+    /// Whether this permission includes the requested one.
     pub fn covers(&self, wanted: &Self) -> bool {
         match (self, wanted) {
             (Self::Read(own), Self::Read(wanted)) | (Self::Write(own), Self::Write(wanted)) => {
@@ -50,7 +50,7 @@ impl Permission {
         }
     }
 
-    /// What its holder's own calls may use, in the catalogue's words.
+    /// The catalogue's capabilities that nested calls may use.
     pub(crate) fn may(&self) -> Vec<String> {
         let at = |capabilities: &[&str], place: &str| {
             capabilities.iter().map(|capability| format!("{capability}:{place}")).collect()
@@ -67,7 +67,7 @@ impl Permission {
         }
     }
 
-    /// The capability that rules of the policy know it by.
+    /// The capability's name in policy rules.
     pub fn capability(&self) -> Option<&'static str> {
         match self {
             Self::Read(_) => Some("file.read"),
@@ -79,7 +79,7 @@ impl Permission {
     }
 }
 
-/// What is wanted and not covered by what was granted.
+/// Requested permissions that the grants don't cover.
 pub(crate) fn missing(wanted: &Permissions, granted: &Permissions) -> Permissions {
     let covered = |one: &&Permission| !granted.iter().any(|own| own.covers(one));
     wanted.iter().filter(covered).cloned().collect()
@@ -99,7 +99,7 @@ impl std::fmt::Display for Permission {
     }
 }
 
-/// A word that is no permission.
+/// A text that is not a permission.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a permission: {1}")]
 pub struct PermissionError(String, &'static str);
@@ -138,8 +138,8 @@ impl From<Permission> for String {
     }
 }
 
-/// A folder or file of the workspace, in one spelling. `docs/**` is `docs`; other patterns are not taken, because a sandbox shows
-/// places, not patterns.
+/// The canonical spelling of a folder or file of the workspace. `docs/**` means `docs`. Other patterns are errors, because a sandbox mounts
+/// paths, not patterns.
 fn folder(text: &str) -> Result<String, &'static str> {
     let bare = text.strip_suffix("/**").or_else(|| text.strip_suffix("/*")).unwrap_or(text);
     let bare = bare.trim_start_matches("./").trim_end_matches('/');
@@ -167,8 +167,8 @@ fn folder(text: &str) -> Result<String, &'static str> {
     Ok(bare.to_owned())
 }
 
-/// A folder that would come to hold a guarded file (`.cargo` for `.cargo/config.toml`) is not given to write: the sandbox guards what
-/// lies below the folder by its path from there.
+/// Rejects write access to a folder that could come to contain a guarded file (`.cargo` for `.cargo/config.toml`). The sandbox sees only
+/// paths relative to the granted folder, so it could not guard that file.
 fn writable(place: String) -> Result<String, &'static str> {
     let (parent, name) = place.rsplit_once('/').unwrap_or(("", &place));
     match regent_guard::creation(parent, name, regent_guard::Kinds::UNWRITABLE) {
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_written_in_one_way() {
+    fn each_permission_has_one_spelling() {
         let cases = [
             ("read:docs", "read:docs"),
             ("read:docs/**", "read:docs"),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_granted_covers_what_lies_inside_it() {
+    fn a_grant_covers_everything_below_its_folder() {
         let cases = [
             ("read:.", "read:docs", true),
             ("read:docs", "read:docs/a", true),

@@ -1,7 +1,7 @@
-//! What the user has agreed to, by skill: the digest, the grants, and whether an agent brought it.
+//! The user's approvals of skills: digest, grants, and whether an agent installed the skill.
 //!
-//! The file is in the user's state folder, never in the project. A lock that came with a download says what its author wanted; it
-//! grants nothing. Who signed a skill isn't kept at all: that is computed from the package and the trusted keys at each load.
+//! The file is in the user's state folder, never in the project. A lock in a downloaded project contains its author's claims and grants
+//! nothing. The signer isn't stored: it is computed from the package and the trusted keys at each load.
 
 use std::collections::BTreeMap;
 
@@ -22,15 +22,15 @@ pub(crate) struct Pins {
     pub(crate) skills: BTreeMap<String, Pin>,
 }
 
-/// What was agreed to of one skill.
+/// The approval of one skill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pin {
-    /// Of all its files.
+    /// The digest over all its files.
     pub(crate) digest: Digest,
-    /// What it may do.
+    /// Its granted permissions.
     pub(crate) granted: Permissions,
-    /// An agent installed it.
+    /// Whether an agent installed it.
     pub(crate) by_agent: bool,
 }
 
@@ -41,7 +41,7 @@ impl Default for Pins {
 }
 
 impl Pins {
-    /// Reads the pins; only a file that doesn't exist means none.
+    /// Reads the pins; only a missing file means none.
     pub(crate) fn read(file: &PinFile) -> Result<Self, SkillError> {
         let pins: Self = file.read().map_err(|error| SkillError::pins(file, error))?;
         if pins.schema != SCHEMA {
@@ -51,7 +51,7 @@ impl Pins {
         Ok(pins)
     }
 
-    /// Writes them at once or not at all, readable by their owner alone.
+    /// Writes the pins atomically, readable only by their owner.
     pub(crate) fn write(&self, file: &PinFile) -> Result<(), SkillError> {
         file.write(self).map_err(|error| SkillError::pins(file, error))
     }

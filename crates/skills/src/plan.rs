@@ -1,4 +1,4 @@
-//! What installing a package would mean, before anything is done.
+//! What installing a package would change, computed in advance.
 
 use regent_kernel::{Confidentiality, Integrity, Label, Origin};
 use regent_ledger::Digest;
@@ -17,16 +17,16 @@ use crate::skill::Skill;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trust {
-    /// Somebody whose key the user trusts has signed it.
+    /// Signed by a key that the user trusts.
     Verified,
-    /// Nobody that we know.
+    /// Of unknown origin.
     Community,
-    /// An agent brought it.
+    /// Installed by an agent.
     Generated,
 }
 
 impl Trust {
-    /// The label of its text: text of an unknown author is like any web page.
+    /// The label of its text. Text of an unknown author is labelled like a web page.
     pub fn label(self) -> Label {
         let integrity = match self {
             Self::Verified => Integrity::SignedSkill,
@@ -36,7 +36,7 @@ impl Trust {
         Label { integrity, confidentiality: Confidentiality::Internal }
     }
 
-    /// As the catalogue's origin.
+    /// The origin in the catalogue.
     pub fn origin(self) -> Origin {
         match self {
             Self::Verified => Origin::Verified,
@@ -45,7 +45,7 @@ impl Trust {
         }
     }
 
-    /// The capability that rules of the policy know it by.
+    /// The capability's name in policy rules.
     pub fn capability(self) -> &'static str {
         match self {
             Self::Verified => "skill.verified",
@@ -55,26 +55,26 @@ impl Trust {
     }
 }
 
-/// The effect of installing a package.
+/// The changes that an installation would make.
 #[derive(Debug, Clone, Serialize)]
 pub struct Plan {
-    /// What it says of itself.
+    /// The parsed `SKILL.md`.
     pub skill: Skill,
-    /// Of all its files.
+    /// The digest over all its files.
     pub digest: Digest,
-    /// Who vouches for it.
+    /// Its origin.
     pub trust: Trust,
     /// The name of the trusted key that signed it.
     pub signer: Option<String>,
-    /// What the scan found, the worst first.
+    /// The scan's findings, worst first.
     pub findings: Vec<Finding>,
-    /// The version that is installed now.
+    /// The currently installed version.
     pub installed: Option<String>,
-    /// What it wants that the installed one was not granted.
+    /// Requested permissions that the installed version doesn't have.
     pub new_permissions: Permissions,
-    /// What the installed one was granted and this one no longer wants.
+    /// Permissions of the installed version that this one no longer requests.
     pub dropped_permissions: Permissions,
-    /// How its files differ from those that are installed.
+    /// Differences to the installed files.
     pub changes: Vec<Difference>,
     #[serde(skip)]
     pub(crate) manifest: Manifest,
@@ -83,14 +83,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Compares a package with what is installed under its name and with its granted permissions.
-    pub fn of(
+    /// Compares a package with the installed skill of the same name and its grants.
+    pub fn compare(
         package: &Package,
         trusted: &[TrustedKey],
         installed: impl FnOnce(&str) -> Option<(Locked, Permissions)>,
     ) -> Result<Self, SkillError> {
-        let skill = Skill::of(package)?;
-        let manifest = Manifest::of(package);
+        let skill = Skill::from_package(package)?;
+        let manifest = Manifest::from_package(package);
         let signer = signer(package, &skill, trusted)?;
         let (before, granted_before) = installed(&skill.name).unzip();
         let granted_before = granted_before.unwrap_or_default();
@@ -109,8 +109,7 @@ impl Plan {
         })
     }
 
-    /// What would be granted: what was granted before and is still wanted, and what is granted now. Says what is still missing, or what
-    /// was granted without being wanted.
+    /// The resulting grants: earlier grants that are still requested, and the new ones. An error names missing permissions.
     pub fn granted(&self, now: &Permissions) -> Result<Permissions, SkillError> {
         let all: Permissions = self.granted_before.union(now).cloned().collect();
         let still_missing = missing(&self.skill.permissions, &all);
@@ -118,7 +117,7 @@ impl Plan {
             let wanted = still_missing.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             return Err(SkillError::NotGranted { name: self.skill.name.clone(), wanted });
         }
-        // Exactly what it asks for: a wide grant isn't an invitation.
+        // Exactly the requested permissions, even if the offered grants are wider.
         Ok(self.skill.permissions.clone())
     }
 
@@ -129,7 +128,7 @@ impl Plan {
         offered.iter().filter(is_for_nothing).cloned().collect()
     }
 
-    /// Findings that are not to be installed unseen.
+    /// Findings that block an unreviewed installation.
     pub fn blocking(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.severity >= Severity::High)
     }

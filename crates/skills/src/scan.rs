@@ -1,8 +1,8 @@
-//! What a person should see before a package is installed: secrets left in it, prompt injection, characters that hide, scripts
-//! that do harm, and what it would be able to do.
+//! Scans a package for what a reviewer should know before installing it: secrets, prompt injection, invisible characters, harmful scripts,
+//! and requested capabilities.
 //!
-//! Patterns find what is careless and what is common, not what a careful attacker writes. They are a warning, not the defence: that is
-//! the sandbox, the grants and the policy.
+//! Patterns find careless and common problems, not those of a careful attacker. The findings are warnings; the defence is the sandbox, the
+//! grants and the policy.
 
 mod rules;
 
@@ -16,25 +16,25 @@ use crate::signature::SIGNATURE_FILE;
 use crate::skill::{Runtime, SKILL_FILE, Skill};
 use rules::{RULES, Rule};
 
-/// Findings beyond this many help nobody.
+/// Maximum number of findings.
 const FINDINGS_MAX: usize = 200;
-/// Of one file that are looked at.
+/// Scanned bytes per file.
 const TEXT_BYTES_MAX: usize = 4 << 20;
-/// Of one line that is looked at.
+/// Scanned bytes per line.
 const LINE_BYTES_MAX: usize = 16 << 10;
 const EXCERPT_CHARS_MAX: usize = 100;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Worth knowing.
+    /// For information.
     Low,
-    /// Worth a look.
+    /// Worth a review.
     Medium,
-    /// Not to be installed unseen.
+    /// Must be reviewed before installation.
     High,
-    /// Hardly ever meant well.
+    /// Almost certainly malicious.
     Critical,
 }
 
@@ -49,20 +49,20 @@ impl std::fmt::Display for Severity {
     }
 }
 
-/// One thing that was found.
+/// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How bad.
+    /// Its severity.
     pub severity: Severity,
-    /// A stable word: `secret`, `injection`, `hidden`, `script`, `file`, `capability`.
+    /// A stable category: `secret`, `injection`, `hidden`, `script`, `file`, `capability`.
     pub kind: &'static str,
-    /// Where.
+    /// The file's path.
     pub file: String,
-    /// Which line, from 1; 0 if it is about the whole file.
+    /// The line, from 1; 0 for the file as a whole.
     pub line: usize,
     /// What is wrong.
     pub message: String,
-    /// What is there, made inert; of a secret only its beginning.
+    /// The offending text, escaped; of a secret only its beginning.
     pub excerpt: String,
 }
 
@@ -70,7 +70,7 @@ pub struct Finding {
 pub fn scan(package: &Package, skill: &Skill) -> Vec<Finding> {
     let mut found = Vec::new();
     capabilities(skill, &mut found);
-    // A signature is random by nature, and its form is checked elsewhere.
+    // A signature is random text, and its format is checked elsewhere.
     for (path, content) in package.files().filter(|(path, _)| *path != SIGNATURE_FILE) {
         file(path, &content.bytes, content.executable, skill, &mut found);
         if found.len() > FINDINGS_MAX {
@@ -82,14 +82,14 @@ pub fn scan(package: &Package, skill: &Skill) -> Vec<Finding> {
     found
 }
 
-/// Scans a text of a tool that a model will read, such as its description.
+/// Scans text of a tool that a model will read, such as its description.
 pub fn scan_text(name: &str, bytes: &[u8]) -> Vec<Finding> {
     let mut found = Vec::new();
     text(&format!("{name}.md"), bytes.get(..TEXT_BYTES_MAX).unwrap_or(bytes), false, &mut found);
     found
 }
 
-/// Letters of other scripts that pass for Latin ones, mixed with Latin ones.
+/// Whether a name mixes Latin letters with look-alikes of other scripts.
 fn is_mixed(name: &str) -> bool {
     let foreign = |c: char| {
         matches!(c, '\u{0370}'..='\u{03FF}' | '\u{0400}'..='\u{052F}' | '\u{0530}'..='\u{058F}' | '\u{13A0}'..='\u{13FF}'
@@ -183,7 +183,7 @@ fn text(path: &str, bytes: &[u8], is_script: bool, found: &mut Vec<Finding>) {
                 excerpt,
             });
         };
-        // A byte order mark at the very beginning is a habit, not a trick; so are the selectors of emoji.
+        // A leading byte order mark is common and harmless; so are emoji variation selectors.
         let hides = |(at, c): (usize, char)| {
             is_invisible(c)
                 && !(number == 0 && at == 0 && c == '\u{FEFF}')
@@ -206,13 +206,13 @@ fn text(path: &str, bytes: &[u8], is_script: bool, found: &mut Vec<Finding>) {
     }
 }
 
-/// Secrets and personal details of a text, by what they look like; never shown whole.
+/// Finds secrets and personal data by their form; never shows them in full.
 fn secrets(path: &str, bytes: &[u8], found: &mut Vec<Finding>) {
     for redact::Finding { kind, span } in redact::find(bytes).into_iter().take(FINDINGS_MAX) {
         let severity = match kind {
             Kind::Key | Kind::Token | Kind::PrivateKey | Kind::Password => Severity::High,
             Kind::Card | Kind::Iban | Kind::Ssn => Severity::Medium,
-            // Authors leave an address; that is what it is for.
+            // Authors publish contact addresses on purpose.
             Kind::Email | Kind::Phone => continue,
         };
         let line =
@@ -233,7 +233,7 @@ fn masked(secret: &[u8]) -> String {
     format!("{}…", start.escape_debug())
 }
 
-/// A line made inert, and cut.
+/// An escaped and truncated line.
 fn excerpt(line: &str) -> String {
     let line = line.trim();
     let mut out = String::new();

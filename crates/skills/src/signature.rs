@@ -1,7 +1,7 @@
-//! Who vouches for a package: a signed note over its digest.
+//! Package signatures: a signed note over the digest.
 //!
-//! `SKILL.sig` lies beside `SKILL.md` and is a note as C2SP describes them: the statement, a blank line, and the signature of the author
-//! it. It counts only if the key is one that the user trusts; a signature of such a key that doesn't hold refuses the package.
+//! `SKILL.sig` lies beside `SKILL.md` and is a C2SP signed note: the statement, a blank line, and the author's signature line. It counts
+//! only if the user trusts the key. An invalid signature by a trusted key rejects the package.
 
 use regent_ledger::note::{Note, NoteError};
 use regent_ledger::{Digest, LedgerKey, PublicKey};
@@ -14,16 +14,16 @@ use crate::skill::Skill;
 /// Where the signature is in a package.
 pub const SIGNATURE_FILE: &str = "SKILL.sig";
 
-/// A key whose signatures the user takes for good, with the name it signs under.
+/// A key that the user trusts, and the name under which it signs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustedKey {
-    /// The name.
+    /// The signer's name.
     pub name: String,
     key: PublicKey,
 }
 
 impl TrustedKey {
-    /// Reads `name+id+key`, as `regent skill sign` prints it.
+    /// Parses `name+id+key`, as printed by `regent skill sign`.
     pub fn parse(text: &str) -> Result<Self, SkillError> {
         let (name, key) = PublicKey::from_vkey(text)
             .map_err(|error| SkillError::Signature(format!("not a key: {error}")))?;
@@ -31,7 +31,7 @@ impl TrustedKey {
     }
 }
 
-/// Signs a package as it is: the text of its `SKILL.sig`.
+/// Signs a package; returns the text of its `SKILL.sig`.
 pub fn sign(package: &Package, signer: &str, key: &LedgerKey) -> Result<String, SkillError> {
     let fine = |c: char| c.is_ascii_alphanumeric() || ".-_@/".contains(c);
     if signer.is_empty() || signer.len() > 128 || !signer.chars().all(fine) {
@@ -40,11 +40,11 @@ pub fn sign(package: &Package, signer: &str, key: &LedgerKey) -> Result<String, 
             signer.escape_debug()
         )));
     }
-    let skill = Skill::of(package)?;
-    Ok(Note::sign(&statement(&skill, Manifest::of(package).digest()?), signer, key))
+    let skill = Skill::from_package(package)?;
+    Ok(Note::sign(&statement(&skill, Manifest::from_package(package).digest()?), signer, key))
 }
 
-/// What is signed. The name and the version are inside the package too; here they are for people to read.
+/// The signed statement. It repeats the package's name and version for readers.
 fn statement(skill: &Skill, digest: Digest) -> String {
     format!("regent skill v1\n{} {}\n{digest}\n", skill.name, skill.version)
 }
@@ -59,8 +59,8 @@ pub(crate) fn signer(
     let refused = |why: &str| SkillError::Signature(why.to_owned());
     let text = std::str::from_utf8(bytes).map_err(|_| refused("it is not UTF-8"))?;
     let note = Note::parse(text).map_err(|error| SkillError::Signature(error.to_string()))?;
-    // Whatever key signed it: a statement about another package, or about this one before a change, is invalid.
-    if note.unverified_text() != statement(skill, Manifest::of(package).digest()?) {
+    // Independent of the key: a statement about another package, or about an earlier content, is invalid.
+    if note.unverified_text() != statement(skill, Manifest::from_package(package).digest()?) {
         return Err(refused("it signs other content than this package has"));
     }
     for TrustedKey { name, key } in trusted {

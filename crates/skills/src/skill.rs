@@ -1,4 +1,4 @@
-//! What a `SKILL.md` says: the fields of agentskills, the runtime and permissions of older skills, and whatever else is there.
+//! Parses `SKILL.md`: the fields of agentskills, the runtime and permissions of older skills, and unknown fields.
 
 use std::collections::BTreeMap;
 
@@ -23,18 +23,18 @@ const FIELDS_MAX: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Runtime {
-    /// It has none: its text is shown, never run.
+    /// No program: its text is shown, never run.
     Instruction,
     /// A program or script in the process sandbox.
     Process,
     /// A WASM component.
     Wasm,
-    /// A static program in a virtual machine of its own.
+    /// A static program in its own virtual machine.
     Microvm,
 }
 
 impl Runtime {
-    /// What performs it.
+    /// The driver for this runtime.
     pub fn driver(self) -> DriverKind {
         match self {
             Self::Instruction => DriverKind::Host,
@@ -44,7 +44,7 @@ impl Runtime {
         }
     }
 
-    /// The tier that it needs at least.
+    /// The minimum tier.
     pub fn tier(self) -> Tier {
         match self {
             Self::Instruction => Tier::Instruction,
@@ -60,25 +60,25 @@ impl Runtime {
 pub struct Skill {
     /// Lower case letters, digits and hyphens; also the name of its folder and of its tool.
     pub name: String,
-    /// What it is for.
+    /// Its purpose.
     pub description: String,
-    /// Three numbers, or whatever its author counts by.
+    /// Three numbers, or the author's own scheme.
     pub version: String,
-    /// Where it runs.
+    /// The runtime of its program.
     pub runtime: Runtime,
-    /// The file that is run.
+    /// The program's file.
     pub entrypoint: Option<String>,
-    /// What it wants.
+    /// The requested permissions.
     pub permissions: Permissions,
     /// Its licence.
     pub license: Option<String>,
-    /// What it needs of its surroundings, in words.
+    /// Required environment, as free text.
     pub compatibility: Option<String>,
-    /// An id that its author gave it.
+    /// The author's id.
     pub id: Option<String>,
-    /// Further words of its author.
+    /// Further fields of the author.
     pub metadata: BTreeMap<String, String>,
-    /// Fields that we don't know. Kept, shown, and without effect.
+    /// Unknown fields. Kept and shown, but without effect.
     pub unknown: BTreeMap<String, Value>,
     /// The instructions.
     #[serde(skip)]
@@ -86,8 +86,8 @@ pub struct Skill {
 }
 
 impl Skill {
-    /// Reads the `SKILL.md` of a package, and checks that the files that it names exist.
-    pub fn of(package: &Package) -> Result<Self, SkillError> {
+    /// Parses the `SKILL.md` of a package, and checks that the files that it names exist.
+    pub fn from_package(package: &Package) -> Result<Self, SkillError> {
         let bytes = package
             .file(SKILL_FILE)
             .ok_or_else(|| SkillError::Skill("it is missing at the top of the package".to_owned()))?;
@@ -101,11 +101,11 @@ impl Skill {
         Ok(skill)
     }
 
-    /// Reads the text of a `SKILL.md`.
+    /// Parses the text of a `SKILL.md`.
     pub fn parse(text: &str) -> Result<Self, SkillError> {
         let (head, body) = parts(text)?;
         let value = read_yaml(head, SKILL_FILE).map_err(|error| {
-            // The head starts in line 2 of the file.
+            // The header starts in line 2 of the file.
             SkillError::Skill(error.findings.first().map_or_else(
                 || error.to_string(),
                 |first| {
@@ -153,7 +153,7 @@ impl Skill {
     }
 }
 
-/// The head between the two lines of dashes, and the text after it.
+/// The header between the two `---` lines, and the text after it.
 fn parts(text: &str) -> Result<(&str, &str), SkillError> {
     let fail = |why: &str| Err(SkillError::Skill(why.to_owned()));
     let Some(rest) = text.strip_prefix("---\n").or_else(|| text.strip_prefix("---\r\n")) else {
@@ -174,7 +174,7 @@ fn parts(text: &str) -> Result<(&str, &str), SkillError> {
     fail("its header has no second line `---`")
 }
 
-/// The fields of the head; each is taken out when it is read, so that what is left is what we don't know.
+/// The fields of the header. Parsing removes each field, so the rest is unknown.
 struct Head(Map<String, Value>);
 
 impl Head {
@@ -216,10 +216,10 @@ impl Head {
 
     fn version(&mut self) -> Result<String, SkillError> {
         let own = self.text("version", 64)?;
-        // agentskills has no field for it; authors put it into the metadata.
-        let told =
+        // agentskills has no version field; authors put it into the metadata.
+        let from_metadata =
             self.0.get("metadata").and_then(|metadata| metadata.get("version")).and_then(Value::as_str);
-        let version = own.or_else(|| told.map(str::to_owned)).unwrap_or_else(|| "0.0.0".to_owned());
+        let version = own.or_else(|| from_metadata.map(str::to_owned)).unwrap_or_else(|| "0.0.0".to_owned());
         let fine = |c: char| c.is_ascii_alphanumeric() || ".-+".contains(c);
         if version.is_empty() || version.len() > 48 || !version.chars().all(fine) {
             return Err(SkillError::Skill(format!("invalid `version` `{}`", version.escape_debug())));
@@ -227,7 +227,7 @@ impl Head {
         Ok(version)
     }
 
-    /// Our words, and those of older skills.
+    /// The runtime, in current or older spelling.
     fn runtime(&mut self) -> Result<Runtime, SkillError> {
         match self.text("runtime", 64)?.as_deref() {
             None | Some("none" | "instruction") => Ok(Runtime::Instruction),
@@ -286,7 +286,7 @@ impl Head {
                         wanted.insert(Permission::Shell);
                     }
                 }
-                // A permission that we don't know can't be granted; leaving it out in silence would be worse than saying so.
+                // An unknown permission can't be granted. Ignoring it silently would mislead the user.
                 other => {
                     return Err(SkillError::Skill(format!(
                         "`permissions.{}` is not one of filesystem, network, shell",
@@ -298,7 +298,7 @@ impl Head {
         Ok(wanted)
     }
 
-    /// A list, or words with spaces between them; `Bash(git:*)` is `bash`. What such a line pre-approves elsewhere is only a wish here.
+    /// A list, or words separated by spaces; `Bash(git:*)` means `bash`. Other agents pre-approve these tools; here they are only requests.
     fn allowed_tools(&mut self) -> Result<Vec<String>, SkillError> {
         let words: Vec<String> =
             match self.0.remove("allowed-tools").or_else(|| self.0.remove("allowed_tools")) {
@@ -348,7 +348,7 @@ fn permission(text: &str) -> Result<Permission, SkillError> {
 fn is_allowed(value: Option<&Value>) -> bool {
     match value {
         Some(Value::Bool(allowed)) => *allowed,
-        // A word that we don't know is taken for a wish: then a person sees it.
+        // An unknown word counts as a request, so that the user sees it.
         Some(Value::String(word)) => !matches!(word.as_str(), "deny" | "none" | "never" | "false" | ""),
         None | Some(Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_)) => false,
     }

@@ -1,4 +1,4 @@
-//! The skills of a project: installing, checking, removing.
+//! The skills of a project: installation, verification, removal.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,18 +22,18 @@ use crate::skill::{Runtime, Skill};
 /// The skills of a project.
 #[derive(Debug)]
 pub struct Skills {
-    /// The project's `.regent`.
+    /// The project's `.regent` folder.
     folder: PathBuf,
-    /// Where copies are made for the time of one call; not in the project, and only the user's.
+    /// Folder for the copies of one call; private and outside the project.
     staging: PathBuf,
-    /// What the user has agreed to; not in the project.
+    /// The user's approvals; outside the project.
     pins: PinFile,
     trusted: Vec<TrustedKey>,
-    /// As it was when this process looked: what was agreed to then is what is compared with.
+    /// The lock and approvals as loaded; files are compared with these.
     known: Mutex<Known>,
 }
 
-/// The lock, and what the user has agreed to.
+/// The lock, and the user's approvals.
 #[derive(Debug)]
 struct Known {
     lock: Lock,
@@ -43,52 +43,52 @@ struct Known {
 /// A skill whose files were just compared with the lock and with the approved digest.
 #[derive(Debug, Clone)]
 pub struct Checked {
-    /// What it says of itself.
+    /// The parsed `SKILL.md`.
     pub skill: Skill,
-    /// What the lock says of it.
+    /// Its entry in the lock.
     pub locked: Locked,
-    /// The bytes that were compared.
+    /// The compared bytes.
     pub package: Package,
-    /// Who vouches for it, by its signature and the keys that are trusted now.
+    /// Its origin, computed from its signature and the currently trusted keys.
     pub trust: Trust,
     /// The name of the trusted key that signed it.
     pub signer: Option<String>,
-    /// What the user lets it do.
+    /// Its granted permissions.
     pub granted: Permissions,
-    /// The digest of the files that were compared.
+    /// The digest of the compared files.
     pub digest: Digest,
-    /// The digest that the user agreed to.
+    /// The approved digest.
     pub(crate) agreed: Digest,
 }
 
-/// A skill that a project brings, for the user to agree to.
+/// A skill in the project that the user may approve.
 #[derive(Debug, Clone)]
 pub struct Offered {
     /// Its name.
     pub name: String,
-    /// As its author counts.
+    /// The author's version.
     pub version: String,
     /// The name of the trusted key that signed it.
     pub signer: Option<String>,
-    /// What it wants, all of which agreeing grants.
+    /// The requested permissions; approval grants all of them.
     pub wants: Permissions,
-    /// What the scan found that is not to be installed unseen.
+    /// Number of blocking findings.
     pub blocking: usize,
-    /// The user has agreed to exactly this before.
+    /// Whether the user already approved exactly this content.
     pub is_agreed: bool,
     digest: Digest,
 }
 
-/// How a package is to be installed.
+/// The approval of an installation.
 #[derive(Debug, Clone)]
 pub(crate) struct Agreed<'a> {
-    /// The digest that was looked at.
+    /// The reviewed digest.
     pub(crate) digest: Digest,
     pub(crate) source: &'a str,
     pub(crate) granted: &'a Permissions,
-    /// Findings that block were seen and accepted.
+    /// Whether blocking findings were reviewed and accepted.
     pub(crate) findings_accepted: bool,
-    /// An agent brought it.
+    /// Whether an agent installs it.
     pub(crate) by_agent: bool,
 }
 
@@ -121,23 +121,23 @@ impl Skills {
         self.known().lock.skills.get(name).cloned()
     }
 
-    /// The effect of installing a package here.
+    /// What installing a package here would change.
     pub fn plan(&self, package: &Package) -> Result<Plan, SkillError> {
-        Plan::of(package, &self.trusted, |name| {
+        Plan::compare(package, &self.trusted, |name| {
             let known = self.known();
             let locked = known.lock.skills.get(name).cloned()?;
             Some((locked, known.pins.skills.get(name).map(|pin| pin.granted.clone()).unwrap_or_default()))
         })
     }
 
-    /// Reads every file of a skill and compares it with the lock and with the approved digest. There is no shortcut by time or
-    /// size: a program that can change a file can set its time.
+    /// Reads every file of a skill and compares it with the lock and with the approved digest. There is no shortcut by time or size,
+    /// because a program that can change a file can also set its time.
     pub fn check(&self, name: &str) -> Result<Checked, SkillError> {
         let (locked, skill, package) = self.compared(name)?;
         let pin = self.known().pins.skills.get(name).cloned();
         let pin = pin.ok_or_else(|| SkillError::Unagreed(name.to_owned()))?;
-        // Of the files, not of what the lock says of them: the lock comes with the project.
-        let found = Manifest::of(&package).digest()?;
+        // The digest of the actual files: the lock comes with the project and is untrusted.
+        let found = Manifest::from_package(&package).digest()?;
         if pin.digest != found {
             let (agreed, found) = (pin.digest.to_string(), found.to_string());
             return Err(SkillError::NotAgreed { name: name.to_owned(), agreed, found });
@@ -160,12 +160,12 @@ impl Skills {
         })
     }
 
-    /// What the project brings, for the user to look at. A skill that can't be read, or whose files aren't those of the lock, comes with
-    /// the reason instead.
+    /// The project's skills, for the user to review. A skill that can't be read, or whose files differ from the lock, is returned as an
+    /// error.
     pub fn offered(&self) -> Vec<(String, Result<Offered, SkillError>)> {
         let one = |name: &str| {
             let (_, skill, package) = self.compared(name)?;
-            let digest = Manifest::of(&package).digest()?;
+            let digest = Manifest::from_package(&package).digest()?;
             let pin = self.known().pins.skills.get(name).cloned();
             let is_agreed = pin.is_some_and(|pin| pin.digest == digest && pin.granted == skill.permissions);
             Ok(Offered {
@@ -184,7 +184,7 @@ impl Skills {
         self.names().into_iter().map(|name| (name.clone(), one(&name))).collect()
     }
 
-    /// Pins what the user approved: exactly what was shown, not the current state.
+    /// Pins exactly the skills that were shown, not the current state.
     pub fn agree(&self, offered: &[Offered]) -> Result<(), SkillError> {
         if offered.iter().all(|one| one.is_agreed) {
             return Ok(());
@@ -197,24 +197,24 @@ impl Skills {
         held.known.pins.write(&self.pins)
     }
 
-    /// A skill whose every file is what the lock says.
+    /// A skill whose files all match the lock.
     fn compared(&self, name: &str) -> Result<(Locked, Skill, Package), SkillError> {
         let locked = self.locked(name).ok_or_else(|| SkillError::Unknown(name.chars().take(80).collect()))?;
         let place = self.place(name);
         let package = Package::read(&place)?;
-        let differences = locked.files.differences(&Manifest::of(&package));
+        let differences = locked.files.differences(&Manifest::from_package(&package));
         if !differences.is_empty() {
             return Err(SkillError::Changed { name: name.to_owned(), differences });
         }
-        let skill = Skill::of(&package)?;
+        let skill = Skill::from_package(&package)?;
         if skill.name != name {
             return Err(SkillError::Lock(format!("the skill under `{name}` is called `{}`", skill.name)));
         }
         Ok((locked, skill, package))
     }
 
-    /// Installs a package that was looked at and agreed to: files first, beside the old ones and exchanged in one step, then the lock,
-    /// then the pin. A crash in between leaves files that lock and pin don't know, and such a skill is refused.
+    /// Installs a reviewed package. First the files are written and swapped in with one rename, then the lock, then the pin. A crash in
+    /// between leaves files that don't match lock or pin, and such a skill is rejected.
     pub(crate) fn install(&self, package: &Package, agreed: &Agreed<'_>) -> Result<Plan, SkillError> {
         let plan = self.plan(package)?;
         if plan.digest != agreed.digest {
@@ -242,7 +242,7 @@ impl Skills {
         Ok(Plan { trust, ..plan })
     }
 
-    /// Takes a skill away, pin and lock first: files without them are nobody's skill.
+    /// Removes a skill, pin and lock first: files without an entry are ignored.
     pub(crate) fn remove(&self, name: &str) -> Result<(), SkillError> {
         let mut held = self.exclusively()?;
         if held.known.pins.skills.remove(name).is_some() {
@@ -259,7 +259,7 @@ impl Skills {
         }
     }
 
-    /// All of them, each checked.
+    /// All skills, each checked.
     pub fn check_all(&self) -> Vec<(String, Result<Checked, SkillError>)> {
         self.names().into_iter().map(|name| (name.clone(), self.check(&name))).collect()
     }
@@ -273,7 +273,7 @@ impl Skills {
         self.check_all().into_iter().filter_map(|(_, checked)| checked.ok()?.spec()).collect()
     }
 
-    /// A copy of the bytes that were compared, for one call.
+    /// Copies the compared bytes for one call.
     pub(crate) fn stage(&self, package: &Package) -> Result<tempfile::TempDir, SkillError> {
         std::fs::create_dir_all(&self.staging).map_err(|error| SkillError::io(&self.staging, error))?;
         let copy = tempfile::Builder::new().prefix("skill-").tempdir_in(&self.staging);
@@ -290,7 +290,7 @@ impl Skills {
         self.folder.join("skills").join(name)
     }
 
-    /// One at a time, over all processes; and what another process has installed meanwhile is not lost.
+    /// Takes the lock across all processes, and reloads changes of other processes.
     fn exclusively(&self) -> Result<Exclusive<'_>, SkillError> {
         let folder = self.folder.join("skills");
         let fail = |error: std::io::Error| SkillError::io(&folder, error);
@@ -314,7 +314,7 @@ impl Skills {
         };
         rustix::fs::renameat_with(rustix::fs::CWD, draft.path(), rustix::fs::CWD, &place, flags)
             .map_err(|errno| fail(errno.into()))?;
-        // What is at the draft's place now, if anything, is the old version, and goes with it.
+        // After the exchange, the draft's path holds the old version, if any, which is removed with it.
         match draft.close() {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(fail(error)),
             Ok(()) | Err(_) => Ok(()),
@@ -324,7 +324,7 @@ impl Skills {
 
 struct Exclusive<'a> {
     known: MutexGuard<'a, Known>,
-    /// Closing it lets the next one in.
+    /// Closing it releases the lock.
     _file: std::fs::File,
 }
 
@@ -333,7 +333,7 @@ fn lock_file(folder: &Path) -> PathBuf {
 }
 
 impl Checked {
-    /// The tool that runs it, if it has something to run.
+    /// The tool's manifest, if the skill has a program.
     pub fn spec(&self) -> Option<ToolSpec> {
         spec_of(self)
     }
@@ -376,7 +376,7 @@ fn spec_of(checked: &Checked) -> Option<ToolSpec> {
         effect,
         driver: skill.runtime.driver(),
         tiers: vec![skill.runtime.tier()].into_iter().filter(|tier| *tier > Tier::Host).collect(),
-        // With the digest: what was agreed to for one content isn't agreed to for another of the same version.
+        // Includes the digest, so that an approval of one content doesn't apply to another with the same version.
         version: format!("{}+{}", skill.version, digest.to_string().chars().take(12).collect::<String>()),
         origin: trust.origin(),
         may: Some(granted.iter().flat_map(Permission::may).collect()),

@@ -1,8 +1,8 @@
-//! The exam that every tier takes: no network, no host path, nothing inherited, limits kept, dead when told, output labelled, and a
-//! receipt that states what was obtained. It is taken through the kernel, because that is how executors are used.
+//! The contract suite that every tier must pass: no network, no host path, no inheritance, limits kept, killed on request, labelled output,
+//! and a receipt that states the obtained isolation. It runs through the kernel, because that is how executors are used.
 //!
-//! The questions are the same for all tiers; how a guest is made to do what a question needs differs. An [`Exam`] says how:
-//! [`Programs`] for the process tier, others beside the tier they belong to.
+//! The checks are the same for all tiers; how a guest performs a task differs. An [`Exam`] defines that: [`Programs`] for the process tier,
+//! others beside their tiers.
 
 mod programs;
 
@@ -16,8 +16,8 @@ pub use programs::{Programs, program_spec};
 
 use crate::test_kernel::{Builder, SetupError, TestKernel, spawn};
 
-/// Small limits, so that running into them doesn't take long. Of files, the workspace: a tier whose guests have files only by
-/// asking for them must be refused the others.
+/// Small limits, so that reaching them is fast. File access is limited to the workspace: a tier whose guests access files by calls must be
+/// denied others.
 const POLICY: &str = "\
 version: 1
 limits: { wall: 1500ms, output: 10kB, pids: 64, memory: 96MiB }
@@ -26,48 +26,47 @@ rules:
   - { id: outside, effect: deny, match: { path: '/**' } }
 ";
 const OUTPUT_BYTES_MAX: usize = 10_000;
-/// What [`Task::Hog`] takes: more than the policy above allows, less than any machine has.
+/// The memory that [`Task::Hog`] takes: more than the policy above allows, less than any machine has.
 pub const HOG_BYTES: usize = 256 << 20;
-/// What an executor may add to say that it cut something off.
+/// Extra bytes that an executor may add to mark truncated output.
 const CUT_MARK_BYTES_MAX: usize = 1_000;
 
-/// How one tier puts the questions.
+/// How one tier performs the tasks.
 pub trait Exam: Send + Sync {
-    /// The tier that takes the exam. Its receipts must state it.
+    /// The tier under test. Its receipts must state it.
     fn tier(&self) -> Tier;
 
-    /// Gives a kernel the executor and the tools that [`Exam::call`] names.
+    /// Adds the executor and the tools that [`Exam::call`] uses to a kernel.
     fn equip(&self, kernel: Builder) -> Result<Builder, SetupError>;
 
-    /// The call that makes a guest do this. `None` where a guest of this tier has no words for it at all, so that the answer
-    /// can't be anything but no.
+    /// The call that makes a guest perform this task. `None` if guests of this tier can't express it, so that the check passes trivially.
     fn call(&self, task: &Task<'_>) -> Option<Op>;
 }
 
-/// What a guest is made to do.
+/// A task for a guest.
 #[derive(Debug, Clone, Copy)]
 pub enum Task<'a> {
-    /// Say `hello`.
+    /// Print `hello`.
     Hello,
-    /// Report that it did not work.
+    /// Report a failure.
     Fail,
-    /// Connect to this port of the host's loopback, by whatever means there are, and say `reached` if that works.
+    /// Connect to this port of the host's loopback by any means, and print `reached` on success.
     Connect(u16),
-    /// Say what this file of the host holds, then write to it.
+    /// Print this host file, then write to it.
     Touch(&'a Path),
-    /// Say everything that was inherited: the environment as `NAME=value`, open descriptors above 3 as one number a line.
+    /// Print everything inherited: the environment as `NAME=value`, open descriptors above 3 as one number per line.
     Inherited,
-    /// Say a million bytes.
+    /// Print a million bytes.
     Flood,
-    /// Be busy or idle for a minute.
+    /// Run or sleep for a minute.
     Hang,
-    /// Take [`HOG_BYTES`] of memory, use it, and say `taken`.
+    /// Allocate and use [`HOG_BYTES`] of memory, then print `taken`.
     Hog,
-    /// End, but leave something behind that adds to the file `beat` in this folder, the workspace, for as long as it lives.
+    /// Exit, but leave a process behind that appends to the file `beat` in this folder, the workspace.
     Linger(&'a Path),
 }
 
-/// Puts a tier through the exam. Gives back what it failed, all of it.
+/// Runs the suite on a tier. Returns all failures.
 pub async fn executor_contract(exam: &dyn Exam) -> Result<Vec<String>, SetupError> {
     let kernel = exam.equip(TestKernel::builder().policy(POLICY))?.boot().await?;
     let room = Room { kernel, exam };
@@ -85,28 +84,28 @@ pub async fn executor_contract(exam: &dyn Exam) -> Result<Vec<String>, SetupErro
     note("keeps the output limit", room.keeps_output().await);
     note("keeps the memory limit", room.keeps_memory().await);
     note("keeps the wall clock", room.keeps_time().await);
-    note("leaves nobody behind", room.leaves_nobody().await);
+    note("leaves no process behind", room.leaves_no_process().await);
     note("dies when told", room.dies_when_told().await);
     Ok(failed)
 }
 
-/// Where the exam takes place.
+/// The test environment.
 struct Room<'e> {
     kernel: TestKernel,
     exam: &'e dyn Exam,
 }
 
 impl Room<'_> {
-    /// The result of a task; `None` if a guest of this tier can't do it at all.
+    /// The result of a task; `None` if a guest of this tier can't perform it.
     async fn outcome(&self, task: Task<'_>) -> Result<Option<Outcome>, SetupError> {
         let Some(op) = self.exam.call(&task) else { return Ok(None) };
         done(self.kernel.call(op).await?).map(Some)
     }
 
-    /// The same for what every tier must be able to do.
+    /// The result of a task that every tier must be able to perform.
     async fn must_do(&self, task: Task<'_>) -> Result<Outcome, SetupError> {
         let outcome = self.outcome(task).await?;
-        outcome.ok_or_else(|| format!("the tier has no way to {task:?}").into())
+        outcome.ok_or_else(|| format!("the tier can't perform {task:?}").into())
     }
 
     async fn runs(&self) -> Result<(), SetupError> {
@@ -115,7 +114,7 @@ impl Room<'_> {
         must(outcome.status == Status::Ok, || format!("`hello` ended with {:?}", outcome.status))?;
         must(said.contains("hello"), || format!("instead of `hello` it said `{said}`"))?;
         must(outcome.output.label().integrity >= Integrity::Tool, || {
-            format!("its output passes for {:?}", outcome.output.label().integrity)
+            format!("its output is labelled {:?}", outcome.output.label().integrity)
         })?;
         let stated = outcome.obtained.as_ref().and_then(|obtained| obtained.get("tier")?.as_str());
         must(stated == Some(self.exam.tier().to_string().as_str()), || {
@@ -156,10 +155,10 @@ impl Room<'_> {
     }
 
     async fn nothing_inherited(&self) -> Result<(), SetupError> {
-        // The tests' own environment has CARGO_MANIFEST_DIR under cargo, and PATH anywhere.
+        // The tests' own environment has CARGO_MANIFEST_DIR under cargo, and PATH everywhere.
         let Some(outcome) = self.outcome(Task::Inherited).await? else { return Ok(()) };
         let said = outcome.output.text().into_owned();
-        must(!said.contains("CARGO_"), || format!("the environment came along: {said}"))?;
+        must(!said.contains("CARGO_"), || format!("the environment was inherited: {said}"))?;
         let descriptors = said.lines().filter(|line| line.parse::<u32>().is_ok_and(|fd| fd > 3)).count();
         must(descriptors == 0, || format!("descriptors came along: {said}"))
     }
@@ -175,7 +174,7 @@ impl Room<'_> {
     async fn keeps_memory(&self) -> Result<(), SetupError> {
         let outcome = self.must_do(Task::Hog).await?;
         must(!outcome.output.text().contains("taken"), || format!("{HOG_BYTES} bytes were taken"))?;
-        must(outcome.status != Status::Ok, || "it ended as if nothing was".to_owned())
+        must(outcome.status != Status::Ok, || "it succeeded".to_owned())
     }
 
     async fn keeps_time(&self) -> Result<(), SetupError> {
@@ -183,7 +182,7 @@ impl Room<'_> {
         must(outcome.status == Status::TimedOut, || format!("a minute ended with {:?}", outcome.status))
     }
 
-    async fn leaves_nobody(&self) -> Result<(), SetupError> {
+    async fn leaves_no_process(&self) -> Result<(), SetupError> {
         let workspace = self.kernel.workspace();
         if self.outcome(Task::Linger(&workspace)).await?.is_none() {
             return Ok(());
@@ -192,10 +191,10 @@ impl Room<'_> {
         let before = beats();
         tokio::time::sleep(Duration::from_millis(200)).await;
         let after = beats();
-        must(before == after, || format!("something lives on: {before} beats, then {after}"))
+        must(before == after, || format!("a process is still running: {before} beats, then {after}"))
     }
 
-    /// A signal ends the call in the middle. On a slow machine it may come before the call has begun: then once more, later.
+    /// A signal ends a running call. On a slow machine it may arrive before the call has begun; then the check retries with a longer delay.
     async fn dies_when_told(&self) -> Result<(), SetupError> {
         let Some(op) = self.exam.call(&Task::Hang) else { return Err("the tier can't hang".into()) };
         let (kernel, operator) = (&self.kernel.kernel, self.kernel.kernel.operator());
@@ -213,7 +212,7 @@ impl Room<'_> {
                 Reply::Done(outcome) if outcome.status == Status::Cancelled => return Ok(()),
                 Reply::Denied(_) => {}
                 Reply::Done(outcome) => return Err(format!("it ended with {:?}", outcome.status).into()),
-                Reply::Pending(_) => return Err("a person would be asked".into()),
+                Reply::Pending(_) => return Err("the call needs an approval".into()),
             }
         }
         Err("the call never began".into())
@@ -224,7 +223,7 @@ fn done(reply: Reply) -> Result<Outcome, SetupError> {
     match reply {
         Reply::Done(outcome) => Ok(outcome),
         Reply::Denied(denial) => Err(format!("denied: {}", denial.reason).into()),
-        Reply::Pending(_) => Err("a person would be asked".into()),
+        Reply::Pending(_) => Err("the call needs an approval".into()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tools that behave as a test wants them to: do nothing, echo, leave a mark, panic, hang, ask for more.
+//! Test tools with scripted behaviour: do nothing, echo, leave a mark, panic, hang, make nested calls.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,38 +10,38 @@ use regent_kernel::{
 };
 use serde_json::{Value, json};
 
-/// What a test tool does when it is called.
+/// The behaviour of a test tool.
 #[derive(Debug, Clone)]
 pub enum Behaviour {
-    /// Nothing, and says nothing.
+    /// Does nothing and returns nothing.
     Noop,
-    /// Gives back its arguments.
+    /// Returns its arguments.
     Echo,
-    /// Leaves a mark in the world, once per call, named by its argument `id`.
-    Mark(Arc<dyn World>),
-    /// Does something to the workspace.
+    /// Leaves a mark in a sink, once per call, named by its argument `id`.
+    Mark(Arc<dyn EffectSink>),
+    /// Changes the workspace.
     Deed(Deed),
-    /// Takes a while, and says when it began and ended, by its argument `id`.
+    /// Takes a while, and records its begin and end, by its argument `id`.
     Span(Arc<Spans>),
     /// Panics.
     Panics,
-    /// Waits until it is told to stop.
+    /// Waits until it is cancelled.
     Hangs,
-    /// Waits for ever, and doesn't listen.
+    /// Waits forever and ignores cancellation.
     Deaf,
-    /// Says this many bytes.
+    /// Returns this many bytes.
     Floods(usize),
-    /// Makes another call from inside, as guest code would, and gives back its outcome.
+    /// Makes a nested call, as guest code would, and returns its outcome.
     Calls(Box<Op>),
 }
 
-/// The world outside, where an effect can be seen and counted.
-pub trait World: Send + Sync + std::fmt::Debug {
-    /// The effect: it happens here, and it lasts.
+/// Receives effects, so that tests can count them.
+pub trait EffectSink: Send + Sync + std::fmt::Debug {
+    /// Performs the effect durably.
     fn mark(&self, id: u64) -> io::Result<()>;
 }
 
-/// A world that remembers its marks, in the order in which they were made.
+/// Records marks in order.
 #[derive(Debug, Default)]
 pub struct Marks(Mutex<Vec<u64>>);
 
@@ -52,7 +52,7 @@ impl Marks {
     }
 }
 
-impl World for Marks {
+impl EffectSink for Marks {
     fn mark(&self, id: u64) -> io::Result<()> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
         Ok(())
@@ -61,12 +61,12 @@ impl World for Marks {
 
 type Doing = dyn Fn(&Workspace, &Value) -> RawOutput + Send + Sync;
 
-/// Something that a tool does to the workspace with its arguments.
+/// A change of the workspace by a tool, given its arguments.
 #[derive(Clone)]
 pub struct Deed(Arc<Doing>);
 
 impl Deed {
-    /// One that does this.
+    /// A deed that runs this function.
     pub fn new(deed: impl Fn(&Workspace, &Value) -> RawOutput + Send + Sync + 'static) -> Self {
         Self(Arc::new(deed))
     }
@@ -78,12 +78,12 @@ impl std::fmt::Debug for Deed {
     }
 }
 
-/// When calls began and ended, in order.
+/// Begins and ends of calls, in order.
 #[derive(Debug, Default)]
 pub struct Spans(Mutex<Vec<(&'static str, u64)>>);
 
 impl Spans {
-    /// All of it so far.
+    /// All records so far.
     pub fn all(&self) -> Vec<(&'static str, u64)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -93,7 +93,7 @@ impl Spans {
     }
 }
 
-/// The host executor of a test kernel: one behaviour a tool.
+/// The host executor of a test kernel: one behaviour per tool.
 #[derive(Debug, Default, Clone)]
 pub struct Drivers(BTreeMap<String, Behaviour>);
 
@@ -138,7 +138,7 @@ async fn behave(behaviour: &Behaviour, permit: &Permit<'_, tier::Host>) -> Resul
         }
         Behaviour::Deed(deed) => Ok((deed.0)(permit.workspace(), permit.args())),
         Behaviour::Span(spans) => {
-            /// Enough for any call that could begin meanwhile to do so.
+            /// Enough yields for any other call to begin.
             const YIELDS: usize = 200;
             let id = permit.args().get("id").and_then(Value::as_u64).unwrap_or(0);
             spans.note("begin", id);
@@ -158,7 +158,7 @@ async fn behave(behaviour: &Behaviour, permit: &Permit<'_, tier::Host>) -> Resul
         Behaviour::Calls(op) => match permit.syscall((**op).clone()).await {
             Ok(Reply::Done(outcome)) => Ok(RawOutput::new(outcome.output.bytes().to_vec())),
             Ok(Reply::Denied(denial)) => Ok(RawOutput::failed(&denial.reason.code, denial.reason.message)),
-            Ok(Reply::Pending(_)) => Ok(RawOutput::failed("pending", "a person is asked")),
+            Ok(Reply::Pending(_)) => Ok(RawOutput::failed("pending", "an approval is pending")),
             Err(fault) => Err(ExecuteError::Broken(fault.to_string())),
         },
     }
@@ -169,7 +169,7 @@ fn panics() -> Result<RawOutput, ExecuteError> {
     panic!("this tool panics")
 }
 
-/// A tool of the host tier with this name that takes any arguments. Not idempotent unless said so.
+/// A host-tier tool of this name that takes any arguments. Not idempotent by default.
 pub fn spec(name: &str) -> ToolSpec {
     ToolSpec {
         name: name.to_owned(),

@@ -10,6 +10,6 @@ pub mod test_kernel;
 pub mod torture;
 
 pub use contract::{Exam, Programs, Task, executor_contract};
-pub use drivers::{Behaviour, Deed, Drivers, Marks, Spans, World, run, spec};
+pub use drivers::{Behaviour, Deed, Drivers, EffectSink, Marks, Spans, run, spec};
 pub use puppet::{Puppet, Says};
 pub use test_kernel::{ALLOW_ALL, TestKernel, spawn};

@@ -1,4 +1,4 @@
-//! A model that says what a test tells it to: a function from the conversation to the next turn.
+//! A scripted model: a function from the conversation to the next turn.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,24 +10,24 @@ use regent_kernel::{
 };
 use serde_json::Value;
 
-/// Tokens that every turn of a puppet costs.
+/// Tokens that each turn costs.
 pub const PUPPET_TOKENS: u64 = 10;
 
-/// What a puppet does next.
+/// The next turn of a puppet.
 #[derive(Debug, Clone)]
 pub enum Says {
-    /// It asks for tools.
+    /// It calls tools.
     Calls(Vec<(String, Value)>),
-    /// It says something.
+    /// It answers with text.
     Text(String),
     /// The provider fails.
     Fails(String),
-    /// The provider fails, and its receipt says this about another try.
+    /// The provider fails, and its receipt contains this about a retry.
     FailsFor(String, Value),
 }
 
 impl Says {
-    /// It asks for one tool.
+    /// A turn that calls one tool.
     pub fn call(tool: &str, args: Value) -> Self {
         Self::Calls(vec![(tool.to_owned(), args)])
     }
@@ -35,7 +35,7 @@ impl Says {
 
 type Head = Arc<dyn Fn(&Inference) -> Says + Send + Sync>;
 
-/// The model. Cloning shares it.
+/// The model. Clones share it.
 #[derive(Clone)]
 pub struct Puppet {
     head: Head,
@@ -45,12 +45,12 @@ pub struct Puppet {
 }
 
 impl Puppet {
-    /// A puppet that does what the function says.
+    /// A puppet whose turns this function decides.
     pub fn new(head: impl Fn(&Inference) -> Says + Send + Sync + 'static) -> Self {
         Self { head: Arc::new(head), asked: Arc::default(), heard: Arc::default(), redacted: BTreeMap::new() }
     }
 
-    /// A puppet with a script: its next turn is the one after as many as it has spoken in this conversation.
+    /// A puppet with a script: the number of its earlier turns in the conversation selects the next one.
     pub fn script(turns: Vec<Says>) -> Self {
         Self::new(move |inference| {
             let spoken = inference.messages.iter().filter(|message| message.role == Role::Assistant).count();
@@ -58,7 +58,7 @@ impl Puppet {
         })
     }
 
-    /// As a remote model: these placeholders stand in its prompts for these values.
+    /// Simulates a remote model: these placeholders replace these values in its prompts.
     #[must_use]
     pub fn redacting(mut self, table: impl IntoIterator<Item = (&'static str, &'static str)>) -> Self {
         let owned = |(placeholder, value): (&str, &str)| (placeholder.to_owned(), value.to_owned());
@@ -66,12 +66,12 @@ impl Puppet {
         self
     }
 
-    /// How often it was really asked.
+    /// Number of requests that reached it.
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::Acquire)
     }
 
-    /// What it was asked, in order.
+    /// The requests, in order.
     pub fn heard(&self) -> Vec<Inference> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,11 +1,11 @@
-//! Random numbers that a seed decides: the same seed, the same run.
+//! Random numbers from a seed: the same seed gives the same run.
 
 /// A small generator (splitmix64). Not for secrets.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// From a seed.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -19,12 +19,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`; 0 if there is none.
+    /// A number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.any().checked_rem(end).unwrap_or(0)
     }
 
-    /// True once in `times`.
+    /// True with probability 1 in `times`.
     pub fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

@@ -1,14 +1,14 @@
-//! A seeded world in which the power goes between any two steps of a call.
+//! A seeded simulation that crashes between any two steps of a call.
 //!
-//! Clock, disk and effects come in through traits, and each of their uses is a *moment*. The seed names the moment at which
-//! something happens: the process is killed, the power goes (and unsynced bytes are lost or torn), the disk fails once, or is
-//! full for a while. Then another kernel comes up over what is left and continues, for a few lives. The same seed, the same run.
+//! Clock, disk and effects are traits, and each use of them is a *moment*. The seed chooses the moment of a blow: the process is killed,
+//! the power fails (and unsynced bytes are lost or torn), the disk fails once, or is full for a while. Then another kernel starts on what
+//! is left and continues, for a few lives. The same seed gives the same run.
 //!
-//! The moments lie between all of the seven steps: the clock is read for facts, verdict, intent and outcome; the disk is used
-//! by intent and outcome; effects happen between permit and label; the last moment is the reply on its way to the caller.
+//! The moments cover all seven steps of a call: facts, verdict, intent and outcome read the clock; intent and outcome use the disk; effects
+//! happen between permit and label; the last moment is the reply on its way to the caller.
 
 pub mod crowd;
-mod world;
+mod machine;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,39 +24,39 @@ use crate::drivers::{Behaviour, run, spec};
 use crate::random::Random;
 use crate::test_kernel::TestKernel;
 use crate::torture::check::{Journal, settled};
-use world::{Blow, Machine, Outside};
+use machine::{Blow, Machine, Outside};
 
 const LIVES_MAX: u64 = 4;
 const MARKS_MAX: u64 = 12;
-/// About how many moments coming up has, and each mark. A blow beyond the end of a life doesn't fall.
+/// Approximate moments of a boot, and of each mark. A blow beyond the end of a life doesn't happen.
 const MOMENTS_PER_BOOT: u64 = 30;
 const MOMENTS_PER_MARK: u64 = 20;
 
-/// What a run saw.
+/// The counts of a run.
 #[derive(Debug, Default, Clone)]
 pub struct Seen {
-    /// Kernels that came up.
+    /// Number of kernels started.
     pub lives: u64,
-    /// Blows that fell.
+    /// Number of blows that happened.
     pub blows: u64,
-    /// Calls acknowledged.
+    /// Number of acknowledged calls.
     pub acknowledged: u64,
-    /// Calls left in doubt at the end.
+    /// Number of calls in doubt at the end.
     pub in_doubt: u64,
 }
 
-/// Runs one world to its end. An error says what did not hold.
+/// Runs one simulation. An error names the broken invariant.
 pub fn simulate(seed: u64) -> Result<Seen, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     runtime.block_on(async {
-        let mut world = World::new(seed);
-        let lived = world.live().await;
-        lived.map_err(|why| format!("{why} [{}]", world.history.join(", ")))
+        let mut simulation = Simulation::new(seed);
+        let lived = simulation.live().await;
+        lived.map_err(|why| format!("{why} [{}]", simulation.history.join(", ")))
     })
 }
 
-struct World {
+struct Simulation {
     random: Random,
     key: LedgerKey,
     disk: Disk,
@@ -64,11 +64,11 @@ struct World {
     marks: u64,
     acks: BTreeSet<u64>,
     seen: Seen,
-    /// What happened in each run, to debug a failure.
+    /// The events of each run, to debug a failure.
     history: Vec<String>,
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let marks = 1 + random.below(MARKS_MAX);
@@ -95,7 +95,7 @@ impl World {
             self.disk = machine.disk_afterwards();
             self.look("after a blow", Proof::MayLack)?;
         }
-        // A last life in which nothing happens: whatever can be settled is.
+        // A last life without a blow, which settles everything.
         let calm = Machine::new(self.disk.clone(), u64::MAX, Blow::Kill);
         self.one_life(&calm).await?;
         self.disk = calm.disk_afterwards();
@@ -103,12 +103,12 @@ impl World {
         self.seen.in_doubt = journal.in_doubt().len() as u64;
         self.seen.acknowledged = self.acks.len() as u64;
         match (0..self.marks).find(|id| !journal.intended.contains(id)) {
-            Some(id) => Err(format!("{id} was never done, although nothing stood in its way at the end")),
+            Some(id) => Err(format!("{id} was never done, although nothing prevented it at the end")),
             None => Ok(self.seen.clone()),
         }
     }
 
-    /// A kernel comes up, does what is left to do, and goes down or is struck down.
+    /// Starts a kernel, repeats unfinished calls, and shuts down or is struck.
     async fn one_life(&mut self, machine: &Arc<Machine>) -> Result<(), String> {
         let ledger = match Ledger::open_on(machine.storage(), self.key.clone(), Options::default()) {
             Ok(ledger) => ledger,
@@ -138,11 +138,11 @@ impl World {
     }
 
     async fn work(&mut self, kernel: &TestKernel, machine: &Arc<Machine>) -> Result<(), String> {
-        let journal = Journal::of(&Reader::on(Arc::new(machine.disk())), 0..self.marks)
+        let journal = Journal::from_reader(&Reader::on(Arc::new(machine.disk())), 0..self.marks)
             .map_err(|error| error.to_string())?;
         for id in (0..self.marks).filter(|id| !journal.intended.contains(id)) {
             let reply = kernel.call(run("mark", json!({"id": id}))).await;
-            // The reply reaches the caller only if the process still lives by then.
+            // The reply reaches the caller only if the process is still alive.
             if machine.is_dead() {
                 return Ok(());
             }
@@ -161,18 +161,18 @@ impl World {
         Ok(())
     }
 
-    /// Everything that must hold, on the disk as it is now.
+    /// Checks all invariants on the current disk.
     fn look(&self, when: &str, proof: Proof) -> Result<Journal, String> {
         let report = verify_on(Arc::new(self.disk.clone()), &VerifyOptions::default());
         match report {
             Ok(report) => {
                 settled(&report.verdict, proof == Proof::MayLack).map_err(|why| format!("{when}: {why}"))?
             }
-            // The power went before the first entry was on disk.
+            // The power failed before the first entry was on disk.
             Err(VerifyError::NoLedger) if proof == Proof::MayLack => {}
             Err(error) => return Err(format!("{when}: {error}")),
         }
-        let journal = Journal::of(&Reader::on(Arc::new(self.disk.clone())), 0..self.marks)
+        let journal = Journal::from_reader(&Reader::on(Arc::new(self.disk.clone())), 0..self.marks)
             .map_err(|error| format!("{when}: {error}"))?;
         journal.against(&self.acks, &self.outside.marks()).map_err(|why| format!("{when}: {why}"))?;
         Ok(journal)
@@ -181,9 +181,9 @@ impl World {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Proof {
-    /// The end of a lane may be without a signature.
+    /// The end of a lane may be unsigned.
     MayLack,
-    /// Everything is under a signature, or settled.
+    /// Everything is signed or settled.
     Whole,
 }
 
@@ -192,8 +192,8 @@ mod tests {
     use super::simulate;
 
     #[test]
-    fn a_few_worlds_hold() {
-        // The last three once found ends of lanes that a crash left and verification took for tampering.
+    fn invariants_hold_for_some_seeds() {
+        // Regressions: verification once took the crash remains of the last three for tampering.
         for seed in (0..40).chain([942, 1560, 1906]) {
             if let Err(why) = simulate(seed) {
                 panic!("cargo xtask sim --seed {seed}: {why}");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_is_the_same_world() {
+    fn the_same_seed_gives_the_same_run() {
         let once = format!("{:?}", simulate(7));
         assert_eq!(once, format!("{:?}", simulate(7)));
     }

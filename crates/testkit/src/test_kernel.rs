@@ -1,4 +1,4 @@
-//! A whole kernel for tests: real policy, real ledger, real path; only the tools are ours.
+//! A complete kernel for tests: real policy, real ledger, real call path; only the tools are scripted.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use serde_json::json;
 
 use crate::drivers::{Behaviour, Drivers, spec};
 
-/// Everything that a test asks for is allowed, by a rule; there is no kernel without a policy.
+/// A rule that allows everything; a kernel needs a policy.
 pub const ALLOW_ALL: &str =
     "version: 1\nrules:\n  - id: everything\n    effect: allow\n    reason: this is a test\n";
 
-/// A kernel could not be set up.
+/// Why a kernel could not be set up.
 pub type SetupError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A kernel with a folder of its own, an agent, and tools that behave as told.
+/// A kernel with its own folder, an agent, and scripted tools.
 #[derive(Debug)]
 pub struct TestKernel {
     /// The kernel.
@@ -47,7 +47,7 @@ impl Folder {
     }
 }
 
-/// What a test kernel is to be.
+/// The configuration of a test kernel.
 #[derive(Debug)]
 pub struct Builder {
     policy: String,
@@ -68,7 +68,7 @@ enum Journal {
     Given(Ledger),
 }
 
-/// Executors that a test brings along.
+/// The executors of a test.
 #[derive(Default)]
 struct Tiers {
     process: Option<Arc<dyn Executor<tier::Process>>>,
@@ -108,32 +108,32 @@ impl TestKernel {
         self.folder.path().join("workspace")
     }
 
-    /// Where a durable ledger is.
+    /// The path of a durable ledger.
     pub fn audit(&self) -> PathBuf {
         self.folder.path().join("audit")
     }
 
-    /// A call by the agent.
+    /// Makes a call by the agent.
     pub async fn call(&self, op: Op) -> Result<Reply, Fault> {
         self.kernel.syscall(&self.agent, op).await
     }
 }
 
 impl Builder {
-    /// Other rules.
+    /// Replaces the rules.
     #[must_use]
     pub fn policy(mut self, text: &str) -> Self {
         text.clone_into(&mut self.policy);
         self
     }
 
-    /// One more tool of the host tier that takes any arguments.
+    /// Adds a host-tier tool that takes any arguments.
     #[must_use]
     pub fn tool(self, name: &str, behaviour: Behaviour) -> Self {
         self.tool_as(spec(name), behaviour)
     }
 
-    /// One more tool of the host tier, declared as given.
+    /// Adds a host-tier tool with this manifest.
     #[must_use]
     pub fn tool_as(mut self, spec: ToolSpec, behaviour: Behaviour) -> Self {
         self.drivers = self.drivers.with(&spec.name, behaviour);
@@ -141,84 +141,84 @@ impl Builder {
         self
     }
 
-    /// A tool that the drivers given here run, by the kind that its manifest names.
+    /// Adds a tool for which the given executors supply the driver, by the kind in its manifest.
     #[must_use]
     pub fn declared(mut self, spec: ToolSpec) -> Self {
         self.specs.push(spec);
         self
     }
 
-    /// A tool with a driver of its own.
+    /// Adds a tool with its own driver.
     #[must_use]
     pub fn driven(mut self, spec: ToolSpec, driver: Driver) -> Self {
         self.given.push((spec, driver));
         self
     }
 
-    /// An executor for the process tier.
+    /// Sets the executor of the process tier.
     #[must_use]
     pub fn process(mut self, executor: Arc<dyn Executor<tier::Process>>) -> Self {
         self.tiers.process = Some(executor);
         self
     }
 
-    /// An executor for the microVM tier.
+    /// Sets the executor of the microVM tier.
     #[must_use]
     pub fn microvm(mut self, executor: Arc<dyn Executor<tier::Microvm>>) -> Self {
         self.tiers.microvm = Some(executor);
         self
     }
 
-    /// Models.
+    /// Sets the models.
     #[must_use]
     pub fn models(mut self, models: Arc<dyn Models>) -> Self {
         self.tiers.models = Some(models);
         self
     }
 
-    /// A ledger on disk.
+    /// Uses a ledger on disk.
     #[must_use]
     pub fn durable(mut self) -> Self {
         self.journal = Journal::Durable(Options::default());
         self
     }
 
-    /// A ledger on disk, with options.
+    /// Uses a ledger on disk, with options.
     #[must_use]
     pub fn durable_with(mut self, options: Options) -> Self {
         self.journal = Journal::Durable(options);
         self
     }
 
-    /// A ledger that was opened elsewhere.
+    /// Uses an open ledger.
     #[must_use]
     pub fn ledger(mut self, ledger: Ledger) -> Self {
         self.journal = Journal::Given(ledger);
         self
     }
 
-    /// Another clock.
+    /// Sets the clock.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Shared state, for kernels that follow one another.
+    /// Sets the shared state, for kernels that follow one another.
     #[must_use]
     pub fn state(mut self, state: Arc<dyn State>) -> Self {
         self.state = state;
         self
     }
 
-    /// A folder that outlives the kernel, instead of one that goes with it.
+    /// Uses a folder that outlives the kernel, instead of a temporary one.
     #[must_use]
     pub fn folder(mut self, folder: &Path) -> Self {
         self.folder = Some(folder.to_path_buf());
         self
     }
 
-    /// Brings it up and starts the agent.
+    /// Boots the kernel and starts the agent.
     pub async fn boot(self) -> Result<TestKernel, SetupError> {
         let folder = match self.folder {
             Some(given) => Folder::Given(given),
@@ -272,10 +272,10 @@ fn tool_set(
     all.fold(ToolSet::new("built-in"), |set, (spec, driver)| set.with(spec, driver))
 }
 
-/// Starts an agent the way anyone does: by a system call of the operator.
+/// Starts an agent by a system call of the operator.
 pub async fn spawn(kernel: &Host, name: &str) -> Result<Principal, SetupError> {
     let operator = kernel.operator();
-    // As it would come over the wire: what isn't said is the kernel's to fill in.
+    // As received over the wire: the kernel fills in missing fields.
     let spec = serde_json::from_value(json!({"name": name, "roles": []}))?;
     let Reply::Done(outcome) = kernel.syscall(&operator, Op::Spawn(spec)).await? else {
         return Err("the policy doesn't let the operator start an agent".into());

@@ -1,7 +1,7 @@
-//! Crash it on purpose: a child that makes effects under a durable kernel, and a harness that kills it, breaks its disk, and looks.
+//! Crash tests: a child process makes effects under a durable kernel, and a harness kills it, breaks its disk, and checks the result.
 //!
-//! What must hold after every one of these: nothing acknowledged is lost, every effect has an intent, nothing happened twice, and
-//! the chain verifies. See [`check`] for how that is judged.
+//! After every case: no acknowledged call is lost, every effect has an intent, no effect happened twice, and the chain verifies. See
+//! [`check`] for the checks.
 
 pub mod check;
 pub mod child;
@@ -21,29 +21,29 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// A child takes a fraction of a second; on a busy machine a few.
+/// A child takes a fraction of a second; on a busy machine a few seconds.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
 
-/// Anything that went wrong; the harness prints it and continues to the next case.
+/// Any error; the harness prints it and continues with the next case.
 pub type Broken = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a part of the torture did.
+/// The counts of a part.
 #[derive(Debug, Default, Clone)]
 pub struct Tally {
-    /// Cases that were run.
+    /// Number of cases.
     pub cases: u64,
-    /// Cases in which the blow did not fall, because the child went another way. They prove nothing.
+    /// Cases in which the blow didn't happen, because the child took another path. They prove nothing.
     pub missed: u64,
-    /// Calls that were acknowledged in them.
+    /// Calls acknowledged in them.
     pub acknowledged: u64,
-    /// Calls left in doubt, for a person to settle.
+    /// Calls left in doubt, for an operator to settle.
     pub in_doubt: u64,
-    /// What did not hold, each with what reproduces it.
+    /// The broken invariants, each with how to reproduce it.
     pub breaches: Vec<String>,
 }
 
 impl Tally {
-    /// Adds what another part did.
+    /// Adds the counts of another part.
     pub fn add(&mut self, other: Tally) {
         self.cases += other.cases;
         self.missed += other.missed;
@@ -59,14 +59,14 @@ pub(crate) fn program(path: impl AsRef<std::ffi::OsStr>) -> Command {
     Command::new(path)
 }
 
-/// Runs a program to its end and gives back what it said. One that hangs is killed with all that it has started.
+/// Runs a program to its end and returns its output. A program that hangs is killed with all its children.
 pub(crate) fn finish(command: &mut Command) -> Result<Output, Broken> {
     let mut process = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
     let drain = |stream: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
-            // What was said before the stream broke is all there is.
+            // On an error, the output read so far is kept.
             drop(stream.map(|mut stream| stream.read_to_end(&mut bytes)));
             bytes
         })
@@ -92,20 +92,20 @@ pub(crate) fn finish(command: &mut Command) -> Result<Output, Broken> {
     Ok(Output { status, stdout: said(stdout)?, stderr: said(stderr)? })
 }
 
-/// The child's program, which lies beside the harness.
+/// The child's program, beside the harness.
 pub fn child_program() -> Result<PathBuf, Broken> {
     let own = std::env::current_exe()?;
-    let folder = own.parent().ok_or("the harness lies nowhere")?;
+    let folder = own.parent().ok_or("the harness has no folder")?;
     let child = folder.join("torture-child");
     if child.is_file() { Ok(child) } else { Err(format!("`{}` is not built", child.display()).into()) }
 }
 
-/// The ids that a child has acknowledged on its standard output. A torn last line is no acknowledgement.
+/// The ids that a child acknowledged on its standard output. A torn last line doesn't count.
 pub(crate) fn acknowledged(output: impl Read) -> BTreeSet<u64> {
     acknowledged_with(output, || {})
 }
 
-/// The same, with word of each acknowledgement as it comes.
+/// [`acknowledged`] with a callback for each acknowledgement.
 pub(crate) fn acknowledged_with(output: impl Read, mut heard: impl FnMut()) -> BTreeSet<u64> {
     let mut acks = BTreeSet::new();
     let mut reader = BufReader::new(output);
@@ -121,17 +121,17 @@ pub(crate) fn acknowledged_with(output: impl Read, mut heard: impl FnMut()) -> B
     acks
 }
 
-/// Where a child keeps its ledger.
+/// The folder of a child's ledger.
 pub(crate) fn audit(folder: &Path) -> PathBuf {
     folder.join("audit")
 }
 
-/// Where a child's ledger is witnessed.
+/// The witness file of a child's ledger.
 pub(crate) fn witness(folder: &Path) -> PathBuf {
     folder.join("witness")
 }
 
-/// Where a child leaves its marks.
+/// The file of a child's marks.
 pub(crate) fn effects(folder: &Path) -> PathBuf {
     folder.join("effects")
 }

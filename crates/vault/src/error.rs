@@ -1,4 +1,4 @@
-//! What can be wrong with a vault. No message quotes a value.
+//! Errors of the vault. No message quotes a value.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,72 +9,72 @@ pub enum VaultError {
     /// A file can't be read or written.
     #[error("`{}`: {source}", path.display())]
     Io {
-        /// Which one.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The I/O error.
         source: io::Error,
     },
-    /// Someone else could read or change it.
+    /// Other users can read or change the file.
     #[error("`{}` must be your own file that nobody else can read (mode 0600)", .0.display())]
     Exposed(PathBuf),
-    /// The vault is there and its key isn't.
+    /// The vault exists, but its key doesn't.
     #[error("the vault's key `{}` is missing", .0.display())]
     KeyMissing(PathBuf),
-    /// The key file holds something else.
+    /// The key file contains something else.
     #[error("`{}` is not an age key", .0.display())]
     KeyMalformed(PathBuf),
-    /// It needs a passphrase, and none was given.
+    /// The vault needs a passphrase, and none was given.
     #[error("the vault is locked with a passphrase")]
     PassphraseNeeded,
-    /// The passphrase, or the key, is another one's.
+    /// The passphrase or key belongs to another vault.
     #[error("this {0} doesn't open the vault")]
     WrongKey(&'static str),
-    /// A passphrase that would be found by trying.
+    /// The passphrase is short enough to be guessed.
     #[error("a passphrase needs at least {0} characters")]
     PassphraseShort(usize),
-    /// It was damaged, or made by something else.
+    /// The file is damaged, or another program wrote it.
     #[error("the vault can't be read: {0}")]
     Corrupt(String),
-    /// No secret can have this name.
+    /// Invalid name for a secret.
     #[error(
         "`{0}` is not a valid name: use at most 128 lower case letters, digits, and `.` `_` `/` `-` between them"
     )]
     Name(String),
-    /// There is one already.
+    /// A secret of this name exists.
     #[error("the secret `{0}` already exists")]
     Exists(String),
-    /// There is none.
+    /// No secret of this name exists.
     #[error("there is no secret `{0}`")]
     NotFound(String),
-    /// A rotation to the value that it has.
+    /// The rotation sets the current value again.
     #[error("the secret `{0}` already has this value")]
     SameValue(String),
     /// Masking it would destroy ordinary output.
     #[error("a value of {bytes} bytes is too short to be masked; the minimum is {least}")]
     TooShort {
-        /// How long it is.
+        /// Its length.
         bytes: usize,
-        /// How long it has to be.
+        /// The minimum length.
         least: usize,
     },
-    /// More than is looked for in everything that comes back.
+    /// The scrubber searches all output for every value, so values have a maximum length.
     #[error("a value of {bytes} bytes is too long; the maximum is {most}")]
     TooLong {
-        /// How long it is.
+        /// Its length.
         bytes: usize,
-        /// How long it may be.
+        /// The maximum length.
         most: usize,
     },
-    /// A scope that can't be meant.
+    /// A malformed scope.
     #[error("invalid scope: {0}")]
     Scope(String),
-    /// It holds as many as it can.
+    /// The vault holds the maximum number of secrets.
     #[error("the vault is full: it holds at most {0} secrets")]
     Full(usize),
-    /// A file of secrets that can't be taken in.
+    /// A file of secrets that can't be imported.
     #[error("{0}")]
     Import(String),
-    /// The system gives no random numbers.
+    /// The operating system returned no random bytes.
     #[error("no random numbers: {0}")]
     Random(String),
 }

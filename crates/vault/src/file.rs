@@ -1,4 +1,4 @@
-//! The vault on disk: one age file, replaced as a whole, under a lock, readable by its owner alone.
+//! The vault on disk: one age file, readable only by its owner, replaced atomically under a lock.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -16,31 +16,31 @@ use crate::error::VaultError;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 const KEY_BYTES_MAX: u64 = 4 << 10;
 pub(crate) const PASSPHRASE_CHARS_MIN: usize = 8;
-/// 2 to this power rounds of scrypt; about half a second, and 128 MiB.
+/// Base-2 logarithm of scrypt's work factor; takes about half a second and 128 MiB.
 const WORK_FACTOR: u8 = if cfg!(test) { 4 } else { 17 };
-/// A file that demands more was not written by us.
+/// Maximum accepted work factor. This program never writes a higher one.
 const WORK_FACTOR_MAX: u8 = 20;
 
-/// Where a vault is.
+/// Paths of a vault.
 #[derive(Debug, Clone)]
 pub(crate) struct Files {
     pub(crate) vault: PathBuf,
     pub(crate) key: PathBuf,
-    /// Marks of what was ever revealed.
+    /// The record of revealed values.
     pub(crate) revealed: PathBuf,
     lock: PathBuf,
 }
 
-/// How a vault is locked.
+/// How a vault is encrypted.
 #[derive(Debug, Clone)]
 pub(crate) enum Lock {
-    /// With the key beside it.
+    /// With the key file beside it.
     Key,
-    /// With what a person knows.
+    /// With a passphrase.
     Passphrase(Secret),
 }
 
-/// Which file it was that was read: another inode, size or time is another content.
+/// Identity of a file that was read: another inode, size or time means other content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileId {
     inode: u64,
@@ -48,7 +48,7 @@ pub(crate) struct FileId {
     modified: (i64, i64),
 }
 
-/// What was read of a vault, how it is locked, and which file it was.
+/// Decrypted content, its lock, and the identity of its file.
 pub(crate) struct Content {
     pub(crate) bytes: Zeroizing<Vec<u8>>,
     pub(crate) id: FileId,
@@ -65,7 +65,7 @@ impl Files {
         }
     }
 
-    /// Holds the only right to write until it is dropped.
+    /// Takes the write lock, held until the returned file is dropped.
     pub(crate) fn hold(&self) -> Result<File, VaultError> {
         let failed = at(&self.lock);
         let file = std::fs::OpenOptions::new()
@@ -80,36 +80,36 @@ impl Files {
         Ok(file)
     }
 
-    /// Which file is there now, if any.
+    /// Identity of the current file, if it exists.
     pub(crate) fn id(&self) -> Result<Option<FileId>, VaultError> {
         id_of(&self.vault)
     }
 
-    /// Which record of what was revealed is there now, if any.
+    /// Identity of the current record of revealed values, if it exists.
     pub(crate) fn revealed_id(&self) -> Result<Option<FileId>, VaultError> {
         id_of(&self.revealed)
     }
 
-    /// The record of what was revealed, and which file it is of.
+    /// The record of revealed values, and the identity of its file.
     pub(crate) fn read_revealed(&self) -> Result<Option<(Vec<u8>, FileId)>, VaultError> {
         let Some(file) = open_private(&self.revealed)? else { return Ok(None) };
         let failed = at(&self.revealed);
-        let id = FileId::of(&file.metadata().map_err(&failed)?);
+        let id = FileId::from_metadata(&file.metadata().map_err(&failed)?);
         let mut bytes = Vec::new();
         file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(&failed)?;
         Ok(Some((bytes, id)))
     }
 
-    /// Puts a new record of what was revealed in the place of the old.
+    /// Replaces the record of revealed values.
     pub(crate) fn write_revealed(&self, content: &[u8]) -> Result<(), VaultError> {
         replace(&self.revealed, content)
     }
 
-    /// The encrypted bytes, and which file they are of.
+    /// The encrypted bytes, and the identity of their file.
     fn sealed(&self) -> Result<Option<(Vec<u8>, FileId)>, VaultError> {
         let Some(mut file) = open_private(&self.vault)? else { return Ok(None) };
         let failed = at(&self.vault);
-        let id = FileId::of(&file.metadata().map_err(&failed)?);
+        let id = FileId::from_metadata(&file.metadata().map_err(&failed)?);
         let mut sealed = Vec::new();
         (&mut file).take(FILE_BYTES_MAX.saturating_add(1)).read_to_end(&mut sealed).map_err(&failed)?;
         if sealed.len() as u64 > FILE_BYTES_MAX {
@@ -118,7 +118,7 @@ impl Files {
         Ok(Some((sealed, id)))
     }
 
-    /// Whether a passphrase is what opens it.
+    /// Whether the vault is encrypted with a passphrase.
     pub(crate) fn has_passphrase(&self) -> Result<bool, VaultError> {
         match self.sealed()? {
             None => Ok(false),
@@ -126,7 +126,7 @@ impl Files {
         }
     }
 
-    /// The content, and which file it is of. `None` if there is no vault yet.
+    /// The content, and the identity of its file. `None` if the vault doesn't exist yet.
     pub(crate) fn read(&self, passphrase: Option<&Secret>) -> Result<Option<Content>, VaultError> {
         let Some((sealed, id)) = self.sealed()? else { return Ok(None) };
         let decryptor = Decryptor::new(sealed.as_slice()).map_err(corrupt)?;
@@ -149,13 +149,13 @@ impl Files {
         };
         let mut reader =
             decryptor.decrypt(std::iter::once(identity.as_ref())).map_err(|error| closed(error, which))?;
-        // The content is shorter than what it was sealed in, so the buffer never moves.
+        // The content is shorter than its ciphertext, so the buffer never reallocates.
         let mut content = Zeroizing::new(Vec::with_capacity(sealed.len()));
         reader.read_to_end(&mut content).map_err(|_| VaultError::Corrupt("it was damaged".to_owned()))?;
         Ok(Some(Content { bytes: content, id, lock }))
     }
 
-    /// Puts new content in the place of the old. Until the new file is on disk under its name the old one is what is there.
+    /// Replaces the content. Until the rename, the old file stays in place.
     pub(crate) fn write(&self, content: &[u8], lock: &Lock) -> Result<FileId, VaultError> {
         let recipient: Box<dyn Recipient> = match lock {
             Lock::Passphrase(passphrase) => {
@@ -174,7 +174,7 @@ impl Files {
         writer.finish().map_err(|error| unsealed(error.to_string()))?;
         replace(&self.vault, &sealed)?;
         let meta = std::fs::symlink_metadata(&self.vault).map_err(at(&self.vault))?;
-        Ok(FileId::of(&meta))
+        Ok(FileId::from_metadata(&meta))
     }
 
     fn key(&self) -> Result<Option<x25519::Identity>, VaultError> {
@@ -185,7 +185,7 @@ impl Files {
         identities(&text).next().ok_or_else(malformed).map(Some)
     }
 
-    /// A vault that isn't there yet gets a key of its own; one that is there never does.
+    /// Loads the key, or creates one if the vault doesn't exist yet. An existing vault never gets a new key.
     fn key_or_new(&self) -> Result<x25519::Identity, VaultError> {
         if let Some(key) = self.key()? {
             return Ok(key);
@@ -204,18 +204,18 @@ impl Files {
 
 fn id_of(path: &Path) -> Result<Option<FileId>, VaultError> {
     match std::fs::symlink_metadata(path) {
-        Ok(meta) => Ok(Some(FileId::of(&meta))),
+        Ok(meta) => Ok(Some(FileId::from_metadata(&meta))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(at(path)(source)),
     }
 }
 
-/// The age keys in a text, one a line; other lines are comments.
+/// The age keys in a text, one per line; other lines are comments.
 pub(crate) fn identities(text: &str) -> impl Iterator<Item = x25519::Identity> {
     text.lines().filter_map(|line| line.trim().parse().ok())
 }
 
-/// Opens a file of ours that nobody else can read.
+/// Opens a private file of the vault.
 fn open_private(path: &Path) -> Result<Option<File>, VaultError> {
     let opened = std::fs::OpenOptions::new().read(true).custom_flags(no_follow()).open(path);
     let file = match opened {
@@ -233,7 +233,7 @@ fn open_private(path: &Path) -> Result<Option<File>, VaultError> {
     Ok(Some(file))
 }
 
-/// Writes a file beside the old one, makes it durable, and only then gives it the name.
+/// Writes a temporary file beside the old one, syncs it, and renames it.
 fn replace(path: &Path, content: &[u8]) -> Result<(), VaultError> {
     let failed = at(path);
     let mut suffix = [0_u8; 8];
@@ -249,14 +249,14 @@ fn replace(path: &Path, content: &[u8]) -> Result<(), VaultError> {
         File::open(folder)?.sync_all()
     };
     write().map_err(|error| {
-        // Nothing of a failed attempt stays; the old file was not touched.
+        // Removes the temporary file of a failed attempt. The old file is unchanged.
         std::fs::remove_file(&draft).ok();
         failed(error)
     })
 }
 
 impl FileId {
-    fn of(meta: &std::fs::Metadata) -> Self {
+    fn from_metadata(meta: &std::fs::Metadata) -> Self {
         Self { inode: meta.ino(), bytes: meta.size(), modified: (meta.mtime(), meta.mtime_nsec()) }
     }
 }

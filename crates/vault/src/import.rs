@@ -1,4 +1,4 @@
-//! Secrets out of files that people have: `.env`, and SOPS files for age keys.
+//! Imports secrets from existing files: `.env`, and SOPS files encrypted for age keys.
 
 mod dotenv;
 mod leaves;
@@ -8,9 +8,9 @@ use regent_kernel::{Secret, is_secret_name};
 
 use crate::error::VaultError;
 
-/// The largest file that is taken in.
+/// Maximum size of a file to import.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
-/// Values in one file.
+/// Maximum number of values in a file.
 const VALUES_MAX: usize = 4_096;
 
 /// The result of an import.
@@ -18,12 +18,12 @@ const VALUES_MAX: usize = 4_096;
 pub struct Imported {
     /// Names and values.
     pub values: Vec<(String, Secret)>,
-    /// Names that have no value, or one too short to be recognised in output, and were left out.
+    /// Skipped names: without a value, or with one too short to be masked in output.
     pub left_out: Vec<String>,
 }
 
-/// Reads a file of secrets. SOPS files are told by their metadata; everything else is `.env`. `identities` are the age keys that
-/// may open it, as `keys.txt` has them.
+/// Parses a file of secrets. SOPS files are recognised by their metadata; everything else is parsed as `.env`. `identities` are the age
+/// keys that may decrypt it, in the format of `keys.txt`.
 pub fn read(text: &str, identities: &str, prefix: &str, least: usize) -> Result<Imported, VaultError> {
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(VaultError::Import(format!("the file is larger than {FILE_BYTES_MAX} bytes")));

@@ -1,10 +1,10 @@
-//! Takes credentials and personal details out of texts by what they look like, for what can't be erased or goes to strangers:
-//! the ledger's entries, logs, remote models.
+//! Redacts credentials and personal data by their form, where text can't be erased later or goes to other parties: the ledger's entries,
+//! logs, remote models.
 //!
-//! Four quick passes find candidates (words and prefixes, `@`, digits, long runs), and each candidate is checked within a bounded
-//! distance, so the time is linear. What counts is what is sure: a check digit that fits, a prefix that nothing else has, a name
-//! that says what the value is. Ordinary words, digests, identifiers and paths stay as they are. It is a courtesy for what nobody
-//! has declared; what is in the vault is found by [`Scrubber`](crate::Scrubber), exactly.
+//! Four fast passes find candidates (words and prefixes, `@`, digits, long runs). Each candidate is checked within a bounded distance, so
+//! the time is linear. Only certain findings count: a valid check digit, a unique prefix, a name that states what the value is. Ordinary
+//! words, digests, identifiers and paths stay as they are. Redaction is best effort, for secrets outside the vault;
+//! [`Scrubber`](crate::Scrubber) finds the vault's values exactly.
 
 mod entropy;
 mod keys;
@@ -15,31 +15,31 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// The findings.
+/// Kinds of findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// A payment card's number, its check digit right.
+    /// A payment card number with a valid check digit.
     Card,
-    /// A bank account's number, its check digits right.
+    /// A bank account number with valid check digits.
     Iban,
-    /// A mail address.
+    /// An email address.
     Email,
-    /// A telephone number.
+    /// A phone number.
     Phone,
-    /// A social security number of the United States.
+    /// A US social security number.
     Ssn,
-    /// A key of a known provider, or something random enough to be one.
+    /// A key of a known provider, or text random enough to be a key.
     Key,
-    /// A token that lets its bearer in.
+    /// An access token.
     Token,
-    /// A private key's block.
+    /// The block of a private key.
     PrivateKey,
-    /// What a name says is a password.
+    /// A value whose name says that it is a password.
     Password,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::Card,
         Self::Iban,
@@ -68,35 +68,35 @@ impl Kind {
     }
 }
 
-/// One place in a text.
+/// One finding in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Where it stands, in bytes. It never begins or ends within a letter.
+    /// Its byte range, on character boundaries.
     pub span: Range<usize>,
 }
 
-/// A text without them.
+/// A redacted text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redacted {
-    /// With placeholders such as `[email:1]`.
+    /// The text with placeholders such as `[email:1]`.
     pub bytes: Vec<u8>,
-    /// What was taken out, by its place in the text as it was.
+    /// The findings, by their position in the original text.
     pub findings: Vec<Finding>,
 }
 
-/// Numbers placeholders: the same value gets the same number, in every text that is redacted with the same one.
+/// Assigns numbers to placeholders: the same value gets the same number in every text that is redacted with the same `Numbers`.
 #[derive(Debug, Default)]
 pub struct Numbers {
     known: HashMap<(Kind, Vec<u8>), u32>,
     last: HashMap<Kind, u32>,
-    /// Placeholders that a text has by itself: they stand for nothing.
+    /// Placeholders that occur in the original text. They stand for no value.
     taken: HashSet<(Kind, u32)>,
 }
 
 impl Numbers {
-    /// Reserves the numbers of placeholders that a text already contains, so that they can't be confused.
+    /// Reserves the numbers of placeholders that a text already contains, so that they stay unambiguous.
     pub fn avoid(&mut self, text: &str) {
         for kind in Kind::ALL {
             let begin = format!("[{}:", kind.word());
@@ -114,7 +114,7 @@ impl Numbers {
         self.known.iter().map(|((kind, value), number)| (placeholder(*kind, *number), value.as_slice()))
     }
 
-    fn of(&mut self, kind: Kind, value: &[u8]) -> u32 {
+    fn number_for(&mut self, kind: Kind, value: &[u8]) -> u32 {
         if let Some(number) = self.known.get(&(kind, value.to_vec())) {
             return *number;
         }
@@ -132,7 +132,7 @@ fn placeholder(kind: Kind, number: u32) -> String {
     format!("[{}:{number}]", kind.word())
 }
 
-/// Finds them, in order, none overlapping.
+/// Finds all occurrences, in order and without overlap.
 pub fn find(bytes: &[u8]) -> Vec<Finding> {
     let mut found = Vec::new();
     keys::find(bytes, &mut found);
@@ -150,19 +150,19 @@ pub fn find(bytes: &[u8]) -> Vec<Finding> {
     merged
 }
 
-/// Replaces them by placeholders.
+/// Replaces all findings with placeholders.
 pub fn redact(bytes: &[u8]) -> Redacted {
     redact_with(bytes, &mut Numbers::default())
 }
 
-/// The same, with numbers that continue from other texts.
+/// [`redact`] with numbers that continue from other texts.
 pub fn redact_with(bytes: &[u8], numbers: &mut Numbers) -> Redacted {
     let findings = find(bytes);
     let mut out = Vec::with_capacity(bytes.len());
     let mut from = 0;
     for Finding { kind, span } in &findings {
         out.extend_from_slice(bytes.get(from..span.start).unwrap_or_default());
-        let number = numbers.of(*kind, bytes.get(span.clone()).unwrap_or_default());
+        let number = numbers.number_for(*kind, bytes.get(span.clone()).unwrap_or_default());
         out.extend_from_slice(placeholder(*kind, number).as_bytes());
         from = span.end;
     }
@@ -170,7 +170,7 @@ pub fn redact_with(bytes: &[u8], numbers: &mut Numbers) -> Redacted {
     Redacted { bytes: out, findings }
 }
 
-/// A text without them; the text itself if there is nothing to take out.
+/// The redacted text, or the text itself without findings.
 pub fn text(text: &str) -> Cow<'_, str> {
     let redacted = redact(text.as_bytes());
     if redacted.findings.is_empty() {
@@ -182,18 +182,18 @@ pub fn text(text: &str) -> Cow<'_, str> {
     )
 }
 
-/// The byte before a place.
+/// The byte before a position.
 fn before(bytes: &[u8], at: usize) -> Option<u8> {
     at.checked_sub(1).and_then(|at| bytes.get(at)).copied()
 }
 
-/// Where a run of such bytes ends, looking no further than `bytes_max`.
+/// The end of a run of matching bytes, at most `bytes_max` further.
 fn run_end(bytes: &[u8], from: usize, bytes_max: usize, fits: impl Fn(u8) -> bool) -> usize {
     let run = bytes.get(from..).unwrap_or_default().iter().take(bytes_max);
     from.saturating_add(run.take_while(|byte| fits(**byte)).count())
 }
 
-/// Whether a word continues there.
+/// Whether a word continues at this byte.
 fn is_word(byte: Option<u8>) -> bool {
     byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

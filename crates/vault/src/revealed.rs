@@ -1,12 +1,12 @@
-//! What was ever revealed, so that every later process recognises it, also while the vault is locked.
+//! The record of revealed values. With it, every later process recognises them, even while the vault is locked.
 //!
-//! The file `vault.revealed` holds no values. Of the forms of a revealed value it has the length, a keyed 128-bit hash of the whole form,
-//! and a keyed 32-bit tag of the whole form, or of its first [`WINDOW_BYTES_MAX`] bytes if it is longer. A rolling hash for each length
-//! finds candidates by their tags; the hash decides. The key is in the file, so a reader of the file can test guesses. Therefore there are
-//! no marks of forms that tell fewer than twelve bytes of the value (the last line of a hex dump), unless they tell all of it: such parts
-//! could be solved one after the other. What is left is guessing a whole value, as with any hash.
+//! The file `vault.revealed` contains no values. For each form of a revealed value it contains the length, a keyed 128-bit hash of the
+//! form, and a keyed 32-bit tag of the form or of its first [`WINDOW_BYTES_MAX`] bytes. A rolling hash for each length finds candidates by
+//! their tags; the hash decides. The key is in the file, so a reader of the file can test guesses. Therefore the file has no marks of forms
+//! that determine fewer than twelve bytes of the value (the last line of a hex dump), unless they determine all of it: an attacker could
+//! solve such parts one after the other. What remains is guessing an entire value, as with any hash.
 //!
-//! Records of earlier versions had such marks. They are read, and replaced as soon as the vault is open.
+//! Records of earlier versions had such marks. They are still read, and replaced as soon as the vault is open.
 
 use std::ops::Range;
 
@@ -19,42 +19,42 @@ use sha2::{Digest as _, Sha256};
 use crate::error::VaultError;
 use crate::scrub::{self, WINDOW_BYTES_MAX};
 
-/// The version of the form on disk.
+/// Version of the file format.
 const FORM: u32 = 3;
-/// The first one had tags of the first eight bytes of each form, the second one marks of short parts.
+/// Version 1 had tags of the first eight bytes of each form. Version 2 had marks of short parts.
 const FORM_WITH_SHORT_TAGS: u32 = 1;
 const SHORT_TAG_BYTES: usize = 8;
-/// A mark of the second version that is at least so long tells twelve bytes of a value, whatever form it is of.
+/// A mark of version 2 with at least this length determines twelve bytes of a value, whatever its form.
 const KEPT_BYTES_MIN: usize = 32;
-/// Shorter forms are found by the process that revealed them, and by no later one.
+/// Only the process that revealed a value finds its shorter forms.
 const FORM_BYTES_MIN: usize = 8;
 const HASH_BYTES: usize = 16;
 /// A tag, a length and a hash.
 const MARK_BYTES: usize = 4 + 4 + HASH_BYTES;
-/// Bits of the first filter.
+/// Bits of the prefilter.
 const FILTER_BITS: u32 = 16;
 
-/// What was ever revealed.
+/// The record of revealed values.
 #[derive(Debug, Clone)]
 pub(crate) struct Revealed {
     form: u32,
     key: [u8; 32],
-    /// The name of each value, and the hash of the value as it is.
+    /// The name of each value, and the hash of the plain value.
     values: Vec<(String, [u8; HASH_BYTES])>,
     marks: Vec<Mark>,
-    /// What is looked for, by the length of the window.
+    /// The searches, one per window length.
     passes: Vec<Pass>,
 }
 
-/// The forms that are found by a rolling hash over windows of one length.
+/// The forms found by a rolling hash over windows of one length.
 #[derive(Debug, Clone)]
 struct Pass {
     window_bytes: usize,
-    /// What a byte has become when it leaves the window.
+    /// The factor of a byte when it leaves the window.
     leaving: u64,
-    /// Whether some tag begins with these bits.
+    /// Whether any tag begins with these bits.
     filter: Vec<bool>,
-    /// By tag.
+    /// Sorted by tag.
     marks: Vec<Mark>,
 }
 
@@ -63,7 +63,7 @@ struct Mark {
     tag: u32,
     bytes: u32,
     hash: [u8; HASH_BYTES],
-    /// The place of its value.
+    /// Index of its value.
     value: usize,
 }
 
@@ -80,19 +80,19 @@ struct OnDisk {
 struct ValueOnDisk {
     name: String,
     hash: String,
-    /// Tag, length and hash of each form, one after the other.
+    /// Tag, length and hash of each form, concatenated.
     marks: String,
 }
 
 impl Revealed {
-    /// Nothing yet, under a fresh key.
+    /// An empty record with a random key.
     pub(crate) fn empty() -> Result<Self, VaultError> {
         let mut key = [0_u8; 32];
         getrandom::fill(&mut key).map_err(|error| VaultError::Random(error.to_string()))?;
         Ok(Self { form: FORM, key, values: Vec::new(), marks: Vec::new(), passes: Vec::new() })
     }
 
-    /// Reads what an earlier process wrote.
+    /// Parses the record of an earlier process.
     pub(crate) fn read(json: &[u8]) -> Result<Self, VaultError> {
         let damaged = || {
             VaultError::Corrupt("the record of what was revealed (`vault.revealed`) is damaged".to_owned())
@@ -123,7 +123,7 @@ impl Revealed {
         Ok(revealed)
     }
 
-    /// As it is written.
+    /// The record in its file format.
     pub(crate) fn write(&self) -> Result<Vec<u8>, VaultError> {
         let values = self.values.iter().enumerate().map(|(place, (name, hash))| {
             let marks: Vec<u8> =
@@ -134,7 +134,7 @@ impl Revealed {
         serde_json::to_vec(&on_disk).map_err(|error| VaultError::Corrupt(error.to_string()))
     }
 
-    /// Whether it has a value.
+    /// Whether the record contains a value.
     pub(crate) fn knows(&self, name: &str, value: &Secret) -> bool {
         let hash = self.hash(value.expose());
         self.values.iter().any(|(known, one)| known == name && *one == hash)
@@ -156,7 +156,7 @@ impl Revealed {
         self.index();
     }
 
-    /// Whether an earlier version of Regent wrote it.
+    /// Whether an earlier version of Regent wrote the record.
     pub(crate) fn is_older(&self) -> bool {
         self.form < FORM
     }
@@ -166,8 +166,8 @@ impl Revealed {
         self.key == other.key
     }
 
-    /// The same record as this version writes it, from the values that the vault has under the names in it. Of values that it has no
-    /// more, what gives nothing away is kept.
+    /// The same record in the current format, from the vault's values under the recorded names. Of values that the vault no longer has,
+    /// only safe marks are kept.
     pub(crate) fn renewed(&self, values_of: impl Fn(&str) -> Vec<Secret>) -> Self {
         let (values, marks, passes) = (Vec::new(), Vec::new(), Vec::new());
         let mut renewed = Self { form: FORM, key: self.key, values, marks, passes };
@@ -187,7 +187,7 @@ impl Revealed {
         renewed
     }
 
-    /// Masks every value; says whether there was one.
+    /// Masks every value; returns whether there was one.
     pub(crate) fn scrub(&self, bytes: &mut Vec<u8>) -> bool {
         let spans = self.spans(bytes);
         if spans.is_empty() {
@@ -207,7 +207,7 @@ impl Revealed {
         true
     }
 
-    /// From where on a stream has to wait, because a value may have begun there, as it is or escaped.
+    /// The offset from which a stream must wait because a value may have begun there, plain or escaped.
     pub(crate) fn open_at(&self, bytes: &[u8]) -> usize {
         let open = self.plain_open_at(bytes);
         if self.marks.is_empty() {
@@ -235,7 +235,7 @@ impl Revealed {
         open
     }
 
-    /// Where values stand, as they are or when decoded; what overlaps is one.
+    /// The ranges of values, plain or decoded; overlapping ranges are merged.
     fn spans(&self, bytes: &[u8]) -> Vec<(Range<usize>, usize)> {
         if self.marks.is_empty() {
             return Vec::new();
@@ -266,11 +266,11 @@ impl Revealed {
         found
     }
 
-    /// Calls `act` with every place where a form of this pass may begin, in order.
+    /// Calls `act` with every position where a form of this pass may begin, in order.
     fn each_candidate(&self, pass: &Pass, bytes: &[u8], mut act: impl FnMut(usize, &Mark)) {
         let Some(first) = bytes.get(..pass.window_bytes) else { return };
         let mut rolling = self.rolled(first);
-        // What leaves the window, and what enters it.
+        // The bytes that leave and enter the window.
         let moves = bytes.iter().zip(bytes.iter().skip(pass.window_bytes).map(Some).chain([None]));
         for (at, (left, entered)) in moves.enumerate() {
             let tag = match bytes.get(at..) {
@@ -303,14 +303,14 @@ impl Revealed {
         bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// Mixed, so that tags are not sums of bytes that could be solved for.
+    /// Mixes the hash. Otherwise tags would be linear in the bytes and could be solved for them.
     fn tag(&self, rolled: u64) -> u32 {
         let mixed = (rolled ^ self.word(8)).wrapping_mul(self.word(16) | 1);
         let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(self.word(24) | 1);
         u32::try_from((mixed ^ (mixed >> 29)) >> 32).unwrap_or_default()
     }
 
-    /// As the first version made them.
+    /// The tag of format version 1.
     fn short_tag(&self, form: &[u8]) -> u32 {
         let window = form.first_chunk::<SHORT_TAG_BYTES>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let mixed = (window ^ self.word(0)).wrapping_mul(self.word(8) | 1);

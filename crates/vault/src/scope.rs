@@ -1,36 +1,36 @@
-//! Where a secret may be used: by which tools, which agents, towards which hosts.
+//! The scope of a secret: tools, agents and hosts that may use it.
 
 use regent_kernel::Usage;
 use serde::{Deserialize, Serialize};
 
 use crate::error::VaultError;
 
-/// Patterns in one list.
+/// Maximum number of patterns per list.
 const PATTERNS_MAX: usize = 64;
 const PATTERN_BYTES_MAX: usize = 256;
 
-/// A secret's bounds. An empty list leaves that side to policy alone.
+/// The scope of a secret. An empty list imposes no limit; only policy applies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scope {
-    /// Tools that may have it, `*` for any letters.
+    /// Tools that may use it; `*` matches any characters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
-    /// Agents that may use it. Every agent above the caller has to be among them as well; a person always is.
+    /// Agents that may use it. The list must also match every ancestor of the calling agent. The operator is always allowed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<String>,
-    /// Hosts that it may go to: `example.com`, `*.example.com` (below it), `*`. A call that names no host is outside.
+    /// Hosts that it may be sent to: `example.com`, `*.example.com` (subdomains), `*`. A call that names no host is denied.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
 }
 
 impl Scope {
-    /// Whether it leaves everything to policy.
+    /// Whether it imposes no limit.
     pub fn is_open(&self) -> bool {
         self.tools.is_empty() && self.agents.is_empty() && self.hosts.is_empty()
     }
 
-    /// Says what doesn't fit, if anything.
+    /// The reason to deny this use, if any.
     pub(crate) fn refuses(&self, usage: &Usage<'_>) -> Option<String> {
         if !self.tools.is_empty() && !self.tools.iter().any(|pattern| fits(pattern, usage.tool)) {
             return Some(format!("the tool `{}` may not use it", usage.tool));
@@ -52,7 +52,7 @@ impl Scope {
         Some(format!("it may not be sent to the host `{}`", stranger.escape_debug()))
     }
 
-    /// Refuses what can't be meant.
+    /// Rejects malformed scopes.
     pub(crate) fn check(&self) -> Result<(), VaultError> {
         for list in [&self.tools, &self.agents, &self.hosts] {
             if list.len() > PATTERNS_MAX {
@@ -82,7 +82,7 @@ impl Scope {
     }
 }
 
-/// `*` stands for any letters. Goes back to the last star only, so that time is bounded by the product of the lengths.
+/// Glob match with `*`. It backtracks only to the last star, so time is bounded by the product of the lengths.
 fn fits(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut read) = (0, 0);

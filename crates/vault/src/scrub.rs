@@ -1,8 +1,8 @@
-//! Takes values out of whatever comes back, in any form that programs usually put them in.
+//! Masks secret values in all output, in every form that programs usually print.
 //!
-//! One automaton over every revealed value and its encodings, one pass over the text, and one over the few places that read otherwise
-//! when escapes are decoded and separators dropped. What it can't know are forms that nobody writes by accident: compressed,
-//! encrypted, reversed, cut into pieces. Those are what scopes and labels are for.
+//! One automaton contains every revealed value and its encodings. It scans the text once, and then the few parts that differ after decoding
+//! escapes and dropping separators. It can't find values that were compressed, encrypted, reversed or split. Scopes and labels protect
+//! against those.
 
 mod encodings;
 mod normal;
@@ -15,17 +15,17 @@ use zeroize::Zeroizing;
 
 pub(crate) use encodings::{Form, WINDOW_BYTES_MAX};
 
-/// So much of the beginning of a value at the very end of a text is masked too: output is cut at limits.
+/// Minimum length of a truncated value at the end of a text to be masked too: output is cut at limits.
 const BEGINNING_BYTES_MIN: usize = 8;
-/// So much longer an escaped value may be than the longest form that is looked for.
+/// How much longer an escaped value may be than its longest form.
 const DECODED_TIMES: usize = 4;
 
-/// Every form that programs usually put a value in, itself included.
+/// Every form in which programs usually print a value, including the plain one.
 pub(crate) fn forms(value: &[u8]) -> Vec<Form> {
-    encodings::of(value)
+    encodings::all_forms(value)
 }
 
-/// Where something stands in a text when escapes are decoded and separators dropped, by its place in the text as it is.
+/// Finds matches after escapes are decoded and separators dropped. Returns their ranges in the original text.
 pub(crate) fn decoded<T: Copy>(
     bytes: &[u8],
     form_bytes_max: usize,
@@ -41,8 +41,8 @@ pub(crate) fn decoded<T: Copy>(
     found
 }
 
-/// From where on a text that continues has to wait, because a form may have begun there when it is decoded. `beginning` finds the first
-/// byte of one that a reading ends in.
+/// The offset from which a stream must wait because the decoded text may end within a form. `beginning` finds the first byte of such a form
+/// in a reading.
 fn decoded_open_at(
     bytes: &[u8],
     form_bytes_max: usize,
@@ -50,17 +50,17 @@ fn decoded_open_at(
 ) -> Option<usize> {
     let from = bytes.len().saturating_sub(form_bytes_max.saturating_mul(DECODED_TIMES));
     let tail = bytes.get(from..)?;
-    // What is not there as a whole yet may be anything; what stands before it is read without it.
+    // An incomplete escape may become anything. The text before it is read without it.
     let incomplete = normal::incomplete(tail);
     let whole = tail.get(..incomplete.unwrap_or(tail.len()))?;
-    // One that ends before the text does, a separator apart, is over.
+    // A reading that ends before the text does, except for a separator, is complete.
     let goes_on = |reading: &&normal::Reading| reading.end().saturating_add(2) >= whole.len();
     let readings = normal::readings(whole, form_bytes_max, normal::Least::AT_END);
     let open = readings.iter().filter(goes_on).filter_map(|one| one.start_of(beginning(one)?));
     Some(from.saturating_add(open.chain(incomplete).min()?))
 }
 
-/// The same where the plain reading of any bytes tells from where on they have to wait.
+/// [`decoded_open_at`] where `open_at` returns the offset from which plain bytes must wait.
 pub(crate) fn decoded_waits_at(
     bytes: &[u8],
     form_bytes_max: usize,
@@ -69,14 +69,14 @@ pub(crate) fn decoded_waits_at(
     decoded_open_at(bytes, form_bytes_max, |reading| Some(open_at(&reading.bytes)))
 }
 
-/// Finds the values that were revealed so far.
+/// Finds and masks revealed values.
 #[derive(Default)]
 pub struct Scrubber {
     automaton: Option<AhoCorasick>,
-    /// The patterns in order, each with the place of its name.
+    /// The sorted patterns, each with the index of its name.
     patterns: Vec<(Zeroizing<Vec<u8>>, usize)>,
     names: Vec<String>,
-    /// Whether some pattern begins with this byte.
+    /// Whether any pattern begins with this byte.
     begins: Vec<bool>,
     pattern_bytes_max: usize,
 }
@@ -88,7 +88,7 @@ impl std::fmt::Debug for Scrubber {
 }
 
 impl Scrubber {
-    /// Prepares to find these values. If they are too much for an automaton, nothing can be scrubbed and so nothing is given.
+    /// Builds a scrubber for these values. If they are too large for an automaton, this fails, and the caller must not release any value.
     pub fn new(values: &[(String, Secret)]) -> Result<Self, ScrubError> {
         let mut names: Vec<String> = values.iter().map(|(name, _)| name.clone()).collect();
         names.sort_unstable();
@@ -96,7 +96,7 @@ impl Scrubber {
         let mut patterns = Vec::new();
         for (name, value) in values {
             let Ok(name) = names.binary_search(name) else { continue };
-            patterns.extend(encodings::of(value.expose()).into_iter().map(|form| (form.text, name)));
+            patterns.extend(encodings::all_forms(value.expose()).into_iter().map(|form| (form.text, name)));
         }
         patterns.sort_unstable_by(|one: &(Zeroizing<Vec<u8>>, usize), other| one.0.as_slice().cmp(&other.0));
         patterns.dedup_by(|one, other| one.0 == other.0);
@@ -114,7 +114,7 @@ impl Scrubber {
         Ok(Self { automaton: Some(automaton), patterns, names, begins, pattern_bytes_max })
     }
 
-    /// Masks every value; returns whether there was one. A value that is cut at the end is masked too.
+    /// Masks every value; returns whether there was one. A value truncated at the end is masked too.
     pub fn scrub(&self, bytes: &mut Vec<u8>) -> bool {
         let mut spans = self.spans(bytes);
         let end = spans.last().map_or(0, |last| last.span.end);
@@ -130,12 +130,12 @@ impl Scrubber {
         true
     }
 
-    /// Takes what can be passed on from the front of a stream; what may be the beginning of a value stays.
+    /// Takes the part of a stream that can be passed on. The possible start of a value stays.
     pub fn part(&self, held: &mut Vec<u8>) -> Scrubbed {
         let spans = self.spans(held);
         let open = self.beginning_at_end(held, 1).map_or(held.len(), |(start, _)| start);
         let open = self.decoded_beginning(held).map_or(open, |start| start.min(open));
-        // A value that is found but may continue (another one begins with it) waits with what is open.
+        // A complete value that may continue, because another value begins with it, waits as well.
         let open = spans.iter().find(|one| one.span.end > open).map_or(open, |one| one.span.start.min(open));
         let spans: Vec<Masked> = spans.into_iter().filter(|one| one.span.end <= open).collect();
         let rest = held.split_off(open);
@@ -144,7 +144,7 @@ impl Scrubber {
         Scrubbed { bytes: if masked { self.masked(&front, &spans) } else { front }, masked }
     }
 
-    /// Where values stand, as they are or when decoded; what overlaps is one.
+    /// The ranges of values, plain or decoded; overlapping ranges are merged.
     fn spans(&self, bytes: &[u8]) -> Vec<Masked> {
         let mut spans = self.plain_spans(bytes);
         let before = spans.len();
@@ -166,7 +166,7 @@ impl Scrubber {
         }
     }
 
-    /// Where the beginning of a value stands at the end of a text, when it is decoded.
+    /// The start of a truncated value at the end of the decoded text.
     fn decoded_beginning(&self, bytes: &[u8]) -> Option<usize> {
         self.automaton.as_ref()?;
         decoded_open_at(bytes, self.pattern_bytes_max, |reading| {
@@ -176,7 +176,7 @@ impl Scrubber {
 
     fn plain_spans(&self, bytes: &[u8]) -> Vec<Masked> {
         let Some(automaton) = &self.automaton else { return Vec::new() };
-        // They come by their ends, and are put together as they come: a text full of parts of a value must not fill the memory.
+        // Matches arrive in order of their ends and are merged immediately: a text full of parts of a value must not exhaust memory.
         let mut merged: Vec<Masked> = Vec::new();
         for hit in automaton.find_overlapping_iter(bytes) {
             let mut one = Masked { span: hit.span().range(), name: self.name_of(hit.pattern().as_usize()) };
@@ -191,7 +191,7 @@ impl Scrubber {
         merged
     }
 
-    /// The longest end of the bytes, of this length at least, that a value begins with (and doesn't end with).
+    /// The longest suffix of at least this length that is a proper prefix of a value.
     fn beginning_at_end(&self, bytes: &[u8], bytes_min: usize) -> Option<(usize, usize)> {
         let from = bytes.len().saturating_sub(self.pattern_bytes_max.saturating_sub(1));
         let to = bytes.len().saturating_add(1).checked_sub(bytes_min)?;
@@ -227,7 +227,7 @@ impl Scrubber {
     }
 }
 
-/// What overlaps becomes one, in the order of the text.
+/// Merges overlapping ranges, in text order.
 fn merged(mut spans: Vec<Masked>) -> Vec<Masked> {
     spans.retain(|one| !one.span.is_empty());
     spans.sort_by_key(|one| (one.span.start, std::cmp::Reverse(one.span.end)));
@@ -241,14 +241,14 @@ fn merged(mut spans: Vec<Masked>) -> Vec<Masked> {
     merged
 }
 
-/// A place that is masked, and whose value stood there.
+/// A masked range, and the index of its value's name.
 #[derive(Debug, Clone)]
 struct Masked {
     span: Range<usize>,
     name: usize,
 }
 
-/// The values are too much to look for.
+/// The values are too large to search for.
 #[derive(Debug, thiserror::Error)]
 #[error("the values can't be looked for: {0}")]
 pub struct ScrubError(String);

@@ -1,4 +1,4 @@
-//! Encrypts single records under a key of the vault: AES-256-GCM, with the record's name bound to its content.
+//! Encrypts single records under a key of the vault: AES-256-GCM, with the record's name as associated data.
 
 use aes_gcm::aead::{Aead, KeyInit, Payload};
 use aes_gcm::{Aes256Gcm, Nonce};
@@ -18,7 +18,7 @@ pub fn seal(key: &[u8; 32], name: &str, content: &[u8]) -> Result<Vec<u8>, Vault
     Ok([nonce.as_slice(), &sealed].concat())
 }
 
-/// Decrypts it; `None` if it is another record's, was changed, or belongs to another key.
+/// Decrypts a record; `None` if it was changed, or belongs to another name or key.
 pub fn unseal(key: &[u8; 32], name: &str, sealed: &[u8]) -> Option<Vec<u8>> {
     let (nonce, rest) = sealed.split_at_checked(NONCE_BYTES)?;
     let payload = Payload { msg: rest, aad: name.as_bytes() };
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_opens_under_its_key_and_name_alone() {
+    fn a_record_opens_only_with_its_key_and_name() {
         let sealed = seal(&[1; 32], "question/a", b"echo PATIENT-4711").unwrap();
         assert!(memchr::memmem::find(&sealed, b"PATIENT").is_none());
         assert_eq!(unseal(&[1; 32], "question/a", &sealed).as_deref(), Some(&b"echo PATIENT-4711"[..]));

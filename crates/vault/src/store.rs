@@ -1,4 +1,4 @@
-//! What the vault holds once it is open: secrets with their scopes and versions, and keys of our own.
+//! The decrypted content of the vault: secrets with their scopes and versions, and internal keys.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,11 +13,11 @@ use zeroize::Zeroizing;
 use crate::error::VaultError;
 use crate::scope::Scope;
 
-/// The version of the form below.
+/// Version of the format below.
 const FORM: u32 = 1;
-/// Secrets that a vault holds.
+/// Maximum number of secrets.
 const SECRETS_MAX: usize = 4_096;
-/// Versions that are kept of each, so that old values are scrubbed as well.
+/// Maximum versions of each secret. Old values are kept so that they are scrubbed as well.
 const VERSIONS_MAX: usize = 8;
 
 /// The open vault.
@@ -26,19 +26,19 @@ const VERSIONS_MAX: usize = 8;
 pub(crate) struct Store {
     form: u32,
     #[serde(default)]
-    pub(crate) secrets: BTreeMap<String, Kept>,
-    /// Keys of our own. They have no handle: no call can use one.
+    pub(crate) secrets: BTreeMap<String, SecretRecord>,
+    /// Internal keys. They have no handle, so no call can use one.
     #[serde(default)]
     pub(crate) keys: BTreeMap<String, Value>,
 }
 
-/// A secret with its history.
+/// A secret with its versions.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Kept {
+pub(crate) struct SecretRecord {
     #[serde(default, skip_serializing_if = "Scope::is_open")]
     pub(crate) scope: Scope,
-    /// The newest first.
+    /// Newest first.
     pub(crate) versions: Vec<Version>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Version {
     pub(crate) value: Value,
 }
 
-/// Bytes that are written in base64, and wiped.
+/// Bytes that serialize as base64 and are wiped on drop.
 #[derive(Debug, Clone)]
 pub(crate) struct Value(pub(crate) Secret);
 
@@ -59,7 +59,7 @@ impl Store {
     }
 
     pub(crate) fn read(json: &[u8]) -> Result<Self, VaultError> {
-        // Without serde's own words: they can quote what they stumble over.
+        // Without serde's error message, which can quote the input.
         let store: Self = serde_json::from_slice(json).map_err(|error| {
             VaultError::Corrupt(format!("its content is unreadable from byte {}", error.column()))
         })?;
@@ -73,7 +73,7 @@ impl Store {
     }
 
     pub(crate) fn write(&self) -> Result<Zeroizing<Vec<u8>>, VaultError> {
-        // Room for everything from the start: a buffer that grows leaves copies behind that nobody wipes.
+        // Allocates the full capacity up front: a growing buffer leaves copies behind that are never wiped.
         let sizes = self.secrets.iter().map(|(name, kept)| {
             let values: usize =
                 kept.versions.iter().map(|one| one.value.0.expose().len().saturating_mul(2)).sum();
@@ -90,7 +90,7 @@ impl Store {
         Ok(json)
     }
 
-    /// The newest value.
+    /// The newest version.
     pub(crate) fn current(&self, name: &str) -> Option<&Version> {
         self.secrets.get(name)?.versions.first()
     }
@@ -109,11 +109,11 @@ impl Store {
             return Err(VaultError::Full(SECRETS_MAX));
         }
         let versions = vec![Version { added_ms: now_ms, value: Value(value) }];
-        self.secrets.insert(name.to_owned(), Kept { scope, versions });
+        self.secrets.insert(name.to_owned(), SecretRecord { scope, versions });
         Ok(())
     }
 
-    /// Puts a new value first. The same one again is not a new version.
+    /// Adds a new value as the newest version. Setting the current value again is an error.
     pub(crate) fn rotate(&mut self, name: &str, value: Secret, now_ms: i64) -> Result<usize, VaultError> {
         let kept = self.secrets.get_mut(name).ok_or_else(|| VaultError::NotFound(name.to_owned()))?;
         if kept.versions.first().is_some_and(|newest| newest.value.0.expose() == value.expose()) {
@@ -137,7 +137,7 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// Decodes from the text where it stands, without a copy of it.
+/// Decodes in place, without a copy of the text.
 struct InBase64;
 
 impl Visitor<'_> for InBase64 {

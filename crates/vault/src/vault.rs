@@ -1,4 +1,4 @@
-//! The vault: what people do with it, and what the kernel gets of it.
+//! The vault: its operations for the operator and for the kernel.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -16,27 +16,27 @@ use crate::scope::Scope;
 use crate::scrub::Scrubber;
 use crate::store::{Store, Value};
 
-/// The longest value: the scrubber looks for each used value, in about thirty forms, in all output.
+/// Maximum length of a value: the scrubber searches all output for about thirty forms of each used value.
 pub const VALUE_BYTES_MAX: usize = regent_kernel::SECRET_BYTES_MAX;
-/// The shortest value that is accepted without `--force`: shorter ones occur in ordinary text.
+/// Minimum length without `--force`: shorter values occur in ordinary text.
 pub const VALUE_BYTES_MIN: usize = 8;
-/// And with insisting: masking it will cost other text.
+/// Minimum length with `--force`: masking such values also masks other text.
 pub const VALUE_BYTES_FORCED_MIN: usize = 4;
 
-/// A vault in a folder. It is opened when it is needed, and looked at again when its file changes.
+/// A vault in a folder. It opens on first use and reloads when its file changes.
 pub struct Vault {
     files: Files,
     passphrase: Mutex<Option<Secret>>,
     open: Mutex<Open>,
     scrubber: RwLock<Arc<Scrubber>>,
-    /// Set once something was revealed, so that the common case costs one load.
+    /// Set once a value was revealed, so that the common case costs one atomic load.
     armed: AtomicBool,
-    /// What other processes have revealed, by its marks, and which file the last of these records is of. There are several if the
-    /// file was removed and begun again.
+    /// Values that other processes revealed, as marks, and the identity of the last record read. There are several records if the file was
+    /// removed and recreated.
     others: RwLock<(Option<FileId>, Vec<Arc<Revealed>>)>,
 }
 
-/// What was read, and what was given out.
+/// The decrypted vault, and the values revealed so far.
 #[derive(Default)]
 struct Open {
     read: Option<(FileId, Store)>,
@@ -46,27 +46,27 @@ struct Open {
 /// How short a value may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Short {
-    /// Not so short that masking it would cost ordinary text.
+    /// At least [`VALUE_BYTES_MIN`].
     Refused,
-    /// As short as can be masked at all.
+    /// At least [`VALUE_BYTES_FORCED_MIN`].
     Allowed,
 }
 
-/// A secret as it can be shown: everything but its value.
+/// A secret without its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// Its name.
     pub name: String,
-    /// Where it may be used.
+    /// Its scope.
     pub scope: Scope,
-    /// How many values it has had, as far as they are kept.
+    /// Number of kept values.
     pub versions: usize,
-    /// When the current value came.
+    /// When the current value was set.
     pub added_ms: i64,
 }
 
 impl Vault {
-    /// The vault in this folder. Nothing is read yet.
+    /// The vault in this folder. Reads nothing yet.
     pub fn new(folder: &Path, passphrase: Option<Secret>) -> Self {
         Self {
             files: Files::new(folder),
@@ -78,14 +78,13 @@ impl Vault {
         }
     }
 
-    /// Loads everything that any process has ever revealed into the scrubber. A record that can't be read is an error: what it names
-    /// would pass unmasked.
+    /// Loads every recorded value into the scrubber. An unreadable record is an error, because its values would pass unmasked.
     pub fn recognise(&self) -> Result<(), VaultError> {
         let id = self.files.revealed_id()?;
         if self.others.read().unwrap_or_else(PoisonError::into_inner).0 == id {
             return Ok(());
         }
-        // A file that was removed changes nothing: what is known stays known.
+        // A removed file changes nothing: known values stay known.
         let Some((bytes, id)) = self.files.read_revealed()? else { return Ok(()) };
         let record = Arc::new(Revealed::read(&bytes)?);
         let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
@@ -95,27 +94,27 @@ impl Vault {
         Ok(())
     }
 
-    /// The encrypted file.
+    /// Path of the encrypted file.
     pub fn path(&self) -> &Path {
         &self.files.vault
     }
 
-    /// The key that opens it, where no passphrase does.
+    /// Path of its key, used without a passphrase.
     pub fn key_path(&self) -> &Path {
         &self.files.key
     }
 
-    /// Whether there is one.
+    /// Whether the vault exists.
     pub fn exists(&self) -> Result<bool, VaultError> {
         Ok(self.files.id()?.is_some())
     }
 
-    /// Whether it takes a passphrase to open it.
+    /// Whether the vault needs a passphrase.
     pub fn has_passphrase(&self) -> Result<bool, VaultError> {
         self.files.has_passphrase()
     }
 
-    /// Says what opens it.
+    /// Sets the passphrase.
     pub fn unlock(&self, passphrase: Secret) {
         *self.passphrase.lock().unwrap_or_else(PoisonError::into_inner) = Some(passphrase);
     }
@@ -132,7 +131,7 @@ impl Vault {
         Ok(listed.collect())
     }
 
-    /// Puts a new secret in.
+    /// Adds a new secret.
     pub fn add(
         &self,
         name: &str,
@@ -146,19 +145,19 @@ impl Vault {
         self.change(|store| store.add(name, value, scope, now_ms))
     }
 
-    /// Gives a secret a new value, and returns how many are kept. Old values are still scrubbed.
+    /// Sets a new value, and returns the number of kept ones. Old values are still scrubbed.
     pub fn rotate(&self, name: &str, value: Secret, short: Short, now_ms: i64) -> Result<usize, VaultError> {
         check(name, &value, short)?;
         self.change(|store| store.rotate(name, value, now_ms))
     }
 
-    /// Takes a secret away, with all its values.
+    /// Removes a secret with all its values.
     pub fn remove(&self, name: &str) -> Result<(), VaultError> {
         let missing = || VaultError::NotFound(name.to_owned());
         self.change(|store| store.secrets.remove(name).map(drop).ok_or_else(missing))
     }
 
-    /// Adds many at once, or none; returns the existing ones, which are unchanged.
+    /// Adds all given secrets, or none; returns the names that exist already, which stay unchanged.
     pub fn import(
         &self,
         found: Vec<(String, Secret)>,
@@ -183,7 +182,7 @@ impl Vault {
         })
     }
 
-    /// Locks it with a passphrase from now on, or, with none, with the key beside it.
+    /// Re-encrypts the vault with a passphrase, or with the key beside it if none is given.
     pub fn relock(&self, passphrase: Option<Secret>) -> Result<(), VaultError> {
         let lock = match &passphrase {
             None => Lock::Key,
@@ -202,7 +201,7 @@ impl Vault {
         Ok(())
     }
 
-    /// A key of our own, made when it is first asked for. It has no handle, so no call can use it.
+    /// An internal key, created on first use. It has no handle, so no call can use it.
     pub fn key(&self, purpose: &str) -> Result<Zeroizing<[u8; 32]>, VaultError> {
         let known = |store: &Store| {
             let value = store.keys.get(purpose)?;
@@ -230,7 +229,7 @@ impl Vault {
         })
     }
 
-    /// Reads, changes and writes as the only writer. A change that fails leaves the file as it was.
+    /// Reads, changes and writes under the write lock. A failed change leaves the file as it was.
     fn change<T>(&self, change: impl FnOnce(&mut Store) -> Result<T, VaultError>) -> Result<T, VaultError> {
         let _only_writer = self.files.hold()?;
         let (mut store, _, lock) = self.read()?;
@@ -239,7 +238,7 @@ impl Vault {
         Ok(result)
     }
 
-    /// The open vault as the file has it now.
+    /// The open vault in its current state on disk.
     fn current<'o>(&self, open: &'o mut Open) -> Result<&'o Store, VaultError> {
         let id = self.files.id()?;
         if open.read.as_ref().map(|(seen, _)| *seen) != id || id.is_none() {
@@ -249,7 +248,7 @@ impl Vault {
         open.read.as_ref().map(|(_, store)| store).ok_or_else(|| VaultError::NotFound(String::new()))
     }
 
-    /// Makes sure that a value is scrubbed before it is given: all its versions, since an old one may come back as well.
+    /// Ensures that a value is scrubbed before it is released. Includes all its versions, because old ones may occur in output as well.
     fn arm(&self, open: &mut Open, name: &str) -> Result<(), VaultError> {
         let Some((_, store)) = &open.read else { return Ok(()) };
         let values = store.secrets.get(name).into_iter().flat_map(|kept| &kept.versions);
@@ -265,7 +264,7 @@ impl Vault {
         if fresh.is_empty() {
             return Ok(());
         }
-        // Noted before it is given: a later process recognises it even if this one is killed right after.
+        // Recorded before the release: a later process recognises the value even if this one is killed right after.
         self.note(store, &fresh)?;
         let mut revealed = open.revealed.clone();
         revealed.extend(fresh);
@@ -276,12 +275,12 @@ impl Vault {
         Ok(())
     }
 
-    /// Adds values to the record of what was ever revealed. The vault is open now, so a record of an earlier version is replaced.
+    /// Adds values to the record of revealed values. The vault is open here, so a record of an earlier version is replaced.
     fn note(&self, store: &Store, values: &[(String, Secret)]) -> Result<(), VaultError> {
         let _only_writer = self.files.hold()?;
         let mut known = match (self.files.read_revealed()?, self.others().last()) {
             (Some((bytes, _)), _) => Revealed::read(&bytes)?,
-            // The file was removed: it begins with what is known, so that it disarms nobody.
+            // The file was removed: the new one starts with the known values, so that no process loses them.
             (None, Some(known)) => Revealed::clone(known),
             (None, None) => Revealed::empty()?,
         };
@@ -303,10 +302,10 @@ impl Vault {
         self.recognise()
     }
 
-    /// What any process has revealed, this one included. Another process may reveal something while this one runs, so the file is looked
-    /// at each time; what can't be read now leaves in force what was read before.
+    /// Values that any process revealed, including this one. Another process may reveal a value at any time, so this checks the file on
+    /// each call. If it can't be read now, the last state stays in force.
     fn others(&self) -> Vec<Arc<Revealed>> {
-        // Checked at the start by `recognise`; a file that breaks later doesn't disarm what is known.
+        // `recognise` reported errors at startup; a file that breaks later doesn't unload known values.
         self.recognise().ok();
         self.others.read().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
@@ -345,7 +344,7 @@ impl Secrets for Vault {
     }
 
     fn scrub_part(&self, held: &mut Vec<u8>) -> Scrubbed {
-        // What may be the beginning of a value that another process revealed waits; what is whole is masked.
+        // The possible start of a value from another process waits; complete values are masked.
         let (mut waits, mut masked) = (Vec::new(), false);
         let others = self.others();
         if let Some(open) = others.iter().map(|record| record.open_at(held)).min() {

@@ -1,4 +1,4 @@
-//! A real vault under a real kernel, with tools that do the worst they can with a value.
+//! A real vault with a real kernel, and tools that leak values in every way.
 
 #[cfg(test)]
 mod tests {
@@ -19,7 +19,7 @@ mod tests {
 
     const VALUE: &str = "s3cr3t/Value+with\"quotes\\42";
 
-    /// Does with the secret `a` what its tool's name says.
+    /// Misuses the secret `a` as the tool's name says.
     struct Leaky;
 
     impl Executor<tier::Host> for Leaky {
@@ -145,7 +145,7 @@ mod tests {
         reader.entries().unwrap().map(|entry| entry.unwrap().body.to_string()).collect()
     }
 
-    /// All that the ledger knows: entries and payloads.
+    /// Everything recorded in the ledger: entries and payloads.
     fn recorded(kernel: &Host) -> String {
         let reader = Reader::on(kernel.ledger().storage());
         let mut all = String::new();
@@ -202,11 +202,11 @@ mod tests {
         let denied = call(&refusing, "says", json!({"use": ["x", {"y": "secret://a"}]})).await.unwrap();
         let Reply::Denied(denial) = denied else { panic!("{denied:?}") };
         assert_eq!(denial.reason.code, "policy.no_rule", "{denial:?}");
-        // Without a handle nothing is named, so nothing is had, although policy allows everything else.
+        // Without a handle in its arguments, a call gets no secret, even if policy allows everything else.
         let done = call(&refusing, "says", json!({"use": "a"})).await.unwrap();
         let Reply::Done(outcome) = done else { panic!("{done:?}") };
         assert!(matches!(outcome.status, Status::Failed(failure) if failure.code == "secret.not_judged"));
-        // One that policy names and one that it doesn't is one too many.
+        // One secret that policy names and one that it doesn't: the call is denied.
         let named = kernel(folder.path(), NAMED).await;
         let denied = call(&named, "says", json!({"use": "secret://a secret://b"})).await.unwrap();
         assert!(matches!(denied, Reply::Denied(_)), "{denied:?}");
@@ -224,7 +224,7 @@ mod tests {
         let Reply::Denied(denial) = denied else { panic!("{denied:?}") };
         assert!(denial.reason.message.contains("ada@example.com"), "the caller hears what it said");
         let line = json!({"argv": ["curl", "-u", "x", "--password=hunter22", VALUE, "ordinary"]});
-        // What was revealed is known from then on, in whatever is recorded.
+        // A revealed value is masked in everything that is recorded afterwards.
         call(&kernel, "quiet", json!({"use": "secret://a"})).await.unwrap();
         call(&kernel, "programs", line).await.unwrap();
         let recorded = entries(&kernel);

@@ -1,4 +1,4 @@
-//! Runs a source natively, without a host: `cargo run --release --example run FILE JSON`. For measuring and for trying things out.
+//! Runs a source natively without a host: `cargo run --release --example run FILE JSON`. For benchmarks and experiments.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example for people at a terminal")]
 

@@ -1,4 +1,4 @@
-//! What a program is once it is read: expressions and statements whose variables are resolved to places.
+//! The syntax tree of a program: expressions and statements with resolved variables.
 
 use std::rc::Rc;
 
@@ -6,23 +6,23 @@ use crate::native::Global;
 use crate::regex::Pattern as RegexPattern;
 use crate::text::Str;
 
-/// A variable as it is used.
+/// A use of a variable.
 #[derive(Debug)]
 pub(crate) struct Var {
     pub(crate) name: Rc<str>,
     pub(crate) place: Place,
 }
 
-/// Where a variable lives.
+/// The location of a variable.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Place {
     /// Not resolved yet.
     Nowhere,
     /// A slot of the running call.
     Local(u32),
-    /// Caught from the function around.
+    /// Captured from the enclosing function.
     Caught(u32),
-    /// What the language brings.
+    /// A built-in.
     Global(Global),
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum ExprKind {
     Bool(bool),
     Num(f64),
     Str(Str),
-    /// Texts, and the expressions between them.
+    /// Literal texts and the expressions between them.
     Template(Vec<Str>, Vec<Expr>),
     Regex(Rc<RegexPattern>),
     Var(Var),
@@ -93,7 +93,7 @@ pub(crate) enum ExprKind {
         index: Box<Expr>,
         maybe: bool,
     },
-    /// A chain with `?.` somewhere: it is undefined where that finds nothing.
+    /// A chain with `?.`: undefined if the optional value is missing.
     Chain(Box<Expr>),
     Sequence(Vec<Expr>),
     Await(Box<Expr>),
@@ -166,7 +166,7 @@ pub(crate) enum Logical {
     Else,
 }
 
-/// What a value is taken apart into.
+/// A destructuring pattern.
 #[derive(Debug)]
 pub(crate) enum Pattern {
     Var(Var, u32),
@@ -176,7 +176,7 @@ pub(crate) enum Pattern {
     Object(Vec<(Key, Slot)>, Option<Box<Pattern>>, u32),
 }
 
-/// A place in a pattern, with what it gets if there is nothing.
+/// A position in a pattern, with its default.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) pattern: Pattern,
@@ -191,26 +191,26 @@ pub(crate) struct Function {
     pub(crate) body: Body,
     pub(crate) kind: FunctionKind,
     pub(crate) is_async: bool,
-    /// A function expression can call itself by its name.
+    /// A function expression can call itself by name.
     pub(crate) knows_itself: bool,
     pub(crate) at: u32,
-    /// Filled when variables are resolved.
+    /// Set when variables are resolved.
     pub(crate) frame: Frame,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Frame {
     pub(crate) slots: u32,
-    /// Parameters, and what else exists from the first moment.
+    /// Parameters, and other variables that exist from the start.
     pub(crate) declared: Vec<Declared>,
     pub(crate) caught: Vec<Catch>,
     pub(crate) this: Option<u32>,
     pub(crate) itself: Option<u32>,
-    /// Parameter slots if they are plain names without defaults.
+    /// Parameter slots, if all are plain names without defaults.
     pub(crate) plain: Option<Vec<u32>>,
 }
 
-/// Where a caught variable is in the function around.
+/// Where the enclosing function has a captured variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Catch {
     Local(u32),
@@ -241,11 +241,11 @@ pub(crate) struct Class {
     pub(crate) statics: Vec<(Key, Expr)>,
 }
 
-/// A variable that a scope makes when it is entered.
+/// A variable that a scope creates on entry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Declared {
     pub(crate) slot: u32,
-    /// A function inside uses it, so it lives in a cell of its own.
+    /// An inner function uses it, so it lives in its own cell.
     pub(crate) caught: bool,
 }
 
@@ -253,7 +253,7 @@ pub(crate) type Scope = Vec<Declared>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Block {
-    /// Functions come first: they can be called before the line they are on.
+    /// Functions come first: they can be called before their line.
     pub(crate) functions: Vec<(Var, Rc<Function>)>,
     pub(crate) statements: Vec<Statement>,
     pub(crate) scope: Scope,
@@ -268,7 +268,7 @@ pub(crate) struct Statement {
 #[derive(Debug)]
 pub(crate) enum StatementKind {
     Expr(Expr),
-    /// `let`, `const`: each name with what it begins as.
+    /// `let`, `const`: each pattern with its initial value.
     Let(Vec<(Pattern, Option<Expr>)>, bool),
     Class(Var, Box<Class>),
     Block(Block),
@@ -325,7 +325,7 @@ pub(crate) struct Switch {
     pub(crate) subject: Expr,
     /// `None` is `default`.
     pub(crate) cases: Vec<(Option<Expr>, usize)>,
-    /// All statements in order; a case says where it begins.
+    /// All statements in order; a case is an index into them.
     pub(crate) body: Block,
     pub(crate) label: Option<Rc<str>>,
 }

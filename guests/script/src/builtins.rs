@@ -1,4 +1,4 @@
-//! The library of the language: one file per kind of value.
+//! The standard library: one file per kind of value.
 
 pub(crate) mod array;
 pub(crate) mod collection;

@@ -1,6 +1,6 @@
-//! The calendar, in UTC: there is no other time zone in here, so that the same input gives the same output everywhere.
+//! The calendar, in UTC only, so that the same input gives the same output everywhere.
 
-/// A moment taken apart.
+/// The fields of a date.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Parts {
     pub(crate) year: f64,
@@ -14,17 +14,17 @@ pub(crate) struct Parts {
 }
 
 const DAY_MS: f64 = 86_400_000.0;
-/// The most that a date can be away from 1970.
+/// Maximum distance of a date from 1970.
 const MS_MAX: f64 = 8.64e15;
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
 
-/// Days since 1970 of a day in the Gregorian calendar; the month may be any number.
+/// Days since 1970 of a Gregorian date; the month may be any number.
 fn days_from(year: f64, month: f64, day: f64) -> f64 {
     let year = year + (month / 12.0).floor();
     let month = month.rem_euclid(12.0);
-    // Years begin in March here, so that the day that is sometimes there comes last.
+    // Years begin in March here, so that the leap day comes last.
     let (y, m) = if month < 2.0 { (year - 1.0, month + 10.0) } else { (year, month - 2.0) };
     let era = (y / 400.0).floor();
     let of_era = y - era * 400.0;
@@ -34,7 +34,7 @@ fn days_from(year: f64, month: f64, day: f64) -> f64 {
         - 719_468.0
 }
 
-/// Milliseconds since 1970, or NaN if that is too far away.
+/// Milliseconds since 1970, or NaN if out of range.
 pub(crate) fn to_ms(parts: &Parts) -> f64 {
     let days = days_from(parts.year.trunc(), parts.month.trunc(), parts.day.trunc());
     let time = parts.hour.trunc() * 3_600_000.0
@@ -105,7 +105,7 @@ pub(crate) fn iso(ms: f64) -> Option<String> {
     ))
 }
 
-/// As `String(date)` shows it.
+/// The format of `String(date)`.
 pub(crate) fn text(ms: f64) -> String {
     if ms.is_nan() {
         return "Invalid Date".to_owned();
@@ -132,7 +132,7 @@ pub(crate) fn utc_text(ms: f64) -> String {
     format!("{day}, {:02} {month} {:04} {} GMT", p.day, p.year, time_text(ms))
 }
 
-/// `11/15/2026`, as English readers in America write it.
+/// `11/15/2026`, the US English format.
 pub(crate) fn locale_date(ms: f64) -> String {
     let p = parts(ms);
     format!("{}/{}/{}", p.month + 1.0, p.day, p.year)
@@ -145,7 +145,7 @@ pub(crate) fn locale_time(ms: f64) -> String {
     format!("{hour}:{:02}:{:02} {}", p.minute, p.second, if p.hour < 12.0 { "AM" } else { "PM" })
 }
 
-/// Reads a date: the ISO form, and the forms that people and mails write.
+/// Parses a date: ISO, and common formats of text and email.
 pub(crate) fn parse(text: &str) -> f64 {
     let text = text.trim();
     iso_parse(text).or_else(|| loose_parse(text)).unwrap_or(f64::NAN)
@@ -205,7 +205,7 @@ fn iso_parse(text: &str) -> Option<f64> {
     (rest.is_empty() && fits).then(|| clipped(to_ms(&p) - offset))
 }
 
-/// The offset that a zone stands for, in milliseconds; none is UTC.
+/// The offset of a time zone in milliseconds; an empty text is UTC.
 fn zone(text: &str) -> Option<f64> {
     if matches!(text, "" | "Z" | "z" | "GMT" | "UTC") {
         return Some(0.0);
@@ -259,7 +259,7 @@ fn loose_parse(text: &str) -> Option<f64> {
         } else if lower == "am" || lower == "pm" {
             after_noon = Some(lower == "pm");
         } else if starts(&DAYS).is_some() || word.starts_with('(') || word.ends_with(')') {
-            // The day of the week says nothing new.
+            // The weekday is redundant.
         } else if let Some(value) = number(word) {
             if value > 31.0 || !p.day.is_nan() { p.year = value } else { p.day = value }
         } else {

@@ -1,20 +1,20 @@
-//! What is wrong with a source, and where.
+//! Errors in a source, with their position.
 
 use std::fmt;
 
-/// A source that can't be run, or a run that ended in an error that nobody caught.
+/// A source that can't run, or a run that ended with an uncaught error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScriptError {
     /// What is wrong.
     pub message: String,
-    /// Where, as line and column from 1; `None` where no place is at fault.
+    /// Line and column from 1; `None` without a position.
     pub place: Option<(u32, u32)>,
-    /// The line, as it is written.
+    /// The source line.
     pub line: String,
     at: u32,
 }
 
-/// How much of a source line is shown.
+/// Maximum characters of a displayed source line.
 const LINE_CHARS_MAX: usize = 120;
 
 impl ScriptError {
@@ -22,7 +22,7 @@ impl ScriptError {
         Self { message: message.into(), place: None, line: String::new(), at }
     }
 
-    /// Without a place.
+    /// An error without a position.
     pub(crate) fn anywhere(message: impl Into<String>) -> Self {
         Self::new(u32::MAX, message)
     }

@@ -106,7 +106,7 @@ impl Interp<'_> {
         }
     }
 
-    /// Apart, so that the common cases need little of the machine's stack.
+    /// Separate, so that the common cases use little of the native stack.
     #[inline(never)]
     fn eval_rare(&mut self, expr: &Expr) -> Eval {
         match &expr.kind {
@@ -317,7 +317,7 @@ impl Interp<'_> {
                 let old = self.get_var(var, target.at)?;
                 let right = self.eval(value)?;
                 self.at = at;
-                // The variable lets go of its text, so that the text can grow in place.
+                // The variable releases its text, so that the text can grow in place.
                 let grows = match (&old, &right) {
                     (Value::Str(old), Value::Str(more)) => {
                         op == Binary::Add && old.units().saturating_add(more.units()) <= STRING_UNITS_MAX
@@ -407,7 +407,7 @@ impl Interp<'_> {
         }
     }
 
-    /// What a value is once it is there. Everything is there already.
+    /// The result of `await`. All values are available immediately.
     pub(crate) fn awaited(&mut self, value: Value) -> Eval {
         match crate::builtins::promise::settled_as(&value) {
             Some(Ok(value)) => Ok(value),
@@ -417,7 +417,7 @@ impl Interp<'_> {
     }
 }
 
-/// Whether the left side of a logical operator settles it.
+/// Whether the left operand decides a logical operator.
 fn enough(op: Logical, left: &Value) -> bool {
     match op {
         Logical::And => !left.truthy(),
@@ -426,12 +426,12 @@ fn enough(op: Logical, left: &Value) -> bool {
     }
 }
 
-/// A `?.` on nothing ends the chain.
+/// A `?.` on null or undefined ends the chain.
 fn short(value: &Value, maybe: bool) -> Eval<()> {
     if maybe && value.is_nullish() { Err(Stop(Box::new(Why::Short))) } else { Ok(()) }
 }
 
-/// How the source calls something, for messages.
+/// The source name of an expression, for messages.
 fn named(expr: &Expr) -> String {
     match &expr.kind {
         ExprKind::Var(var) => var.name.to_string(),

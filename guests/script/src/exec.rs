@@ -1,4 +1,4 @@
-//! Statements, and taking values apart into variables.
+//! Statements and destructuring.
 
 use std::rc::Rc;
 
@@ -100,7 +100,7 @@ impl Interp<'_> {
         }
     }
 
-    /// Statements that hold others.
+    /// Statements that contain others.
     fn nested(&mut self, statement: &Statement) -> Eval<Flow> {
         match &statement.kind {
             StatementKind::Block(block) => self.block(block),
@@ -179,7 +179,7 @@ impl Interp<'_> {
         }
         self.at = each.subject.at;
         if subject.is_array() {
-            // A list is looked at as it is at each turn: it may grow meanwhile.
+            // A list is re-read in each iteration: it may grow.
             return self.each_of(each, |_, index| {
                 let object = subject.as_object();
                 Ok(object.and_then(|object| match &*object.body.borrow() {
@@ -239,7 +239,7 @@ impl Interp<'_> {
             let bound = pattern.as_ref().map_or(Ok(()), |pattern| self.bind(pattern, thrown, true));
             result = bound.and_then(|()| self.block(block));
         }
-        // A limit is not the program's to handle.
+        // A program can't catch a limit.
         let caught_limit = matches!(&result, Err(Stop(why)) if matches!(**why, Why::Limit(_)));
         match &attempt.finally {
             Some(finally) if !caught_limit => match self.block(finally)? {
@@ -250,7 +250,7 @@ impl Interp<'_> {
         }
     }
 
-    // Taking values apart.
+    // Destructuring.
 
     pub(crate) fn bind_params(&mut self, function: &Function, args: &[Value]) -> Eval<()> {
         for (index, slot) in function.params.iter().enumerate() {

@@ -1,52 +1,52 @@
-//! What a program can reach for outside of itself. Everything here is the host's to allow or refuse.
+//! The host interface of a program. The host allows or denies each call.
 
 use std::fmt::Debug;
 
-/// The host's answer when it says no, or when it did not work.
+/// A denial or failure of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostError {
-    /// A stable word, e.g. `fs.not_found`.
+    /// A stable code, e.g. `fs.not_found`.
     pub code: String,
     /// What went wrong, in a sentence.
     pub message: String,
 }
 
-/// One name in a folder.
+/// An entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its path, as it can be given back to the host.
+    /// Its path, valid as an argument for the host.
     pub path: String,
     /// `file`, `folder`, `link` or `special`.
     pub kind: &'static str,
-    /// How large it is.
+    /// Its size.
     pub bytes: u64,
 }
 
-/// What is known of a file or folder.
+/// Metadata of a file or folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// `file`, `folder`, `link` or `special`.
     pub kind: &'static str,
-    /// How large it is.
+    /// Its size.
     pub bytes: u64,
-    /// When it was last changed, in milliseconds since 1970.
+    /// Modification time, in milliseconds since 1970.
     pub modified_ms: i64,
 }
 
-/// A request to another machine.
+/// An HTTP request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// `GET`, `POST` …
     pub method: String,
-    /// Where to.
+    /// The URL.
     pub url: String,
     /// Names and values.
     pub headers: Vec<(String, String)>,
-    /// What is sent.
+    /// The body.
     pub body: Option<String>,
 }
 
-/// What came back.
+/// An HTTP response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
     /// The status, e.g. 200.
@@ -55,38 +55,38 @@ pub struct Response {
     pub headers: Vec<(String, String)>,
     /// The content, as text.
     pub body: String,
-    /// More came than may come.
+    /// Whether the body was truncated.
     pub truncated: bool,
 }
 
-/// How loud a line of the log is.
+/// The level of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     /// Details for debugging.
     Debug,
-    /// As it goes.
+    /// Progress.
     Note,
-    /// Something is odd.
+    /// A warning.
     Warn,
-    /// Something is wrong.
+    /// An error.
     Error,
 }
 
-/// What a program can ask for. Each is judged by the host.
+/// Host functions. The host judges each call.
 pub trait Host: Debug {
-    /// The whole content of a text file.
+    /// The content of a text file.
     fn read_file(&mut self, path: &str) -> Result<String, HostError>;
-    /// Replaces a file, or makes it.
+    /// Replaces a file, or creates it.
     fn write_file(&mut self, path: &str, content: &str) -> Result<(), HostError>;
-    /// Adds to the end of a file, or makes it.
+    /// Appends to a file, or creates it.
     fn append_file(&mut self, path: &str, content: &str) -> Result<(), HostError>;
-    /// What is in a folder.
+    /// The entries of a folder.
     fn list_dir(&mut self, path: &str) -> Result<Vec<Entry>, HostError>;
     /// Describes a file or folder.
     fn stat(&mut self, path: &str) -> Result<Status, HostError>;
     /// Makes a request.
     fn fetch(&mut self, request: &Request) -> Result<Response, HostError>;
-    /// Writes a line for people.
+    /// Writes a log line.
     fn log(&mut self, level: Level, text: &str);
     /// Milliseconds since 1970.
     fn now_ms(&mut self) -> i64;
@@ -94,13 +94,13 @@ pub trait Host: Debug {
     fn secret(&mut self, name: &str) -> Result<String, HostError>;
     /// Runs another tool; arguments are JSON.
     fn call_tool(&mut self, name: &str, args: &str) -> Result<String, HostError>;
-    /// What was kept under a key.
+    /// The value stored under a key.
     fn kv_get(&mut self, key: &str) -> Result<Option<String>, HostError>;
-    /// Keeps a value under a key.
+    /// Stores a value under a key.
     fn kv_set(&mut self, key: &str, value: &str) -> Result<(), HostError>;
 }
 
-/// A host that says no to everything; its clock stands at 0.
+/// A host that denies everything; its clock stands at 0.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct NoHost;
 

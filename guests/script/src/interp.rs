@@ -1,4 +1,4 @@
-//! The machine: slots, calls, what is thrown. Expressions are in `eval`, statements in `exec`, properties in `member`.
+//! The interpreter: slots, calls, errors. Expressions are in `eval`, statements in `exec`, properties in `member`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,28 +11,28 @@ use crate::object::{Body, ClassBody, Closure, Heap, Object, Props, Record};
 use crate::text::str_of;
 use crate::value::{Caught, Value};
 
-/// What evaluating gives: a value, or the reason why it stopped.
+/// The result of an evaluation: a value, or the reason why it stopped.
 pub(crate) type Eval<T = Value> = Result<T, Stop>;
 
-/// Why evaluation stopped. Boxed, so that what goes well stays small.
+/// Why evaluation stopped. Boxed, so that successful results stay small.
 #[derive(Debug)]
 pub(crate) struct Stop(pub(crate) Box<Why>);
 
 #[derive(Debug)]
 pub(crate) enum Why {
     Throw(Value),
-    /// A `?.` found nothing.
+    /// A `?.` on null or undefined.
     Short,
     /// A limit that a program can't catch.
     Limit(&'static str),
 }
 
-/// What a run may use. The host limits time.
+/// Limits of a run. The host limits time.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Calls and turns of loops.
+    /// Calls and loop iterations.
     pub steps_max: u64,
-    /// Evaluations inside evaluations: bounds the machine's own stack.
+    /// Nested evaluations, which bounds the native stack.
     pub depth_max: u32,
 }
 
@@ -42,18 +42,18 @@ impl Default for Limits {
     }
 }
 
-/// The longest string, in UTF-16 units.
+/// Maximum length of a string, in UTF-16 units.
 pub(crate) const STRING_UNITS_MAX: usize = 1 << 25;
-/// The longest list.
+/// Maximum length of a list.
 pub(crate) const ARRAY_ITEMS_MAX: usize = 1 << 23;
-/// Slots of all calls that run.
+/// Maximum slots of all running calls.
 const SLOTS_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Interp<'h> {
     pub(crate) host: &'h mut dyn Host,
     pub(crate) heap: Heap,
-    /// Where the program is, for messages.
+    /// The current position, for messages.
     pub(crate) at: u32,
     pub(crate) depth: u32,
     pub(crate) depth_max: u32,
@@ -67,7 +67,7 @@ pub(crate) struct Interp<'h> {
     globals: HashMap<&'static str, Rc<Object>>,
 }
 
-/// What a function has from where it was made.
+/// A function's captured environment.
 #[derive(Debug, Default)]
 struct Around {
     caught: Rc<[Caught]>,
@@ -106,7 +106,7 @@ impl<'h> Interp<'h> {
         interp
     }
 
-    /// Runs a program and gives its entry.
+    /// Runs a program and returns its entry.
     pub(crate) fn program(&mut self, program: &Rc<Function>) -> Eval {
         self.call_function(program, Around::default(), Value::Undefined, &[], None)
     }
@@ -131,7 +131,7 @@ impl<'h> Interp<'h> {
         result
     }
 
-    // What is thrown.
+    // Errors.
 
     fn error_of(&mut self, class: usize, message: String) -> Stop {
         let class = self.errors.get(class).cloned();
@@ -165,7 +165,7 @@ impl<'h> Interp<'h> {
         self.errors.get(index).cloned()
     }
 
-    // Making things.
+    // Object creation.
 
     pub(crate) fn object(&mut self, body: Body) -> Value {
         Value::Obj(self.heap.make(body))
@@ -224,7 +224,7 @@ impl<'h> Interp<'h> {
         self.stack.get_mut(self.base.saturating_add(slot as usize))
     }
 
-    /// Makes the variables of a scope again.
+    /// Creates the variables of a scope.
     pub(crate) fn enter(&mut self, scope: &Scope) {
         for declared in scope {
             if let Some(slot) = self.local_mut(declared.slot) {
@@ -237,7 +237,7 @@ impl<'h> Interp<'h> {
         }
     }
 
-    /// Each turn of a loop has variables of its own, which begin as the last turn's ended.
+    /// Each loop iteration has its own variables, initialized from the previous iteration's.
     pub(crate) fn next_turn(&mut self, scope: &Scope) {
         for declared in scope.iter().filter(|declared| declared.caught) {
             if let Some(slot) = self.local_mut(declared.slot) {
@@ -274,7 +274,7 @@ impl<'h> Interp<'h> {
         self.error_of(4, format!("Cannot access '{}' before initialization", var.name))
     }
 
-    /// Gives a variable its value; `begins` for the first one.
+    /// Sets a variable; `begins` for its first value.
     pub(crate) fn set_var(&mut self, var: &Var, value: Value, begins: bool, at: u32) -> Eval<()> {
         let slot = match var.place {
             Place::Local(slot) => match self.local_mut(slot) {
@@ -423,7 +423,7 @@ impl<'h> Interp<'h> {
         }
     }
 
-    /// What an async function gives: a promise that is settled already.
+    /// The result of an async function: a settled promise.
     fn settled(&mut self, result: Eval) -> Eval {
         let settled = match result {
             Ok(value) => match crate::builtins::promise::settled_as(&value) {
@@ -470,7 +470,7 @@ impl<'h> Interp<'h> {
         }
     }
 
-    /// Runs a class's constructor, or the one above, on an instance.
+    /// Runs the constructor of a class, or of its base class, on an instance.
     pub(crate) fn initialize(&mut self, class: &Rc<Object>, this: &Value, args: &[Value]) -> Eval {
         let (constructor, fields, parent, is_error) = match &*class.body.borrow() {
             Body::Class(body) => {
@@ -526,7 +526,7 @@ pub(crate) fn throw(value: Value) -> Stop {
     Stop(Box::new(Why::Throw(value)))
 }
 
-/// A value for a message: short, and never by running code.
+/// A short form of a value for messages, without running code.
 pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::Undefined | Value::Unset => "undefined".to_owned(),

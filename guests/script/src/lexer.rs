@@ -1,15 +1,15 @@
-//! From source text to tokens.
+//! Converts source text to tokens.
 //!
-//! Whether `/` begins a regular expression is told by the token before it. Template strings hold their own tokens.
+//! The previous token decides whether `/` begins a regular expression. Template strings contain their own tokens.
 
 use std::rc::Rc;
 
 use crate::error::ScriptError;
 use crate::text::{is_line_end, is_space};
 
-/// What a source may have.
+/// Maximum size of a source.
 pub(crate) const SOURCE_BYTES_MAX: usize = 1 << 20;
-/// Templates inside templates.
+/// Maximum nesting of templates.
 const TEMPLATE_DEPTH_MAX: u32 = 16;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -38,9 +38,9 @@ pub(crate) enum Part {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
-    /// Where it begins, in bytes.
+    /// Start offset in bytes.
     pub(crate) at: u32,
-    /// A line ends before it.
+    /// Whether a line break precedes it.
     pub(crate) fresh: bool,
     /// For an opening bracket, the token that closes it.
     pub(crate) mate: u32,
@@ -54,7 +54,7 @@ const MARKS: &[&str] = &[
     "?", ":", "=", ".", "@",
 ];
 
-/// After these words an expression begins, so `/` begins a regular expression.
+/// An expression begins after these words, so `/` begins a regular expression.
 const BEFORE_EXPRESSION: &[&str] = &[
     "return",
     "typeof",
@@ -319,7 +319,7 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    /// Two escapes of a surrogate pair are one character.
+    /// Two escapes of a surrogate pair form one character.
     fn joined(&mut self, first: u32) -> char {
         if (0xd800..0xdc00).contains(&first) && self.rest().starts_with("\\u") {
             let before = self.at;
@@ -437,7 +437,7 @@ fn expression_may_begin(before: Option<&Token>) -> bool {
     }
 }
 
-/// Digits in a radix up to 36, as a number; `None` if one is no digit.
+/// A number in a radix up to 36; `None` if a digit is invalid.
 pub(crate) fn in_radix(digits: &str, radix: u32) -> Option<f64> {
     digits.chars().try_fold(0.0_f64, |value, c| {
         c.to_digit(radix).map(|digit| value * f64::from(radix) + f64::from(digit))

@@ -1,8 +1,8 @@
-//! The language of generated tools: a strict subset of JavaScript, interpreted.
+//! The language of generated tools: an interpreted, strict subset of JavaScript.
 //!
-//! A [`Script`] is read and checked once; [`Script::run`] gives it a JSON input and a [`Host`], and takes JSON back. There are no
-//! globals from outside, no code from text, no prototypes, no clock and no randomness but the host's. What is not supported is refused
-//! when the source is read, with line and column.
+//! A [`Script`] is parsed and checked once; [`Script::run`] passes it a JSON input and a [`Host`], and returns JSON. There are no external
+//! globals, no `eval`, no prototypes, and no clock or randomness except the host's. Unsupported syntax is an error at parse time, with line
+//! and column.
 
 mod ast;
 mod builtins;
@@ -33,7 +33,7 @@ pub use interp::Limits;
 use interp::{Eval, Interp, Stop, Why};
 use value::Value;
 
-/// A program that was read and checked.
+/// A parsed and checked program.
 #[derive(Debug)]
 pub struct Script {
     program: Rc<ast::Function>,
@@ -42,7 +42,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// Reads a source. It must have an entry: `export function run(input) { … }`.
+    /// Parses a source. It must have an entry: `export function run(input) { … }`.
     pub fn new(source: &str) -> Result<Self, ScriptError> {
         let read = || {
             let mut program = parser::parse(lexer::lex(source)?)?;
@@ -53,12 +53,12 @@ impl Script {
         Ok(Self { program: Rc::new(program), source: source.to_owned(), uses })
     }
 
-    /// The host functions that the source names: all that it can ever reach for.
+    /// The host functions that the source names, which are all that it can call.
     pub fn uses(&self) -> &[&'static str] {
         &self.uses
     }
 
-    /// Calls the entry with a JSON value and gives what it returns as JSON.
+    /// Calls the entry with a JSON value and returns its result as JSON.
     pub fn run(&self, input: &str, host: &mut dyn Host, limits: Limits) -> Result<String, ScriptError> {
         let mut interp = Interp::new(host, limits);
         let result = self.called(&mut interp, input);
@@ -81,7 +81,7 @@ impl Script {
         Ok(json.map_or_else(|| "null".to_owned(), |json| json.as_str().to_owned()))
     }
 
-    /// An error that nobody caught, with the line that it came from.
+    /// An uncaught error, with its source line.
     fn uncaught(&self, interp: &mut Interp<'_>, thrown: &Value) -> ScriptError {
         let at = thrown.as_object().and_then(|object| match &*object.body.borrow() {
             object::Body::Record(record) => record.error_at,

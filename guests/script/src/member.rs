@@ -1,4 +1,4 @@
-//! Properties: reading, setting, listing; and what can be gone through.
+//! Properties: reading, setting and listing; and iteration.
 
 use std::rc::Rc;
 
@@ -37,7 +37,7 @@ impl Interp<'_> {
         }
     }
 
-    /// What an object has under a name, methods of built-in kinds aside.
+    /// An own property of an object, without built-in methods.
     fn own(&mut self, value: &Value, name: &str) -> Eval<Option<Value>> {
         let Some(object) = value.as_object() else { return Ok(None) };
         let found = match &*object.body.borrow() {
@@ -82,7 +82,7 @@ impl Interp<'_> {
             return Ok(match ((namespace.member)(name), name) {
                 (Some(Member::Num(number)), _) => Some(Value::Num(number)),
                 (Some(Member::Fn(run)), _) => Some(self.native(name, run)),
-                // `Array.prototype.slice.call(…)`: the namespace itself stands for its prototype.
+                // `Array.prototype.slice.call(…)`: the namespace stands for its prototype.
                 (None, "prototype") => Some(value.clone()),
                 (None, _) => namespace.methods.and_then(|find| find(name)).map(|run| self.native(name, run)),
             });
@@ -98,7 +98,7 @@ impl Interp<'_> {
         })
     }
 
-    /// The built-in method of a value's kind.
+    /// The built-in method for a kind of value.
     pub(crate) fn method_of(&self, value: &Value, name: &str) -> Option<NativeFn> {
         match value {
             Value::Str(_) => builtins::string::method(name),
@@ -308,7 +308,7 @@ impl Interp<'_> {
         }
     }
 
-    /// Names and values that are listed.
+    /// Enumerable names and values.
     pub(crate) fn entries_of(&mut self, value: &Value) -> Eval<Vec<(Str, Value)>> {
         let numbered = |items: Vec<Value>| {
             let named = |(index, item): (usize, Value)| (str_of(&index.to_string()), item);
@@ -342,7 +342,7 @@ impl Interp<'_> {
         Ok(self.entries_of(value)?.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// Everything that can be gone through, as a list.
+    /// Any iterable as a list.
     pub(crate) fn iterate(&mut self, value: &Value) -> Eval<Vec<Value>> {
         let pairs = match value {
             Value::Str(text) => {
@@ -367,7 +367,7 @@ impl Interp<'_> {
     }
 }
 
-/// One unit of a text as a text; undefined behind its end.
+/// One UTF-16 unit as a text; undefined beyond the end.
 pub(crate) fn unit_of(text: &Str, index: usize) -> Value {
     if index >= text.units() {
         Value::Undefined

@@ -1,13 +1,13 @@
-//! What the language brings: names that exist without being declared, and the shape of functions written in Rust.
+//! Built-ins: predefined names, and the signature of native functions.
 
 use crate::builtins;
 use crate::interp::{Eval, Interp};
 use crate::value::Value;
 
-/// A function written in Rust: the interpreter, `this`, the arguments.
+/// A native function: interpreter, `this`, arguments.
 pub(crate) type NativeFn = fn(&mut Interp<'_>, &Value, &[Value]) -> Eval;
 
-/// Something like `Math` or `Array`.
+/// A namespace such as `Math` or `Array`.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     pub(crate) name: &'static str,
@@ -16,18 +16,18 @@ pub(crate) struct Namespace {
     /// `new Date()`
     pub(crate) construct: Option<NativeFn>,
     pub(crate) member: fn(&str) -> Option<Member>,
-    /// What its values can do: `Array.prototype`.
+    /// Methods of its values: `Array.prototype`.
     pub(crate) methods: Option<fn(&str) -> Option<NativeFn>>,
 }
 
-/// Something in a namespace.
+/// A member of a namespace.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Member {
     Num(f64),
     Fn(NativeFn),
 }
 
-/// A name that exists without being declared.
+/// A predefined name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Global {
     Namespace(&'static Namespace),
@@ -38,7 +38,7 @@ pub(crate) enum Global {
 }
 
 impl Global {
-    /// The host function that using this name means, if it is one.
+    /// The host function that this name refers to, if any.
     pub(crate) fn host_function(self) -> Option<&'static str> {
         match self {
             Self::Function("fetch", _) => Some("fetch"),
@@ -47,7 +47,7 @@ impl Global {
     }
 }
 
-/// The classes of errors; the first is above the others.
+/// The error classes; the first is the base of the others.
 pub(crate) const ERRORS: &[&str] =
     &["Error", "TypeError", "RangeError", "SyntaxError", "ReferenceError", "EvalError", "URIError"];
 
@@ -87,7 +87,7 @@ pub(crate) fn global(name: &str) -> Option<Global> {
     })
 }
 
-/// A function of the host by its path below `regent`, and the word that it is known by.
+/// A host function by its path below `regent`, and its capability word.
 pub(crate) fn host_function(path: &str) -> Option<(Global, &'static str)> {
     let (word, run): (&'static str, NativeFn) = match path {
         "readFile" => ("readFile", builtins::host::read_file),

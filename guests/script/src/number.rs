@@ -1,4 +1,4 @@
-//! Numbers as text and back, as JavaScript does it.
+//! Number formatting and parsing, as in JavaScript.
 
 use crate::lexer::in_radix;
 use crate::text::is_space;
@@ -29,7 +29,7 @@ fn special(number: f64) -> Option<&'static str> {
     }
 }
 
-/// The fewest digits that name the number, and where the point is among them.
+/// The shortest digits that identify the number, and the position of the decimal point.
 fn shortest(number: f64, negative: bool) -> (bool, String, i32) {
     let text = format!("{number:e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -62,7 +62,7 @@ fn exponential(digits: &str, exponent: i32) -> String {
     format!("{first}{point}{rest}e{sign}{}", exponent.unsigned_abs())
 }
 
-/// `number.toFixed(places)`: exact, and half goes away from zero.
+/// `number.toFixed(places)`: exact, rounding half away from zero.
 pub(crate) fn to_fixed(number: f64, places: usize) -> String {
     if let Some(special) = special(number) {
         return special.to_owned();
@@ -75,7 +75,7 @@ pub(crate) fn to_fixed(number: f64, places: usize) -> String {
     if number < 0.0 { format!("-{text}") } else { text }
 }
 
-/// Rust rounds an exact half to even; JavaScript rounds it up. More digits than a double ever has show whether it is exact.
+/// Rust rounds an exact half to even; JavaScript rounds it up. The full decimal expansion shows whether it is exact.
 fn half_up(rounded: String, size: f64, places: usize) -> String {
     let exact = format!("{size:.1100}");
     let keep = exact.find('.').map_or(0, |at| at.saturating_add(1)).saturating_add(places);
@@ -104,7 +104,7 @@ fn one_up(text: &str) -> String {
     format!("1{}", String::from_utf8(out).unwrap_or_default())
 }
 
-/// `number.toExponential(places)`; `None` is as many as needed.
+/// `number.toExponential(places)`; `None` means as many as needed.
 pub(crate) fn to_exponential(number: f64, places: Option<usize>) -> String {
     if let Some(special) = special(number) {
         return special.to_owned();
@@ -156,7 +156,7 @@ pub(crate) fn in_other_radix(number: f64, radix: u32) -> String {
     text.reverse();
     if part > 0.0 {
         text.push('.');
-        // As many digits as tell it from its neighbours.
+        // As many digits as distinguish it from its neighbours.
         let mut delta = (0.5 * (number.abs().next_up() - number.abs())).max(f64::MIN_POSITIVE);
         while part > 0.0 && text.len() < 1200 {
             part *= f64::from(radix);
@@ -176,7 +176,7 @@ pub(crate) fn in_other_radix(number: f64, radix: u32) -> String {
     text.into_iter().collect()
 }
 
-/// With thousands apart, as `toLocaleString` shows numbers in English.
+/// With thousands separators, as `toLocaleString` formats numbers in English.
 pub(crate) fn grouped(number: f64, least: usize, most: usize) -> String {
     if let Some(special) = special(number) {
         return special.to_owned();
@@ -236,7 +236,7 @@ fn parsed(text: &str) -> f64 {
     }
 }
 
-/// How much of the text is a decimal number.
+/// Length of the decimal number at the start of the text.
 fn decimal_prefix(text: &str) -> usize {
     let bytes = text.as_bytes();
     let digits = |from: usize| bytes.iter().skip(from).take_while(|byte| byte.is_ascii_digit()).count();
@@ -294,12 +294,12 @@ pub(crate) fn whole(text: &str, radix: u32) -> f64 {
     if negative { -size } else { size }
 }
 
-/// The 32 bits that bit operators work on.
+/// Conversion to 32 bits for bitwise operators.
 pub(crate) fn to_i32(number: f64) -> i32 {
     to_u32(number).cast_signed()
 }
 
-/// The same without a sign.
+/// Conversion to unsigned 32 bits.
 pub(crate) fn to_u32(number: f64) -> u32 {
     if !number.is_finite() {
         return 0;

@@ -1,4 +1,4 @@
-//! Things with an identity: objects, lists, functions, maps, dates. And the heap that lets go of all of them at the end of a run.
+//! Values with identity: objects, lists, functions, maps, dates. And the heap that frees all of them at the end of a run.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,14 +11,14 @@ use crate::regex::Regex;
 use crate::text::Str;
 use crate::value::{Caught, Value};
 
-/// What private names begin with inside. No source can write it.
+/// The internal prefix of private names. No source can spell it.
 pub(crate) const PRIVATE: char = '\u{0}';
 
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) body: RefCell<Body>,
     pub(crate) frozen: Cell<bool>,
-    /// What a match of a regular expression tells beside its groups.
+    /// Properties of a regex match besides its groups.
     pub(crate) notes: RefCell<Option<Box<Props>>>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum Body {
 pub(crate) struct Record {
     pub(crate) props: Props,
     pub(crate) class: Option<Rc<Object>>,
-    /// For an error, where it was made.
+    /// For an error, where it was created.
     pub(crate) error_at: Option<u32>,
 }
 
@@ -94,7 +94,7 @@ impl Object {
         }
     }
 
-    /// A property of its own, or a method of its class or of one above.
+    /// An own property, or a method of the class or a base class.
     pub(crate) fn record_get(&self, name: &str) -> Option<Value> {
         let class = match &*self.body.borrow() {
             Body::Record(record) => match record.props.get(name) {
@@ -106,7 +106,7 @@ impl Object {
         class.find_method(name)
     }
 
-    /// A method of a class or of one above it.
+    /// A method of a class or a base class.
     pub(crate) fn find_method(&self, name: &str) -> Option<Value> {
         let parent = match &*self.body.borrow() {
             Body::Class(class) => match class.methods.get(name) {
@@ -129,7 +129,7 @@ impl Object {
         parent.find_static(name)
     }
 
-    /// Whether a class is another, or comes below it.
+    /// Whether a class equals another or derives from it.
     pub(crate) fn is_below(self: &Rc<Self>, other: &Rc<Object>) -> bool {
         let mut class = Some(Rc::clone(self));
         while let Some(one) = class {
@@ -156,18 +156,18 @@ impl Object {
     }
 }
 
-/// Names and values in the order they came, as JavaScript lists them.
+/// Properties in insertion order, as JavaScript lists them.
 #[derive(Debug, Default)]
 pub(crate) struct Props {
     entries: Vec<Option<(Str, Value)>>,
-    /// Where each name is, once there are many.
+    /// The index of each name, once there are many.
     index: Option<HashMap<Rc<str>, usize, Hasher>>,
     gone: usize,
 }
 
 type Hasher = BuildHasherDefault<DefaultHasher>;
 
-/// Up to here looking through all is quicker than hashing.
+/// Up to this size, a linear search is faster than hashing.
 const SCANNED_MAX: usize = 8;
 
 impl Props {
@@ -231,7 +231,7 @@ impl Props {
         self.entries.len().saturating_sub(self.gone)
     }
 
-    /// All entries: whole numbers first, in their order, then the others as they came. Private ones aren't listed.
+    /// All entries: integer keys first, in ascending order, then the others in insertion order. Private names are excluded.
     pub(crate) fn listed(&self) -> Vec<(Str, Value)> {
         let all = self.entries.iter().flatten().filter(|(name, _)| !name.as_str().starts_with(PRIVATE));
         let mut all: Vec<(Str, Value)> = all.cloned().collect();
@@ -242,7 +242,7 @@ impl Props {
     }
 }
 
-/// The number that a name is, if it is one as lists use it.
+/// The array index that a name spells, if any.
 pub(crate) fn array_index(name: &str) -> Option<u32> {
     let first = name.bytes().next()?;
     if !first.is_ascii_digit() || (first == b'0' && name.len() > 1) {
@@ -251,7 +251,7 @@ pub(crate) fn array_index(name: &str) -> Option<u32> {
     name.parse().ok().filter(|index| *index < u32::MAX)
 }
 
-/// The entries of a map or a set, in the order they came.
+/// The entries of a map or a set, in insertion order.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     entries: Vec<Option<(Value, Value)>>,
@@ -259,7 +259,7 @@ pub(crate) struct Table {
     gone: usize,
 }
 
-/// What two equal keys have in common.
+/// The hash key of a value: equal for equal keys.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Hashed {
     Undefined,
@@ -331,7 +331,7 @@ impl Table {
 }
 
 thread_local! {
-    /// Values that wait to be let go of, so that a long chain of objects doesn't end in as deep a recursion.
+    /// Values to drop iteratively, so that a long chain of objects doesn't cause deep recursion.
     static DYING: RefCell<Option<Vec<Value>>> = const { RefCell::new(None) };
 }
 
@@ -354,7 +354,7 @@ impl Drop for Object {
             }
         });
         if first == Ok(true) {
-            // One at a time: each may put more into the queue.
+            // One at a time: each may add more to the queue.
             while let Ok(Some(value)) = DYING.try_with(|dying| dying.borrow_mut().as_mut().and_then(Vec::pop))
             {
                 drop(value);
@@ -365,7 +365,7 @@ impl Drop for Object {
 }
 
 impl Body {
-    /// Takes everything out that may hold other objects.
+    /// Takes out everything that may contain other objects.
     fn empty(&mut self, into: &mut Vec<Value>) {
         let mut props = |props: &mut Props| {
             into.extend(std::mem::take(&mut props.entries).into_iter().flatten().map(|(_, value)| value));
@@ -405,11 +405,11 @@ impl Body {
     }
 }
 
-/// Knows every object that was made, so that rings of them go too when a run ends.
+/// Tracks every object, so that cycles are freed when a run ends.
 #[derive(Debug, Default)]
 pub(crate) struct Heap {
     all: Vec<Weak<Object>>,
-    /// When to look for the dead again.
+    /// Size at which the heap is swept again.
     next_sweep: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Operators, and turning values into numbers, strings and keys.
+//! Operators, and conversions to numbers, strings and keys.
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use crate::object::{Body, Object};
 use crate::text::{Str, Text, str_of};
 use crate::value::Value;
 
-/// Lists inside lists that are joined.
+/// Maximum nesting of lists to join.
 const JOIN_DEPTH_MAX: u32 = 40;
 
 impl Interp<'_> {
@@ -60,7 +60,7 @@ impl Interp<'_> {
         }
     }
 
-    /// Grows the left text in place where nobody else holds it.
+    /// Grows the left text in place if it isn't shared.
     fn joined(&mut self, mut left: Str, right: &Text) -> Eval {
         if left.units().saturating_add(right.units()) > STRING_UNITS_MAX {
             return Err(self.range_error("Invalid string length"));
@@ -148,7 +148,7 @@ impl Interp<'_> {
         })
     }
 
-    /// A value that is no object: by `valueOf` or `toString`, of which dates and most others prefer the one that fits.
+    /// Converts to a primitive with `valueOf` or `toString`; the hint decides which is tried first.
     pub(crate) fn to_primitive(&mut self, value: Value, number: bool) -> Eval {
         let Value::Obj(object) = &value else { return Ok(value) };
         if let Body::Date(ms) = &*object.body.borrow()
@@ -179,7 +179,7 @@ impl Interp<'_> {
         })
     }
 
-    /// A whole number for positions and counts: NaN is 0.
+    /// An integer for positions and counts; NaN becomes 0.
     pub(crate) fn to_whole(&mut self, value: &Value) -> Eval<f64> {
         let number = self.to_num(value)?;
         Ok(if number.is_nan() { 0.0 } else { number.trunc() })
@@ -275,7 +275,7 @@ pub(crate) fn compare_units(left: &Text, right: &Text) -> std::cmp::Ordering {
     left.as_str().encode_utf16().cmp(right.as_str().encode_utf16())
 }
 
-/// What an operator makes of two numbers; `None` where it isn't about numbers.
+/// The result of an operator on two numbers; `None` if it isn't numeric.
 fn of_numbers(op: Binary, left: f64, right: f64) -> Option<Value> {
     Some(match op {
         Binary::Add => Value::Num(left + right),
@@ -300,7 +300,7 @@ fn of_numbers(op: Binary, left: f64, right: f64) -> Option<Value> {
     })
 }
 
-/// `**`, which differs from the usual on NaN and infinity.
+/// `**`, which differs from `powf` for NaN and infinity.
 pub(crate) fn power(left: f64, right: f64) -> f64 {
     if right.is_nan() || (left.abs() == 1.0 && right.is_infinite()) { f64::NAN } else { left.powf(right) }
 }

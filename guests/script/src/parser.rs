@@ -1,6 +1,6 @@
-//! From tokens to a program: statements. Expressions are in [`expression`], functions and classes in [`function`].
+//! Parses tokens to a program: statements. Expressions are in [`expression`], functions and classes in [`function`].
 //!
-//! What is not supported is refused here, by name, with line and column.
+//! Unsupported syntax is an error here, by name, with line and column.
 
 mod each;
 mod expression;
@@ -15,12 +15,12 @@ use crate::lexer::{Kind, Token};
 
 pub(crate) type Parsed<T> = Result<T, ScriptError>;
 
-/// How deep a program may be nested.
+/// Maximum nesting of a program.
 const NEST_MAX: u32 = 96;
-/// Operators in a row, calls in a chain.
+/// Maximum operators in a row, and calls in a chain.
 pub(crate) const CHAIN_MAX: u32 = 400;
 
-/// Words that are no names.
+/// Words that can't be names.
 const RESERVED: &[&str] = &[
     "break",
     "case",
@@ -72,10 +72,10 @@ const RESERVED: &[&str] = &[
     "await",
 ];
 
-/// The name under which `export default` is kept; no source can write it.
+/// The name of the `export default` value; no source can spell it.
 pub(crate) const DEFAULT: &str = "*default*";
 
-/// Reads a program: one function without parameters that returns the entry.
+/// Parses a program: one function without parameters that returns the entry.
 pub(crate) fn parse(tokens: Vec<Token>) -> Parsed<Function> {
     let mut parser = Parser::new(&tokens, 0);
     let mut block = Block::default();
@@ -199,7 +199,7 @@ impl<'t> Parser<'t> {
         result
     }
 
-    /// A name that may be given to something.
+    /// A name that can be declared.
     fn binding(&mut self) -> Parsed<Rc<str>> {
         match self.kind() {
             Kind::Word(word) if RESERVED.contains(&&**word) => {
@@ -270,7 +270,7 @@ impl<'t> Parser<'t> {
         Ok(Rc::clone(word))
     }
 
-    /// What is called: the default export, or what was exported as `run`, or `run`.
+    /// The entry: the default export, or the export `run`, or the function `run`.
     fn entry(&self, block: &Block) -> Parsed<Rc<str>> {
         if let Some(name) = &self.exported {
             return Ok(Rc::clone(name));
@@ -286,7 +286,7 @@ impl<'t> Parser<'t> {
         Err(ScriptError::anywhere("there is no entry: write `export function run(input) { … }`"))
     }
 
-    /// Function declarations go to the front of their block.
+    /// Moves function declarations to the front of their block.
     fn statement_into(&mut self, block: &mut Block) -> Parsed<()> {
         let is_async =
             self.is_word("async") && matches!(self.ahead(1), Kind::Word(word) if &**word == "function");
@@ -384,7 +384,7 @@ impl<'t> Parser<'t> {
         Ok(test)
     }
 
-    /// `var` is read as `let`: where that would differ, the name isn't there, and the resolver says so.
+    /// `var` is parsed as `let`. Where that would differ, the name isn't in scope, and the resolver reports it.
     fn declaration(&mut self) -> Parsed<StatementKind> {
         let constant = self.is_word("const");
         self.step();
@@ -515,7 +515,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// A function without a name takes the name of what it is given to.
+/// An anonymous function takes the name of its variable.
 pub(crate) fn give_name(value: &mut Expr, name: &Rc<str>) {
     match &mut value.kind {
         ExprKind::Function(function) => {

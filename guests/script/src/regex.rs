@@ -1,13 +1,13 @@
-//! Regular expressions: JavaScript's syntax, translated for a matcher that takes time linear in the text. What such a matcher can't do
-//! (looking around, referring back) is refused by name.
+//! Regular expressions: JavaScript's syntax, translated for a linear-time matcher. Lookaround and backreferences, which such a matcher
+//! can't support, are errors.
 
 use std::rc::Rc;
 
 use regex::{Captures, Regex as Matcher, RegexBuilder};
 
-/// What a compiled pattern may take.
+/// Maximum size of a compiled pattern.
 const SIZE_BYTES_MAX: usize = 1 << 20;
-/// What a pattern may have.
+/// Maximum length of a pattern.
 const PATTERN_BYTES_MAX: usize = 4096;
 
 /// A pattern with its flags.
@@ -18,7 +18,7 @@ pub(crate) struct Pattern {
     pub(crate) matcher: Matcher,
 }
 
-/// A pattern in use: it remembers where to continue.
+/// A pattern with its `lastIndex`.
 #[derive(Debug)]
 pub(crate) struct Regex {
     pub(crate) pattern: Rc<Pattern>,
@@ -64,7 +64,7 @@ impl Pattern {
     }
 }
 
-/// The last line of the matcher's report says what is wrong.
+/// The last line of the matcher's error describes the problem.
 fn told(report: &str) -> String {
     let why = report.lines().last().unwrap_or(report);
     format!("the regular expression can't be used: {}", why.trim_start_matches("error: "))
@@ -130,7 +130,7 @@ impl<'s> Translation<'s> {
         Ok(())
     }
 
-    /// `{2,3}` counts; a brace that doesn't is itself.
+    /// `{2,3}` is a quantifier; any other brace is literal.
     fn braces(&mut self) {
         let rest: String = self.rest.clone().take_while(|c| *c != '}').collect();
         let closed = self.rest.clone().any(|c| c == '}');
@@ -184,13 +184,13 @@ impl<'s> Translation<'s> {
     }
 
     fn set(&mut self, set: &str, not: bool) {
-        // Without regard to case, `\w` must still not match the long s.
+        // Even in case-insensitive mode, `\w` must not match the long s.
         let (open, close) = if self.ignores_case { ("(?-i:", ")") } else { ("", "") };
         let not = if not { "^" } else { "" };
         self.out.push_str(&format!("{open}[{not}{set}]{close}"));
     }
 
-    /// `\p{L}`, with the names that the matcher knows.
+    /// `\p{L}`, with the property names of the matcher.
     fn property(&mut self, kind: char) -> Result<(), String> {
         if self.rest.next() != Some('{') {
             return Err("`\\p` needs a name in braces".to_owned());
@@ -235,7 +235,7 @@ impl<'s> Translation<'s> {
         code.and_then(char::from_u32).ok_or_else(|| format!("`{text}` is no character's number"))
     }
 
-    /// Four hex digits, or two times four for a pair.
+    /// Four hex digits, or two escapes for a surrogate pair.
     fn unit(&mut self) -> Result<char, String> {
         let text: String = self.rest.by_ref().take(4).collect();
         let first = (text.len() == 4).then(|| u16::from_str_radix(&text, 16).ok()).flatten();

@@ -1,6 +1,6 @@
-//! Gives every variable a place: a slot of its call, a cell caught from the function around, or something that the language brings.
+//! Resolves every variable: to a slot of its call, a cell captured from the enclosing function, or a built-in.
 //!
-//! A name that nothing declares is an error here, with its line, before anything runs.
+//! An undeclared name is an error with its line, before anything runs.
 
 use std::rc::Rc;
 
@@ -10,10 +10,10 @@ use crate::native;
 
 type Resolved = Result<(), ScriptError>;
 
-/// Variables that one call may have.
+/// Maximum variables of one call.
 const SLOTS_MAX: u32 = 10_000;
 
-/// Resolves a whole program, and tells which host functions it names.
+/// Resolves a program, and returns the host functions that it names.
 pub(crate) fn resolve(program: &mut Function) -> Result<Vec<&'static str>, ScriptError> {
     let mut resolver = Resolver { functions: Vec::new(), uses: Vec::new() };
     resolver.function(program)?;
@@ -27,7 +27,7 @@ struct Resolver {
     uses: Vec<&'static str>,
 }
 
-/// A function that is being walked.
+/// A function being resolved.
 #[derive(Default)]
 struct Open {
     scopes: Vec<Vec<Known>>,
@@ -50,7 +50,7 @@ impl Resolver {
         }
     }
 
-    /// Ends a scope; its slots can be used again.
+    /// Ends a scope and releases its slots.
     fn close(&mut self) -> Scope {
         let Some(function) = self.functions.last_mut() else { return Scope::new() };
         let known = function.scopes.pop().unwrap_or_default();
@@ -101,7 +101,7 @@ impl Resolver {
         }
     }
 
-    /// Finds a name from inside to outside; what lies in a function further out is caught, level by level.
+    /// Looks up a name from the innermost scope outwards. A variable of an outer function is captured, level by level.
     fn find(&mut self, level: usize, name: &str) -> Option<(Place, bool)> {
         let function = self.functions.get_mut(level)?;
         for scope in function.scopes.iter_mut().rev() {
@@ -181,7 +181,7 @@ impl Resolver {
         Ok(())
     }
 
-    /// `regent.readFile`, `regent.kv.get`: known by name before the program runs, so that what a tool can reach for is known too.
+    /// `regent.readFile`, `regent.kv.get`: resolved by name before the program runs, so that the tool's host functions are known.
     fn host_member(&mut self, expr: &mut Expr) -> Result<bool, ScriptError> {
         let ExprKind::Member { object, name, .. } = &expr.kind else { return Ok(false) };
         let path = match &object.kind {
@@ -297,7 +297,7 @@ impl Resolver {
         Ok(())
     }
 
-    /// All names of a block are known in all of it.
+    /// All names of a block are in scope throughout the block.
     fn block_inside(&mut self, block: &mut Block) -> Resolved {
         for (var, function) in &block.functions {
             self.declare(&var.name, false, function.at)?;
@@ -464,7 +464,7 @@ impl Resolver {
             }),
             ExprKind::Function(function) => self.shared_function(function),
             ExprKind::Class(class) => self.class(class),
-            // Asking for the type of a name that isn't there is allowed: it is undefined.
+            // `typeof` of an undeclared name is allowed and gives `undefined`.
             ExprKind::Unary(Unary::Typeof, value) => match &value.kind {
                 ExprKind::Var(var) if !self.exists(&var.name) => {
                     value.kind = ExprKind::Undefined;
@@ -517,7 +517,7 @@ impl Resolver {
     }
 }
 
-/// The slots of parameters that need nothing but to be put there.
+/// The slots of parameters that need no destructuring or defaults.
 fn plain_params(function: &Function) -> Option<Vec<u32>> {
     if function.rest.is_some() {
         return None;

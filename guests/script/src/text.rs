@@ -1,6 +1,6 @@
-//! Strings: UTF-8 inside, positions in UTF-16 units outside, because that is how JavaScript counts.
+//! Strings: UTF-8 internally, positions in UTF-16 units externally, as in JavaScript.
 //!
-//! Half of a surrogate pair can't be kept in UTF-8; where a program cuts a pair in two it gets U+FFFD.
+//! UTF-8 can't represent half of a surrogate pair; a program that splits a pair gets U+FFFD.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ pub(crate) type Str = Rc<Text>;
 pub(crate) struct Text {
     chars: String,
     units: usize,
-    /// A place that was looked up before (unit, byte), so that walking through a text isn't quadratic.
+    /// The last position looked up (unit, byte), so that iterating over a text isn't quadratic.
     seen: Cell<(usize, usize)>,
 }
 
@@ -37,7 +37,7 @@ impl Text {
         &self.chars
     }
 
-    /// Its length as JavaScript counts it.
+    /// Its length in UTF-16 units.
     pub(crate) fn units(&self) -> usize {
         self.units
     }
@@ -51,7 +51,7 @@ impl Text {
         self.units = self.units.saturating_add(more.units);
     }
 
-    /// Where a unit begins, in bytes; inside a pair, where the pair begins, and `true`.
+    /// The byte offset of a unit. Within a surrogate pair, the pair's offset, and `true`.
     fn byte_of(&self, unit: usize) -> (usize, bool) {
         if self.is_ascii() {
             return (unit.min(self.chars.len()), false);
@@ -81,7 +81,7 @@ impl Text {
         self.byte_of(unit).0
     }
 
-    /// The unit at which a byte offset lies.
+    /// The unit at a byte offset.
     pub(crate) fn unit_at(&self, byte: usize) -> usize {
         if self.is_ascii() {
             return byte.min(self.units);
@@ -108,7 +108,7 @@ impl Text {
         pair.get(usize::from(inside)).copied()
     }
 
-    /// The whole character at a unit.
+    /// The code point at a unit.
     pub(crate) fn code_point(&self, index: usize) -> Option<u32> {
         if index >= self.units {
             return None;
@@ -120,7 +120,7 @@ impl Text {
         self.chars.get(byte..)?.chars().next().map(u32::from)
     }
 
-    /// The units from `from` to before `to`.
+    /// The units in `from..to`.
     pub(crate) fn slice(&self, from: usize, to: usize) -> Str {
         let to = to.min(self.units);
         if from >= to {
@@ -142,7 +142,7 @@ impl Text {
     }
 }
 
-/// White space as JavaScript knows it.
+/// White space as JavaScript defines it.
 pub(crate) fn is_space(c: char) -> bool {
     matches!(c, '\t' | '\u{b}' | '\u{c}' | ' ' | '\u{a0}' | '\u{feff}') || is_line_end(c) || is_other_space(c)
 }

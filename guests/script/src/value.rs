@@ -1,4 +1,4 @@
-//! Values, and what JavaScript makes of one kind where another is wanted.
+//! Values and their JavaScript conversions.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::object::{Body, Object};
 use crate::text::{Str, Text, str_of};
 
-/// A value of the language, and the two things that only slots hold.
+/// A value of the language, and two internal values of slots.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Value {
     #[default]
@@ -16,9 +16,9 @@ pub(crate) enum Value {
     Num(f64),
     Str(Str),
     Obj(Rc<Object>),
-    /// Declared and not reached yet.
+    /// Declared but not initialized.
     Unset,
-    /// A variable that a function caught.
+    /// A captured variable.
     Cell(Caught),
 }
 
@@ -78,7 +78,7 @@ impl Value {
         }
     }
 
-    /// The function in it, if it is one.
+    /// The object, if it is callable.
     pub(crate) fn as_callable(&self) -> Option<&Rc<Object>> {
         self.as_object().filter(|object| object.is_callable())
     }
@@ -107,7 +107,7 @@ impl Value {
         }
     }
 
-    /// As `===`, but NaN is itself: how maps, sets and `includes` compare.
+    /// Like `===`, but NaN equals itself: the comparison of maps, sets and `includes`.
     pub(crate) fn same_or_nan(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Num(left), Self::Num(right)) if left.is_nan() => right.is_nan(),

@@ -1,4 +1,4 @@
-//! Sources that mean no good, and sources that mean nothing: none makes the interpreter panic, hang or overflow.
+//! Hostile and random sources: none makes the interpreter panic, hang or overflow.
 
 use proptest::prelude::*;
 use regent_script::{Limits, NoHost, Script};
@@ -8,12 +8,12 @@ const LIMITS: Limits = Limits { steps_max: 20_000, depth_max: 300 };
 fn try_it(source: &str) {
     if let Ok(script) = Script::new(source) {
         let ended = script.run(r#"{"a":[1,"x",null,{"b":2.5}]}"#, &mut NoHost, LIMITS);
-        // Both endings are fine; what matters is that there is one.
+        // Success and failure are both fine; the run must only end.
         drop(ended);
     }
 }
 
-/// Words and marks that programs are made of.
+/// Tokens of random programs.
 const PIECES: &[&str] = &[
     "let",
     "const",
@@ -149,7 +149,7 @@ proptest! {
 
     #[test]
     fn sorting_never_loses_anything(items in proptest::collection::vec(-50..50_i32, 0..60), pick in 0..4_usize) {
-        // Also with functions that contradict themselves.
+        // Also with inconsistent comparators.
         let compare = ["(a, b) => a - b", "() => 1", "() => -1", "(a, b) => (a * 7 + b) % 3 - 1"][pick];
         let source = format!("function run(x) {{ return x.sort({compare}); }}");
         let input = format!("{items:?}");
@@ -240,7 +240,7 @@ fn nothing_leaks_between_kinds() {
         let got = Script::new(&source).unwrap().run("null", &mut NoHost, LIMITS);
         assert!(matches!(got.as_deref(), Ok("\"undefined\"") | Err(_)), "{source}: {got:?}");
     }
-    // Built-in things can't be changed for others.
+    // Built-ins can't be changed.
     for source in [
         "Array.prototype.map = 1",
         "Math.max = 1",

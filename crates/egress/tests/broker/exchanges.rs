@@ -1,17 +1,17 @@
-//! What passes: real clients, plain requests, verdicts, budgets, what the ledger says.
+//! Allowed exchanges: real clients, plain requests, verdicts, budgets, ledger entries.
 
 use regent_kernel::{Answer, Budget, BudgetScope, Integrity, Op, Reply, Scope, Status, TicketId};
 use regent_ledger::Kind;
 use serde_json::{Value, json};
 
+use crate::fixture::{BrokerFixture, Setup, reaching};
 use crate::servers::{Server, ok};
-use crate::world::{Setup, World, reaching};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plain_request_is_a_call_and_passes() {
+async fn a_plain_request_is_a_call() {
     let server = Server::new(|_| ok("hello"));
     let at = server.at();
-    let world = World::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
+    let world = BrokerFixture::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
     let outcome = world.sh(&format!("curl -sS -H 'X-Own: 1' -d 'a=b' http://{at}/path?q=1")).await;
     assert_eq!(outcome.output.bytes(), b"hello", "{outcome:?}");
     assert_eq!(outcome.output.label().integrity, Integrity::Web, "what the network told it is the network's");
@@ -39,17 +39,17 @@ async fn a_plain_request_is_a_call_and_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_and_large_bodies_pass_both_ways() {
+async fn python_and_large_bodies_work_in_both_directions() {
     let body = "x".repeat(3 << 20);
     let server = Server::new(move |request| ok(&format!("{} {body}", request.len())));
     let at = server.at();
-    let world = World::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
+    let world = BrokerFixture::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
     let script = format!(
         "import urllib.request as u; r=u.urlopen('http://{at}/', data=b'y'*2000000).read(); print(len(r), r[:7])"
     );
     let said = world.out(&format!("/usr/bin/python3 -c \"{script}\"")).await;
     assert!(said.starts_with("3145736 b'2000"), "{said}");
-    // A body whose length nobody announces.
+    // A body of unannounced length.
     let line = format!(
         "head -c 300000 /dev/zero | tr '\\0' z | curl -sS -T - -H 'Expect:' http://{at}/up | head -c 6"
     );
@@ -58,7 +58,7 @@ async fn python_and_large_bodies_pass_both_ways() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn several_requests_on_one_connection_and_answers_without_a_body() {
+async fn serves_several_requests_on_one_connection_and_empty_bodies() {
     let server = Server::new(|request| match request.split(' ').next() {
         Some("DELETE") => b"HTTP/1.1 204 No Content\r\n\r\n".to_vec(),
         Some("HEAD") => {
@@ -67,7 +67,7 @@ async fn several_requests_on_one_connection_and_answers_without_a_body() {
         _other => ok("hello"),
     });
     let at = server.at();
-    let world = World::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
+    let world = BrokerFixture::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
     assert_eq!(
         world.out(&format!("curl -sS http://{at}/a http://{at}/b http://{at}/c")).await,
         "hellohellohello"
@@ -90,10 +90,11 @@ rules:
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn adv_051_method_and_path_are_judged_and_the_program_hears_why() {
+async fn adv_051_judges_method_and_path_and_reports_the_reason() {
     let server = Server::new(|_| ok("hello"));
     let at = server.at();
-    let world = World::new(Setup { policy: SOME, network: reaching(&[&at]), ..Setup::default() }).await;
+    let world =
+        BrokerFixture::new(Setup { policy: SOME, network: reaching(&[&at]), ..Setup::default() }).await;
     assert_eq!(world.out(&format!("curl -sS http://{at}/open/x")).await, "hello");
     let said = world.out(&format!("curl -sSi -d x http://{at}/open/x")).await;
     assert!(said.starts_with("HTTP/1.1 403") && said.contains("x-regent-verdict: deny"), "{said}");
@@ -107,8 +108,8 @@ async fn adv_051_method_and_path_are_judged_and_the_program_hears_why() {
     assert_eq!(server.heard().len(), 1);
 }
 
-/// Approves a question as soon as that counts.
-async fn approve(world: &World, id: &str) {
+/// Approves a question as soon as an approval counts.
+async fn approve(world: &BrokerFixture, id: &str) {
     loop {
         let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
         let answer = Op::Answer { ticket: TicketId(id.to_owned()), with: Vec::new(), answer };
@@ -134,24 +135,25 @@ fn question_in(said: &str) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m2_an_approval_of_one_body_is_not_one_of_another() {
+async fn m2_an_approval_applies_to_one_body_only() {
     let server = Server::new(|_| ok("hello"));
     let at = server.at();
     let policy = SOME.replace("effect: deny", "effect: ask");
-    let world = World::new(Setup { policy: &policy, network: reaching(&[&at]), ..Setup::default() }).await;
+    let world =
+        BrokerFixture::new(Setup { policy: &policy, network: reaching(&[&at]), ..Setup::default() }).await;
     let post = |body: &str, cookie: &str| {
         format!("curl -sSi -H 'cookie: {cookie}' -d '{body}' http://{at}/asked/transfer")
     };
     let said = world.out(&post("to=ada&amount=10", "sid=1234")).await;
     approve(&world, question_in(&said)).await;
-    // The same lengths, other bytes.
+    // Other bytes of the same length.
     for (body, cookie) in [("to=eve&amount=99", "sid=1234"), ("to=ada&amount=10", "sid=9999")] {
         let said = world.out(&post(body, cookie)).await;
         assert!(said.contains("x-regent-verdict: ask"), "{body} {cookie}: {said}");
     }
     assert!(world.out(&post("to=ada&amount=10", "sid=1234")).await.ends_with("hello"));
     assert_eq!(server.heard().len(), 1);
-    // What is streamed can't be bound, so no approval of it is ever used for anything.
+    // An approval can't be bound to a stream, so it never applies to another attempt.
     let stream = format!("printf abc | curl -sSi -H 'transfer-encoding: chunked' -T - http://{at}/asked/up");
     let first = world.out(&stream).await;
     approve(&world, question_in(&first)).await;
@@ -162,10 +164,11 @@ async fn m2_an_approval_of_one_body_is_not_one_of_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_person_agrees_to_passes_the_next_time() {
+async fn an_approved_request_passes_on_retry() {
     let server = Server::new(|_| ok("hello"));
     let at = server.at();
-    let world = World::new(Setup { policy: SOME, network: reaching(&[&at]), ..Setup::default() }).await;
+    let world =
+        BrokerFixture::new(Setup { policy: SOME, network: reaching(&[&at]), ..Setup::default() }).await;
     let line = format!("curl -sSi http://{at}/asked/x");
     let said = world.out(&line).await;
     assert!(said.contains("x-regent-verdict: ask") && said.contains("this needs a look"), "{said}");
@@ -177,10 +180,10 @@ async fn what_a_person_agrees_to_passes_the_next_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bytes_out_are_taken_from_the_budget() {
+async fn sent_bytes_are_charged_to_the_budget() {
     let server = Server::new(|_| ok("hello"));
     let at = server.at();
-    let world = World::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
+    let world = BrokerFixture::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
     let limits = Budget { bytes_out: Some(1_500_000), ..Budget::default() };
     let set = Op::SetBudget { scope: BudgetScope::Session, limits };
     let reply = world.kernel.syscall(&world.kernel.operator(), set).await.unwrap();
@@ -188,7 +191,7 @@ async fn bytes_out_are_taken_from_the_budget() {
     let send = |bytes: u32| format!("head -c {bytes} /dev/zero | curl -sS -T - -H 'Expect:' http://{at}/");
     assert_eq!(world.out(&send(1_000_000)).await, "hello");
     let said = world.out(&send(1_000_000)).await;
-    // A program that is still sending may see the connection close before it reads why.
+    // A program that is still sending may see the connection close before it reads the reason.
     assert!(said.contains("budget.exhausted") || said.contains("curl: (55)"), "{said}");
     let recorded = world.recorded().await;
     assert!(recorded.iter().any(|(_, body)| body.to_string().contains("budget.exhausted")), "{recorded:?}");
@@ -197,8 +200,8 @@ async fn bytes_out_are_taken_from_the_budget() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_can_call_the_broker_by_hand() {
-    let world = World::new(Setup::default()).await;
+async fn agents_cannot_call_the_broker_tools_directly() {
+    let world = BrokerFixture::new(Setup::default()).await;
     for (tool, args) in [
         ("net.connect", json!({"url": "https://example.com/", "method": "CONNECT"})),
         ("net.request", json!({"url": "http://example.com/", "method": "GET", "headers": {}})),
@@ -213,8 +216,8 @@ async fn nobody_can_call_the_broker_by_hand() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_network_true_there_is_none_and_no_hint_of_it() {
-    let world = World::new(Setup::default()).await;
+async fn without_network_true_a_sandbox_has_neither_network_nor_proxy_settings() {
+    let world = BrokerFixture::new(Setup::default()).await;
     let outcome =
         world.call("shell.exec", json!({"command": "env; curl -sS http://127.0.0.1:3128/ 2>&1"})).await;
     let said = String::from_utf8_lossy(outcome.output.bytes()).into_owned();

@@ -1,5 +1,4 @@
-//! The broker with real programs in real sandboxes, against servers on loopback, which they reach only because the test says that
-//! they may.
+//! The broker with real programs in real sandboxes, against servers on loopback, which the test's settings allow.
 //!
 //! Needs `curl` and `python3` (the system's own, in `/usr/bin`).
 
@@ -8,10 +7,10 @@ mod adversarial;
 #[cfg(test)]
 mod exchanges;
 #[cfg(test)]
+mod fixture;
+#[cfg(test)]
 mod secrets;
 #[cfg(test)]
 mod servers;
 #[cfg(test)]
 mod tunnels;
-#[cfg(test)]
-mod world;

@@ -1,4 +1,4 @@
-//! A program holds a placeholder; the value is put in here, and taken out of what comes back.
+//! Programs hold placeholders. The broker fills in values and scrubs them from responses.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use regent_kernel::Secret;
 use regent_ledger::Reader;
 use regent_vault::{Scope, Short, Vault};
 
+use crate::fixture::{BrokerFixture, Setup, reaching};
 use crate::servers::{Server, ok};
-use crate::world::{Setup, World, reaching};
 
 const VALUE: &str = "tok-Zk3/9+qLw7xR2mVn";
 
@@ -21,7 +21,7 @@ rules:
   - { id: the-token, effect: allow, match: { tool: net.request, host: 127.0.0.1, secret: api } }
 ";
 
-/// A vault with one secret in it, for one host.
+/// A vault with one secret, scoped to one host.
 fn vault(folder: &tempfile::TempDir, hosts: &[&str]) -> Arc<Vault> {
     let vault = Vault::new(folder.path(), None);
     let scope = Scope { hosts: hosts.iter().map(|&host| host.to_owned()).collect(), ..Scope::default() };
@@ -36,16 +36,17 @@ fn forms() -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_placeholder_leaves_as_the_value_and_the_value_does_not_come_back() {
-    // It echoes the request, and everything that it can make of the value.
+async fn fills_in_placeholders_and_scrubs_the_value_from_responses() {
+    // The server echoes the request, and the value in every encoding.
     let server = Server::new(|request| ok(&format!("{request}\n{}", forms().join("\n"))));
     let at = server.at();
     let folder = tempfile::tempdir().unwrap();
     let secrets = vault(&folder, &["127.0.0.1"]);
     let world =
-        World::new(Setup { policy: POLICY, network: reaching(&[&at]), secrets, ..Setup::default() }).await;
+        BrokerFixture::new(Setup { policy: POLICY, network: reaching(&[&at]), secrets, ..Setup::default() })
+            .await;
     let lines = [
-        // The handle is put together inside, so that it is the program's and not an argument of its call.
+        // The script assembles the handle itself, so that it isn't an argument of its call.
         format!("H=secret:; curl -sSi -H \"Authorization: Bearer $H//api\" http://{at}/"),
         format!("H=secret:; curl -sSi -u \"ada:$H//api\" http://{at}/"),
         format!(
@@ -63,25 +64,25 @@ async fn a_placeholder_leaves_as_the_value_and_the_value_does_not_come_back() {
     assert!(heard[0].contains(&format!("Bearer {VALUE}\r\n")), "{heard:?}");
     assert!(heard[1].contains(&STANDARD.encode(format!("ada:{VALUE}"))), "{heard:?}");
     assert!(heard[2].ends_with(&format!("{{\"a\":[\"k={VALUE}\"]}}")), "{heard:?}");
-    // Nor is it in the ledger, or beside it.
+    // The value is in neither the ledger nor the payloads.
     let recorded = world.recorded().await;
     let text = format!("{recorded:?}");
     assert!(forms().iter().all(|form| !text.contains(form.as_str())), "{text}");
-    let told: Vec<String> = recorded.iter().map(|(_, body)| world.told(body).to_string()).collect();
+    let told: Vec<String> = recorded.iter().map(|(_, body)| world.payload_of(body).to_string()).collect();
     assert!(forms().iter().all(|form| !told.concat().contains(form.as_str())), "{told:?}");
     assert!(Reader::on(world.kernel.ledger().storage()).entries().is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_placeholder_is_judged_and_kept_to_its_hosts() {
+async fn a_placeholder_is_judged_and_limited_to_its_hosts() {
     let server = Server::new(|_| ok("hello"));
     let (at, named) = (server.at(), format!("localhost:{}", server.port));
     let folder = tempfile::tempdir().unwrap();
     let secrets = vault(&folder, &["example.com"]);
     let setup = Setup { policy: POLICY, network: reaching(&[&at, &named]), secrets, ..Setup::default() };
-    let world = World::new(setup).await;
+    let world = BrokerFixture::new(setup).await;
     let send = |to: &str| format!("H=secret:; curl -sSi -H \"X-Key: $H//api\" http://{to}/");
-    // Policy lets it go to 127.0.0.1 only, and its owner to example.com only.
+    // Policy allows the secret only for 127.0.0.1, its scope only for example.com.
     let said = world.out(&send(&named)).await;
     assert!(said.contains("403") && said.contains("x-regent-verdict: deny"), "{said}");
     let said = world.out(&send(&at)).await;
@@ -90,14 +91,15 @@ async fn a_placeholder_is_judged_and_kept_to_its_hosts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn adv_052_a_value_that_was_revealed_does_not_leave_by_other_ways() {
+async fn adv_052_a_revealed_value_does_not_leave_otherwise() {
     let server = Server::new(|_| ok("hello"));
     let at = server.at();
     let folder = tempfile::tempdir().unwrap();
     let secrets = vault(&folder, &[]);
     let world =
-        World::new(Setup { policy: POLICY, network: reaching(&[&at]), secrets, ..Setup::default() }).await;
-    // Revealed once, as it should be.
+        BrokerFixture::new(Setup { policy: POLICY, network: reaching(&[&at]), secrets, ..Setup::default() })
+            .await;
+    // Revealed once, legitimately.
     let said = world.out(&format!("H=secret:; curl -sS -H \"X-Key: $H//api\" http://{at}/")).await;
     assert_eq!(said, "hello");
     for form in forms() {
@@ -105,7 +107,7 @@ async fn adv_052_a_value_that_was_revealed_does_not_leave_by_other_ways() {
             format!("curl -sSi 'http://{at}/?q={form}'"),
             format!("curl -sSi -H 'X-Note: {form}' http://{at}/"),
             format!("curl -sSi -d 'note={form}' http://{at}/"),
-            // In a stream, across the borders of its pieces.
+            // In a stream, across piece boundaries.
             format!(
                 "(head -c 5000 /dev/zero; printf '%s' '{}'; sleep 0.2; printf '%s' '{}'; head -c 5000 /dev/zero) | \
                  curl -sSi -T - -H 'Expect:' http://{at}/",

@@ -9,11 +9,11 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-/// A server that answers each request with what a function makes of it. It lives as long as the test's process.
+/// A server that answers each request with a function's result. It lives as long as the test process.
 pub(crate) struct Server {
     pub(crate) port: u16,
     heard: Arc<Mutex<Vec<String>>>,
-    /// The certificate it shows, if it speaks TLS.
+    /// Its certificate, if it uses TLS.
     pub(crate) certificate: Option<Vec<u8>>,
 }
 
@@ -24,7 +24,7 @@ impl Server {
         Self::start(Arc::new(answer), None)
     }
 
-    /// With TLS, for these names.
+    /// A TLS server for these names.
     pub(crate) fn tls(names: &[&str], answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Self {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         Self::start(Arc::new(answer), Some(generate_simple_self_signed(names).unwrap()))
@@ -79,7 +79,7 @@ fn exchange(mut stream: impl Read + Write, answer: &Answer, heard: &Mutex<Vec<St
     stream.flush().unwrap_or(());
 }
 
-/// The head and, after it, as much of the body as the head announces, or all chunks as they come.
+/// The head, and then the announced body or all chunks.
 fn read(stream: &mut impl Read) -> Option<String> {
     let mut bytes = Vec::new();
     let mut byte = [0_u8];
@@ -102,7 +102,7 @@ fn read(stream: &mut impl Read) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// An answer of the usual kind.
+/// A plain 200 response.
 pub(crate) fn ok(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }

@@ -1,23 +1,23 @@
-//! Tunnels: to whom they say they go, and opened where policy wants it.
+//! Tunnels: the host that they name, and inspection where policy enables it.
 
 use regent_egress::Network;
 use regent_ledger::Kind;
 use serde_json::json;
 
+use crate::fixture::{BrokerFixture, Setup, reaching};
 use crate::servers::{Server, ok};
-use crate::world::{Setup, World, reaching};
 
-/// Two names of loopback for one port, and trust in the server.
+/// Two names of loopback for one port, with the server trusted.
 fn network(server: &Server) -> Network {
     let (named, at) = (format!("localhost:{}", server.port), server.at());
     Network { roots: server.certificate.clone().into_iter().collect(), ..reaching(&[&named, &at]) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tunnel_passes_and_the_ledger_says_where_to() {
+async fn a_tunnel_passes_and_the_ledger_records_its_address() {
     let server = Server::tls(&["localhost", "127.0.0.1"], |_| ok("hello"));
     let port = server.port;
-    let world = World::new(Setup { network: network(&server), ..Setup::default() }).await;
+    let world = BrokerFixture::new(Setup { network: network(&server), ..Setup::default() }).await;
     assert_eq!(world.out(&format!("curl -sSk https://localhost:{port}/secret/path")).await, "hello");
     let recorded = world.recorded().await;
     let [(Kind::Intent, intent), (Kind::Outcome, ended)] = recorded.as_slice() else {
@@ -27,24 +27,24 @@ async fn a_tunnel_passes_and_the_ledger_says_where_to() {
     assert_eq!(intent["tool"]["name"], "net.connect");
     assert_eq!((&target["host"], &target["port"]), (&json!("localhost"), &json!(port)));
     assert_eq!((&target["method"], &ended["status"]), (&json!("CONNECT"), &json!("ok")));
-    let told = world.told(ended);
+    let told = world.payload_of(ended);
     assert_eq!((&told["sni"], &told["address"]), (&json!("localhost"), &json!(server.at())));
     assert_eq!(told["bytes_out"], ended["spent"]["bytes_out"]);
     assert!(told["bytes_in"].as_u64().unwrap() > 500, "{told}");
-    // An address has no name to send, and passes without one.
+    // An IP address sends no server name, and passes without one.
     assert_eq!(world.out(&format!("curl -sSk https://127.0.0.1:{port}/")).await, "hello");
-    // Without -k the program itself finds that nobody vouches for this server.
+    // Without -k, the program itself rejects the server's certificate.
     let said = world.out(&format!("curl -sS https://localhost:{port}/ 2>&1")).await;
     assert!(said.contains("certificate"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn adv_051_a_greeting_to_another_host_is_cut() {
+async fn adv_051_cuts_a_tunnel_to_another_host() {
     let server = Server::tls(&["localhost"], |_| ok("hello"));
     let port = server.port;
-    let world = World::new(Setup { network: network(&server), ..Setup::default() }).await;
+    let world = BrokerFixture::new(Setup { network: network(&server), ..Setup::default() }).await;
     let lines = [
-        // Another name than the tunnel's; none; one for an address; no TLS at all.
+        // A name other than the tunnel's; no name; a name with an IP address; no TLS at all.
         format!("curl -sSk --connect-to other.test:443:localhost:{port} https://other.test/ 2>&1"),
         format!("curl -sSk --connect-to 127.0.0.1:443:localhost:{port} https://127.0.0.1/ 2>&1"),
         format!("curl -sSk --connect-to other.test:443:127.0.0.1:{port} https://other.test/ 2>&1"),
@@ -70,7 +70,7 @@ rules:
   - { id: programs, effect: allow, match: { tool: shell.exec } }
   - { id: web, effect: allow, match: { tool: net.connect, host: localhost, port: 443 } }
 ";
-    let world = World::new(Setup { policy, network: network(&server), ..Setup::default() }).await;
+    let world = BrokerFixture::new(Setup { policy, network: network(&server), ..Setup::default() }).await;
     let said = world.out(&format!("curl -sSkv https://localhost:{}/ 2>&1", server.port)).await;
     assert!(said.contains("403") && said.to_lowercase().contains("x-regent-verdict: deny"), "{said}");
     assert_eq!(server.heard(), Vec::<String>::new());
@@ -89,8 +89,9 @@ rules:
 async fn adv_051_a_tunnel_that_policy_opens_is_judged_request_by_request() {
     let server = Server::tls(&["localhost"], |_| ok("hello"));
     let port = server.port;
-    let world = World::new(Setup { policy: INSPECT, network: network(&server), ..Setup::default() }).await;
-    // Without -k: the sandbox trusts the authority of the session.
+    let world =
+        BrokerFixture::new(Setup { policy: INSPECT, network: network(&server), ..Setup::default() }).await;
+    // Without -k: the sandbox trusts the session's authority.
     let said = world
         .out(&format!("curl -sS https://localhost:{port}/open/a https://localhost:{port}/open/b 2>&1"))
         .await;
@@ -115,11 +116,11 @@ async fn adv_051_a_tunnel_that_policy_opens_is_judged_request_by_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn towards_the_outside_an_opened_tunnel_trusts_no_more_than_before() {
+async fn an_inspected_tunnel_still_verifies_the_real_server() {
     let server = Server::tls(&["localhost"], |_| ok("hello"));
     let port = server.port;
     let network = Network { roots: Vec::new(), ..network(&server) };
-    let world = World::new(Setup { policy: INSPECT, network, ..Setup::default() }).await;
+    let world = BrokerFixture::new(Setup { policy: INSPECT, network, ..Setup::default() }).await;
     let said = world.out(&format!("curl -sSi https://localhost:{port}/open/a")).await;
     assert!(said.contains("502 Bad Gateway") && said.contains("net.tls"), "{said}");
     assert_eq!(server.heard(), Vec::<String>::new());

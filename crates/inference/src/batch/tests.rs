@@ -1,4 +1,4 @@
-//! Conversations beside each other, on a network of chance: whatever joins, leaves or waits, each says what it would say alone.
+//! Concurrent conversations on a network with random weights: each gets the same answer as alone, whatever joins, leaves or pauses.
 
 use std::fs::File;
 
@@ -19,12 +19,12 @@ fn batch(seed: u64) -> (Batch, Arc<Vocab>) {
     (Batch::start(net, Arc::clone(&vocab), 1).unwrap(), vocab)
 }
 
-struct Asked {
-    heard: UnboundedReceiver<Said>,
+struct TestRequest {
+    heard: UnboundedReceiver<BatchEvent>,
     hold: Arc<AtomicBool>,
 }
 
-fn ask(batch: &Batch, prompt: &[u32], tokens_max: usize) -> Asked {
+fn ask(batch: &Batch, prompt: &[u32], tokens_max: usize) -> TestRequest {
     let (said, heard) = unbounded_channel();
     let hold = Arc::new(AtomicBool::new(false));
     let draw = Draw::new(Some(0.9), Some(5));
@@ -37,18 +37,18 @@ fn ask(batch: &Batch, prompt: &[u32], tokens_max: usize) -> Asked {
         said,
         hold: Arc::clone(&hold),
     });
-    Asked { heard, hold }
+    TestRequest { heard, hold }
 }
 
-/// All bytes, and how much of the prompt was remembered.
-fn hear(mut asked: Asked) -> (Vec<u8>, usize) {
+/// All bytes, and the number of prompt tokens from the cache.
+fn collect_answer(mut asked: TestRequest) -> (Vec<u8>, usize) {
     let (mut bytes, mut remembered) = (Vec::new(), 0);
     while let Some(said) = asked.heard.blocking_recv() {
         match said {
-            Said::Remembered(tokens) => remembered = tokens,
-            Said::Bytes(more, _) => bytes.extend(more),
-            Said::Step => {}
-            Said::Over { .. } => break,
+            BatchEvent::Remembered(tokens) => remembered = tokens,
+            BatchEvent::Bytes(more, _) => bytes.extend(more),
+            BatchEvent::Step => {}
+            BatchEvent::Finished { .. } => break,
         }
     }
     (bytes, remembered)
@@ -59,59 +59,59 @@ fn prompt(length: usize, seed: u32) -> Vec<u32> {
 }
 
 #[test]
-fn a_conversation_that_goes_on_is_taken_up_and_one_that_began_alike_shares_its_beginning() {
+fn a_continued_conversation_uses_its_cache_and_others_share_its_prefix() {
     let (batch, _) = batch(5);
     let first = prompt(100, 1);
-    let (said, remembered) = hear(ask(&batch, &first, 10));
+    let (said, remembered) = collect_answer(ask(&batch, &first, 10));
     assert_eq!(remembered, 0);
-    // The same again, and another that differs after 60 tokens.
-    let (again, remembered) = hear(ask(&batch, &first, 10));
+    // The same prompt again, and another one that differs after 60 tokens.
+    let (again, remembered) = collect_answer(ask(&batch, &first, 10));
     assert_eq!((again, remembered), (said.clone(), 99));
     let mut other = first.clone();
     other.truncate(60);
     other.extend(prompt(30, 9));
-    let (_, remembered) = hear(ask(&batch, &other, 10));
+    let (_, remembered) = collect_answer(ask(&batch, &other, 10));
     assert_eq!(remembered, 60);
-    // The first is still remembered.
-    assert_eq!(hear(ask(&batch, &first, 10)), (said, 99));
+    // The first conversation is still cached.
+    assert_eq!(collect_answer(ask(&batch, &first, 10)), (said, 99));
 }
 
 #[test]
-fn who_waits_stops_between_two_tokens_and_goes_on() {
+fn a_paused_conversation_stops_between_two_tokens_and_continues() {
     let (batch, _) = batch(6);
-    // One that has something to say.
-    let long = |seed: &u32| hear(ask(&batch, &prompt(20, *seed), 60)).0.len() > 40;
+    // A prompt with a long answer.
+    let long = |seed: &u32| collect_answer(ask(&batch, &prompt(20, *seed), 60)).0.len() > 40;
     let seed = (0..100).find(long).unwrap();
-    let alone = hear(ask(&batch, &prompt(20, seed), 60)).0;
-    // On a busy machine a conversation can end before this thread has told it to wait: then it is tried again.
+    let alone = collect_answer(ask(&batch, &prompt(20, seed), 60)).0;
+    // On a busy machine a conversation can finish before this thread pauses it, so the test tries several times.
     let was_held = (0..50).any(|_| is_held_and_continues(&batch, seed, &alone));
     assert!(was_held, "no conversation waited");
 }
 
-/// After some tokens it waits. What was under way may still come, and then nothing does while another one is served.
+/// Pauses after some tokens. Events in flight may still arrive; then none do while another conversation is served.
 fn is_held_and_continues(batch: &Batch, seed: u32, alone: &[u8]) -> bool {
     let mut asked = ask(batch, &prompt(20, seed), 60);
     let mut bytes = Vec::new();
     while bytes.len() < 10 {
-        if let Said::Bytes(more, _) = asked.heard.blocking_recv().unwrap() {
+        if let BatchEvent::Bytes(more, _) = asked.heard.blocking_recv().unwrap() {
             bytes.extend(more);
         }
     }
     asked.hold.store(true, Ordering::Release);
-    hear(ask(batch, &prompt(5, 8), 20));
+    collect_answer(ask(batch, &prompt(5, 8), 20));
     while let Ok(said) = asked.heard.try_recv() {
         match said {
-            Said::Over { .. } => return false,
-            Said::Bytes(more, _) => bytes.extend(more),
-            Said::Remembered(_) | Said::Step => {}
+            BatchEvent::Finished { .. } => return false,
+            BatchEvent::Bytes(more, _) => bytes.extend(more),
+            BatchEvent::Remembered(_) | BatchEvent::Step => {}
         }
     }
     let so_far = bytes.len();
-    hear(ask(batch, &prompt(5, 8), 20));
+    collect_answer(ask(batch, &prompt(5, 8), 20));
     assert!(asked.heard.try_recv().is_err() && so_far < alone.len());
     asked.hold.store(false, Ordering::Release);
     batch.look();
-    bytes.extend(hear(asked).0);
+    bytes.extend(collect_answer(asked).0);
     assert_eq!(bytes, alone);
     true
 }
@@ -125,16 +125,16 @@ proptest! {
         dropped in 0_usize..7,
     ) {
         let prompts: Vec<(Vec<u32>, usize)> = lengths.iter().map(|(length, most, seed)| (prompt(*length, *seed), *most)).collect();
-        let alone: Vec<Vec<u8>> = prompts.iter().map(|(prompt, most)| hear(ask(&batch(4).0, prompt, *most)).0).collect();
+        let alone: Vec<Vec<u8>> = prompts.iter().map(|(prompt, most)| collect_answer(ask(&batch(4).0, prompt, *most)).0).collect();
         let (batch, _) = batch(4);
-        let asked: Vec<Option<Asked>> = prompts
+        let asked: Vec<Option<TestRequest>> = prompts
             .iter()
             .enumerate()
             .map(|(at, (prompt, most))| Some(ask(&batch, prompt, *most)).filter(|_| at != dropped))
             .collect();
         for (asked, alone) in asked.into_iter().zip(alone) {
             if let Some(asked) = asked {
-                prop_assert_eq!(hear(asked).0, alone);
+                prop_assert_eq!(collect_answer(asked).0, alone);
             }
         }
     }

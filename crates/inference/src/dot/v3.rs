@@ -1,6 +1,7 @@
-//! For processors with AVX2 and FMA: eight sums side by side, eight blocks after each other.
+//! The implementation for AVX2 and FMA: eight sums in parallel, eight blocks per iteration.
 //!
-//! Loops and no closures: only what is inlined is compiled for those processors, and closures handed to the library need not be.
+//! It uses loops and no closures: only inlined code is compiled for these processors, and closures passed to the library may not be
+//! inlined.
 
 use std::arch::x86_64::{__m256, __m256i};
 
@@ -9,7 +10,7 @@ use pulp::x86::V3;
 
 use super::{BLOCK, Dots, EIGHT, Eights, Row, Vector};
 
-/// Which of eight scales is meant, for each sum: all the same, or one for each half.
+/// Index of the scale that applies to each sum: the same for all, or one per half.
 const ALL: [[i32; 8]; EIGHT] = [[0; 8], [1; 8], [2; 8], [3; 8], [4; 8], [5; 8], [6; 8], [7; 8]];
 const EACH: [[i32; 8]; EIGHT / 2] =
     [[0, 0, 0, 0, 1, 1, 1, 1], [2, 2, 2, 2, 3, 3, 3, 3], [4, 4, 4, 4, 5, 5, 5, 5], [6, 6, 6, 6, 7, 7, 7, 7]];
@@ -23,7 +24,7 @@ impl Wide {
     #[inline(always)]
     fn products<const SIGNED: bool>(self, row: __m256i, with: __m256i) -> __m256 {
         let V3 { avx, avx2, .. } = self.0;
-        // The instruction wants one side without a sign. Pairs stay under 2¹⁵: 128 × 127 twice, or 63 × 127 twice.
+        // The instruction needs one unsigned operand. Pairs stay below 2¹⁵: twice 128 × 127, or twice 63 × 127.
         let pairs = if SIGNED {
             avx2._mm256_maddubs_epi16(avx2._mm256_abs_epi8(row), avx2._mm256_sign_epi8(with, row))
         } else {
@@ -42,7 +43,7 @@ impl Wide {
         if let Some(eight) = all.get(at) { cast(*eight) } else { cast([0.0_f32; EIGHT]) }
     }
 
-    /// The scales of up to eight blocks of a row, times those of a vector: one vector of them, or two if blocks have halves.
+    /// The products of the scales of up to eight blocks of a row and of a vector: one result, or two if blocks have halves.
     #[inline(always)]
     fn scales<const HALVES: bool>(self, row: Row<'_>, with: Vector<'_>, at: usize) -> [__m256; 2] {
         let (avx, own) = (self.0.avx, Self::eight(with.scales, at));
@@ -57,8 +58,8 @@ impl Wide {
         ]
     }
 
-    /// `N` blocks of a row, from block `from` on, with those of each vector. Vectors take turns within a block, so that no sum waits for
-    /// itself.
+    /// Adds `N` blocks of a row, starting at block `from`, times those of each vector. Vectors alternate within a block to avoid dependent
+    /// additions.
     #[inline(always)]
     fn add<const SIGNED: bool, const HALVES: bool, const N: usize, const T: usize>(
         self,

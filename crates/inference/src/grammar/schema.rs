@@ -1,52 +1,52 @@
-//! A JSON Schema as shapes: what of it the machine over bytes can hold to.
+//! Compiles a JSON Schema to the shapes that the grammar can enforce.
 
 use serde_json::Value;
 
 use crate::chat::spaced;
 
-/// Shapes that one answer may have in all, and how deep a schema may go.
+/// Maximum shapes of one answer, and maximum depth of a schema.
 const SHAPES_MAX: usize = 4_096;
 const DEPTH_MAX: usize = 32;
-/// Places that are always there.
+/// Indices of predefined shapes.
 pub(crate) const ANY: usize = 0;
 pub(super) const ANY_LIST: usize = 1;
 
-/// What a value may look like.
+/// The shape of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Shape {
-    /// Like anything.
+    /// Any value.
     Any,
-    /// A string with so many characters.
+    /// A string of bounded length.
     Text {
-        /// At least.
+        /// Minimum characters.
         least: u32,
-        /// At most.
+        /// Maximum characters.
         most: u32,
     },
     /// A number.
     Number {
-        /// Without a fraction.
+        /// Whether it is an integer.
         is_whole: bool,
     },
     /// True or false.
     Bool,
     /// Null.
     Null,
-    /// One of these, as JSON.
+    /// One of these values, as JSON.
     OneOf(Vec<String>),
     /// One of these shapes.
     Either(Vec<usize>),
-    /// An object with these members and no others.
+    /// An object with exactly these members.
     Object(Vec<Member>),
-    /// An object with any.
+    /// Any object.
     AnyObject,
     /// A list.
     List {
-        /// Of these.
+        /// The shape of its items.
         of: usize,
-        /// At least.
+        /// Minimum items.
         least: u32,
-        /// At most.
+        /// Maximum items.
         most: u32,
     },
 }
@@ -58,7 +58,7 @@ pub(crate) struct Member {
     pub(crate) name: String,
     /// Its value.
     pub(crate) shape: usize,
-    /// Whether it has to be there.
+    /// Whether it is required.
     pub(crate) is_required: bool,
 }
 
@@ -86,8 +86,8 @@ impl Shapes {
         self.0.len() - 1
     }
 
-    /// Adds what a schema says.
-    pub(crate) fn of(&mut self, schema: &Value) -> usize {
+    /// Compiles a schema.
+    pub(crate) fn compile(&mut self, schema: &Value) -> usize {
         Reading { shapes: self, root: schema, seen: Vec::new() }.shape(schema, 0)
     }
 }
@@ -95,7 +95,7 @@ impl Shapes {
 struct Reading<'a> {
     shapes: &'a mut Shapes,
     root: &'a Value,
-    /// Parts that are referred to, and their places: one that refers to itself is read once.
+    /// Referenced parts and their indices; a recursive part is compiled once.
     seen: Vec<(&'a str, usize)>,
 }
 
@@ -148,7 +148,7 @@ impl<'a> Reading<'a> {
         let Some(schema) = refers.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer)) else {
             return ANY;
         };
-        // A place first, so that it can refer to itself. One that is nothing but itself allows nothing, and then nothing can be said.
+        // The index comes first, so that the part can refer to itself. A part that is only itself allows nothing.
         let at = self.shapes.add(Shape::Either(Vec::new()));
         self.seen.push((refers, at));
         let shape = self.shape(schema, depth + 1);
@@ -200,9 +200,8 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// The members of an object, and whether each is demanded: those that are first, in the order in which the schema demands them, then
-/// the others by name. An object of JSON is sorted by name here, and a model that has to say what to write before it has said where is
-/// out of its depth.
+/// The members of an object, and whether each is required: required ones in the schema's order, then the others by name. JSON objects are
+/// sorted by name here, but a small model fails if it must write the content before the path.
 pub(crate) fn members_of(schema: &Value) -> Vec<(&str, &Value, bool)> {
     let properties = schema.get("properties").and_then(Value::as_object);
     let required = schema.get("required").and_then(Value::as_array);

@@ -1,4 +1,4 @@
-//! What is allowed fits the schema, what fits in the usual form is allowed, and nothing makes it hang.
+//! Allowed answers match the schema, valid answers in the usual format are allowed, and no schema hangs.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::*;
 
 fn grammar(schema: &Value) -> Grammar {
     let mut shapes = Shapes::default();
-    let root = shapes.of(schema);
+    let root = shapes.compile(schema);
     Grammar::new(shapes, root, "", "")
 }
 
@@ -41,7 +41,7 @@ fn cases() {
     let cases = [
         (&object, r#"{"b": "x"}"#, true),
         (&object, r#"{"b": "", "a": -12}"#, true),
-        // What is demanded comes first, in the order in which it is.
+        // Required members come first, in the schema's order.
         (&object, r#"{"a": -12, "b": ""}"#, false),
         (&both, r#"{"b": "x", "a": 1}"#, true),
         (&both, r#"{"a": 1, "b": "x"}"#, false),
@@ -67,7 +67,7 @@ fn cases() {
 }
 
 #[test]
-fn what_has_to_come_is_known_before() {
+fn knows_forced_bytes_in_advance() {
     let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"], "additionalProperties": false});
     let mut grammar = grammar(&schema);
     assert_eq!(grammar.forced(100), b"{\"path\": \"");
@@ -78,7 +78,7 @@ fn what_has_to_come_is_known_before() {
 }
 
 #[test]
-fn schemas_that_lead_nowhere_do_not_hang() {
+fn self_referential_schemas_do_not_hang() {
     let cases = [
         json!({"$ref": "#"}),
         json!({"$ref": "#/nowhere"}),
@@ -98,9 +98,9 @@ fn schemas_that_lead_nowhere_do_not_hang() {
 }
 
 proptest! {
-    /// A walk of chance through what is allowed ends in JSON that fits.
+    /// A random walk through the grammar ends in valid JSON that matches the schema.
     #[test]
-    fn what_is_allowed_fits(which in 0_usize..11, choices in proptest::collection::vec(any::<u8>(), 1..300)) {
+    fn allowed_answers_match_the_schema(which in 0_usize..11, choices in proptest::collection::vec(any::<u8>(), 1..300)) {
         let schema = &schemas()[which];
         let mut grammar = grammar(schema);
         let mut text = Vec::new();
@@ -121,9 +121,9 @@ proptest! {
         }
     }
 
-    /// Values in the usual spelling are allowed by a schema that says nothing.
+    /// A schema without constraints allows any value in the usual format.
     #[test]
-    fn any_json_is_allowed_where_anything_is(text in "[ -~é🙂]{0,20}", number in -1_000_000_i64..1_000_000) {
+    fn an_unconstrained_schema_allows_any_json(text in "[ -~é🙂]{0,20}", number in -1_000_000_i64..1_000_000) {
         let value = json!({"k": [text, number, null, true, {"x": text}]});
         let text = crate::chat::spaced(&value);
         let is_accepted = accepts(&json!({}), &text);

@@ -1,4 +1,4 @@
-//! Weights that a test makes up: two layers of chance, every form of number, a vocabulary of bytes and a few pairs.
+//! Generates test weights: two random layers, every number format, and a vocabulary of bytes and a few pairs.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ const INNER: u64 = 512;
 const HEADS: u32 = 4;
 const KEY_HEADS: u32 = 2;
 
-/// A file in the making.
+/// A GGUF file under construction.
 #[derive(Default)]
 pub(crate) struct Making {
     values: Vec<u8>,
@@ -65,7 +65,7 @@ impl Making {
         (self.chance >> 56) as u8
     }
 
-    /// Blocks of chance with a scale that keeps the numbers small.
+    /// Random blocks with a scale that keeps the numbers small.
     pub(crate) fn tensor(&mut self, name: &str, sides: &[u64], code: u32) {
         Self::text(&mut self.tensors, name);
         self.tensors.extend((sides.len() as u32).to_le_bytes());
@@ -77,7 +77,7 @@ impl Making {
         self.tensors.extend((self.bytes.len() as u64).to_le_bytes());
         self.tensors_count += 1;
         let numbers: u64 = sides.iter().product();
-        // How a block begins or ends with scales of 16 bits: 0x1C00 is 2⁻⁸, 0x9C00 is −2⁻⁸.
+        // The leading or trailing 16-bit scales of a block: 0x1C00 is 2⁻⁸, 0x9C00 is −2⁻⁸.
         let small = 0x1C00_u16.to_le_bytes();
         let (count, rest, head, tail): (u64, usize, Vec<u8>, Vec<u8>) = match code {
             0 => {
@@ -123,7 +123,7 @@ impl Making {
     }
 }
 
-/// A whole file; even seeds are of one architecture, odd ones of the other.
+/// A complete file. Even seeds use one architecture, odd ones the other.
 pub(crate) fn bytes(seed: u64) -> Vec<u8> {
     let mut making = Making { chance: seed.wrapping_mul(977).wrapping_add(13), ..Making::default() };
     let name = if seed.is_multiple_of(2) { "llama" } else { "qwen2" };
@@ -160,7 +160,7 @@ pub(crate) fn bytes(seed: u64) -> Vec<u8> {
     making.file()
 }
 
-/// Every byte, some pairs, and what is more than its letters.
+/// Every byte, some pairs, and the special tokens.
 fn vocabulary(making: &mut Making, cut: &str) -> u64 {
     let mut beyond = 256_u32;
     let letters: Vec<String> = (0..=255_u8)

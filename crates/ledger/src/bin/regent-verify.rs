@@ -1,7 +1,7 @@
 //! `regent-verify`: verifies a ledger folder or an exported session, without the kernel.
 //!
-//! Exit codes: 0 everything holds · 14 broken · 16 everything signed holds, but a lane ends in an
-//! unproven tail · 1 it couldn't be verified · 2 usage.
+//! Exit codes: 0 verified · 14 broken · 16 all signed entries verified, but a lane ends in an unproven tail · 1 verification failed to run
+//! · 2 usage.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     } else {
         std::io::stderr().write_all(text.as_bytes())
     };
-    // A verdict that nobody could read is none.
+    // A verdict that could not be printed counts as a failure.
     ExitCode::from(if written.is_ok() { code } else { FAILED })
 }
 
@@ -50,7 +50,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// Reads the command line; an empty message asks for help.
+    /// Parses the command line; an empty error message requests help.
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         let (mut json, mut keys, mut expect, mut witness, mut path) =
             (false, Vec::new(), Vec::new(), None, None);
@@ -76,7 +76,7 @@ fn read_text(path: &str) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("can't read `{path}`: {error}"))
 }
 
-/// The exit code, whether the text is a result, and the text.
+/// Returns the exit code, whether the text is a result, and the text.
 fn run(arguments: &Arguments) -> (u8, bool, String) {
     if arguments.path.is_file() {
         return run_export(&arguments.path, arguments);

@@ -1,8 +1,8 @@
-//! Numbers as ECMAScript writes them: the shortest digits that read back as the same double.
+//! Formats numbers as ECMAScript does: the shortest digits that read back as the same double.
 
 use super::{CanonicalError, INTEGER_MAX};
 
-/// Refuses what is not finite, and whole numbers that would be written as integers out of range.
+/// Rejects non-finite numbers, and whole numbers that would be written as out-of-range integers.
 pub(super) fn check_f64(value: f64) -> Result<(), CanonicalError> {
     if !value.is_finite() {
         return Err(CanonicalError::NotFinite);
@@ -30,9 +30,9 @@ pub(super) fn write_f64(value: f64, out: &mut Vec<u8>) -> Result<(), CanonicalEr
     Ok(())
 }
 
-/// The shortest digits that read back as this double, and where the decimal point stands in them.
+/// The shortest digits that read back as this double, and the position of the decimal point.
 ///
-/// They are taken from serde_json, which settles ties to even as ECMAScript does; `{:e}` does not.
+/// The digits come from serde_json, which rounds ties to even as ECMAScript does; `{:e}` does not.
 fn shortest(value: f64) -> (Vec<u8>, i32) {
     let text = serde_json::to_string(&value).unwrap_or_default();
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));

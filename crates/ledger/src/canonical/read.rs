@@ -1,13 +1,13 @@
-//! Reading JSON strictly: what one reader could take one way and another otherwise is refused.
+//! Parses JSON strictly: input that two readers could interpret differently is an error.
 //!
-//! Refused: duplicate keys, lone surrogates, integers outside ±(2^53 − 1), numbers that overflow,
-//! byte-order marks, control characters in strings, trailing bytes, nesting beyond [`DEPTH_MAX`].
+//! Rejected: duplicate keys, lone surrogates, integers outside ±(2^53 − 1), numbers that overflow, byte-order marks, control characters in
+//! strings, trailing bytes, nesting beyond [`DEPTH_MAX`].
 
 use serde_json::{Map, Number, Value};
 
 use super::{CanonicalError, DEPTH_MAX, INTEGER_MAX};
 
-/// Reads one JSON value.
+/// Parses one JSON value.
 pub fn parse(bytes: &[u8]) -> Result<Value, CanonicalError> {
     let text = std::str::from_utf8(bytes).map_err(|_| CanonicalError::NotUtf8)?;
     let mut reader = Reader { text, at: 0 };
@@ -236,7 +236,7 @@ impl Reader<'_> {
             return Ok(Value::from(if negative { -value } else { value }));
         }
         let value: f64 = token.parse().or_else(|_| self.fail("bad number"))?;
-        // What can't be written can't be recorded, so it is refused here already.
+        // A number that has no canonical spelling can't be recorded, so parsing rejects it early.
         super::number::check_f64(value)?;
         Number::from_f64(value).map(Value::Number).ok_or(CanonicalError::NotFinite)
     }

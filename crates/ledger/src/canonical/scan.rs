@@ -1,16 +1,16 @@
-//! Telling whether bytes are canonical JSON, without building anything.
+//! Checks without allocating whether bytes are canonical JSON.
 //!
-//! Verification runs this over every byte of the ledger, and it tells input that *ended* too soon
-//! (a crash can do that) from input that is *wrong* (only tampering or a defect can).
+//! Verification runs this scan over every byte of the ledger. The scan distinguishes input that *ends* too soon, which a crash can cause,
+//! from input that is *wrong*, which only tampering or a bug can cause.
 
 use super::write::compare_keys;
 use super::{CanonicalError, DEPTH_MAX, INTEGER_MAX, number};
 
-/// Whether `bytes` are exactly one value in canonical spelling.
+/// Checks that `bytes` are exactly one value in canonical spelling.
 pub fn check(bytes: &[u8]) -> Result<(), CanonicalError> {
     std::str::from_utf8(bytes).map_err(|_| CanonicalError::NotUtf8)?;
     let mut cursor = Cursor::new(bytes);
-    // Only at the top does a number end because the input does.
+    // Only a top-level number can end at the end of the input.
     if bytes.first().is_some_and(|byte| *byte == b'-' || byte.is_ascii_digit()) {
         return if is_canonical_number(bytes) { Ok(()) } else { Err(CanonicalError::NotCanonical { at: 0 }) };
     }
@@ -22,16 +22,16 @@ pub fn check(bytes: &[u8]) -> Result<(), CanonicalError> {
     }
 }
 
-/// How a scan ended badly.
+/// Why a scan failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// All bytes were right, but there were too few.
+    /// All bytes are valid, but the input ends too soon.
     Incomplete,
-    /// The byte at this offset can't be there.
+    /// The byte at this offset is invalid.
     Invalid { at: usize },
 }
 
-/// A place in bytes that are known to be UTF-8.
+/// A read position in bytes that are valid UTF-8.
 pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
     pub(crate) at: usize,
@@ -54,7 +54,7 @@ impl<'a> Cursor<'a> {
         self.bytes.get(start..self.at).unwrap_or_default()
     }
 
-    /// Steps over exactly these bytes.
+    /// Consumes exactly these bytes.
     pub(crate) fn literal(&mut self, expected: &[u8]) -> Result<(), Flaw> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         if rest.starts_with(expected) {
@@ -66,7 +66,7 @@ impl<'a> Cursor<'a> {
         if same == rest.len() { Err(Flaw::Incomplete) } else { self.invalid() }
     }
 
-    /// Steps over `count` bytes that all satisfy `test`, and returns them.
+    /// Consumes `count` bytes that all satisfy `test`, and returns them.
     pub(crate) fn exactly(&mut self, count: usize, test: fn(u8) -> bool) -> Result<&'a [u8], Flaw> {
         let start = self.at;
         while self.at < start + count {
@@ -78,7 +78,7 @@ impl<'a> Cursor<'a> {
         Ok(self.since(start))
     }
 
-    /// Steps over an integer in canonical spelling.
+    /// Consumes an integer in canonical spelling.
     pub(crate) fn integer(&mut self) -> Result<i64, Flaw> {
         let start = self.at;
         let negative = self.peek()? == b'-';
@@ -104,7 +104,7 @@ impl<'a> Cursor<'a> {
         Ok(if negative { -value } else { value })
     }
 
-    /// Steps over one value.
+    /// Consumes one value.
     pub(crate) fn value(&mut self, depth: usize) -> Result<(), Flaw> {
         match self.peek()? {
             b'"' => self.string(),
@@ -118,7 +118,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Steps over one object.
+    /// Consumes one object.
     pub(crate) fn object(&mut self, depth: usize) -> Result<(), Flaw> {
         if depth > DEPTH_MAX {
             return self.invalid();
@@ -199,7 +199,7 @@ impl<'a> Cursor<'a> {
                 let high = self.exactly(1, |byte| matches!(byte, b'0' | b'1'))?;
                 let low_at = self.at;
                 let low = self.exactly(1, |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))?;
-                // Those that have a short escape must use it.
+                // Characters with a short escape must use it.
                 if high == b"0" && matches!(low, b"8" | b"9" | b"a" | b"c" | b"d") {
                     return Err(Flaw::Invalid { at: low_at });
                 }

@@ -1,4 +1,4 @@
-//! Cases of RFC 8785 and properties of the three doors.
+//! Cases of RFC 8785, and properties of `to_vec`, `parse` and `check`.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ fn numbers_are_spelled_as_in_rfc_8785() {
 }
 
 #[test]
-fn the_sample_of_rfc_8785_comes_out_as_printed() {
+fn writes_the_rfc_8785_sample_exactly() {
     let input = r#"{
         "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
         "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
@@ -86,7 +86,7 @@ fn unsorted_structs_are_sorted_and_enums_are_tagged() {
 }
 
 #[test]
-fn adv_002_what_two_readers_could_take_differently_is_refused() {
+fn adv_002_rejects_ambiguous_json() {
     let deep_ok = format!("{}{}", "[".repeat(DEPTH_MAX), "]".repeat(DEPTH_MAX));
     assert!(parse(deep_ok.as_bytes()).is_ok());
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
@@ -118,7 +118,7 @@ fn adv_002_what_two_readers_could_take_differently_is_refused() {
 }
 
 #[test]
-fn values_without_a_spelling_are_refused() {
+fn rejects_values_without_canonical_spelling() {
     assert_eq!(to_vec(&f64::NAN), Err(CanonicalError::NotFinite));
     assert_eq!(to_vec(&u64::MAX), Err(CanonicalError::IntegerRange));
     assert_eq!(to_vec(&1e17), Err(CanonicalError::IntegerRange));
@@ -185,7 +185,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_canonical_and_reads_back(value in any_json()) {
+    fn written_values_are_canonical_and_read_back(value in any_json()) {
         let bytes = to_vec(&value).unwrap();
         prop_assert_eq!(check(&bytes), Ok(()));
         let back = parse(&bytes).unwrap();

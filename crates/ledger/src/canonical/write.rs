@@ -1,7 +1,7 @@
-//! Writing canonical JSON straight from a `Serialize` value.
+//! Writes canonical JSON directly from a `Serialize` value.
 //!
-//! Members go to the output as they come. Only an object whose keys came out of order is
-//! rearranged when it closes, so structs with sorted fields cost nothing extra.
+//! Members go to the output in the order they arrive. The writer sorts an object when it closes, and only if its keys arrived unsorted.
+//! Structs with sorted fields therefore cost nothing extra.
 
 use std::cmp::Ordering;
 
@@ -20,12 +20,12 @@ pub fn to_vec<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CanonicalErro
 
 struct Writer {
     out: Vec<u8>,
-    /// Members of all objects now open, innermost last.
+    /// Members of all open objects, innermost last.
     members: Vec<Member>,
     depth: usize,
 }
 
-/// Where one member of an object lies in the output: `"key":value`.
+/// The byte range of one member of an object in the output: `"key":value`.
 #[derive(Clone, Copy)]
 struct Member {
     start: usize,
@@ -66,7 +66,7 @@ impl Writer {
     }
 
     fn key(&self, member: Member) -> &[u8] {
-        // Without the quotes: they would sort before some characters and after others.
+        // Without the quotes, which would sort before some characters and after others.
         self.slice(member.start + 1, member.key_end.saturating_sub(1))
     }
 
@@ -94,7 +94,7 @@ impl Writer {
     }
 }
 
-/// Orders two keys, given as they stand between their quotes, by UTF-16 code units.
+/// Orders two keys by UTF-16 code units. Both are given as spelled between their quotes.
 pub(super) fn compare_keys(a: &[u8], b: &[u8]) -> Ordering {
     let plain = |key: &[u8]| key.iter().all(|byte| byte.is_ascii() && *byte != b'\\');
     if plain(a) && plain(b) {
@@ -146,7 +146,7 @@ fn write_integer(negative: bool, magnitude: u64, out: &mut Vec<u8>) -> Result<()
     Ok(())
 }
 
-/// Appends a number in decimal without going through a `String`.
+/// Appends a decimal number without allocating a `String`.
 pub(crate) fn push_decimal(mut value: u64, out: &mut Vec<u8>) {
     let start = out.len();
     loop {
@@ -164,7 +164,7 @@ pub(crate) fn push_decimal(mut value: u64, out: &mut Vec<u8>) {
 struct Seq<'a> {
     writer: &'a mut Writer,
     first: bool,
-    /// Objects around it that close with it: one for an enum variant, else none.
+    /// Enclosing objects that close with it: one for an enum variant, else none.
     wraps: usize,
 }
 
@@ -197,7 +197,7 @@ impl Object<'_> {
         })
     }
 
-    /// Starts a member whose key `write` spells, quotes and all.
+    /// Starts a member. `write` spells the key with its quotes.
     fn begin_with(
         &mut self,
         write: impl FnOnce(&mut Writer) -> Result<(), CanonicalError>,
@@ -436,7 +436,7 @@ impl ser::SerializeMap for Object<'_> {
         self.begin_with(|writer| {
             let start = writer.out.len();
             key.serialize(&mut *writer)?;
-            // A key is text, or a plain scalar whose spelling becomes the text, as in serde_json.
+            // A key is text, or a plain scalar that is spelled as text, as in serde_json.
             match writer.out.get(start) {
                 Some(b'"') => Ok(()),
                 Some(b'-' | b'0'..=b'9' | b't' | b'f') => {

@@ -1,4 +1,4 @@
-//! Receipts of our own, and the public vectors where they can be had.
+//! Receipts that this crate signs, and the public vectors where available.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ fn key() -> LedgerKey {
     LedgerKey::from_seed(&[7; 32])
 }
 
-/// A chain over these calls: tool, arguments, decision.
+/// A chain of these calls: tool, arguments, decision.
 fn chain(calls: &[(String, Value, bool)]) -> Vec<DecisionReceipt> {
     let mut out: Vec<DecisionReceipt> = Vec::new();
     for (at, (tool, input, allowed)) in calls.iter().enumerate() {
@@ -39,7 +39,7 @@ fn calls() -> Vec<(String, Value, bool)> {
 }
 
 #[test]
-fn a_chain_verifies_and_every_change_is_found() {
+fn a_chain_verifies_and_detects_every_change() {
     let receipts = chain(&calls());
     assert_eq!(DecisionReceipt::verify_chain(&receipts, Some(&key().public())), Ok(()));
     let other = LedgerKey::from_seed(&[8; 32]).public();
@@ -65,7 +65,7 @@ fn a_chain_verifies_and_every_change_is_found() {
 }
 
 #[test]
-fn the_other_shape_is_read_too() {
+fn reads_the_envelope_shape() {
     let payload = json!({
         "type": "scopeblind.receipt.v1", "decision": "deny", "sequence": 0, "timestamp": "2026-01-05T12:00:00Z",
         "action": {"kind": "tool", "target": "Bash"}, "prev_hash": "",
@@ -84,7 +84,7 @@ fn the_other_shape_is_read_too() {
     }
 }
 
-/// The public inputs, signed by us, are the expected chain and have the shape of the public schema.
+/// The public inputs, signed by this crate, give the expected chain and match the public schema.
 #[test]
 fn the_public_vectors() {
     let root = std::env::var("REGENT_VECTORS")

@@ -10,19 +10,19 @@ use rustix::io::Errno;
 
 use super::{Appender, Existing, Lock, Stat, Storage};
 
-/// A folder. Only the owner can access its files, and no symbolic link is followed.
+/// A folder. Only the owner can access its files, and symbolic links are not followed.
 #[derive(Debug, Clone)]
 pub struct Files {
     root: PathBuf,
 }
 
 impl Files {
-    /// A folder that may not exist yet; nothing is touched.
+    /// A folder that may not exist yet. Creates nothing.
     pub fn new(root: &Path) -> Files {
         Files { root: root.to_owned() }
     }
 
-    /// Makes the folder with all those above it, if it isn't there.
+    /// Creates the folder and its parents if they don't exist.
     pub fn create(root: &Path) -> io::Result<Files> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
         Ok(Files::new(root))
@@ -79,7 +79,7 @@ impl Storage for Files {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = match rustix::fs::open(self.path(folder), flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(Vec::new()),
-            // A clone can bring a link, and what lies behind it isn't out of reach for tools as the ledger's folder is.
+            // A clone can contain a symbolic link, and tools may be able to write to its target, unlike to the ledger's own folder.
             Err(Errno::LOOP | Errno::NOTDIR) => {
                 let why = format!("`{}` is a link or not a folder", self.path(folder).display());
                 return Err(io::Error::new(io::ErrorKind::NotADirectory, why));
@@ -88,7 +88,7 @@ impl Storage for Files {
         };
         let mut names = Vec::new();
         for entry in Dir::new(opened)? {
-            // A name that isn't UTF-8 isn't one of ours.
+            // The ledger creates only UTF-8 names, so other names are ignored.
             let name = entry?.file_name().to_str().map(str::to_owned);
             names.extend(name.ok().filter(|name| name != "." && name != ".."));
         }
@@ -121,7 +121,7 @@ impl Storage for Files {
     }
 
     fn replace(&self, path: &str, bytes: &[u8]) -> io::Result<()> {
-        // The caller holds a lock, so one draft name is enough; a leftover of a crash is replaced.
+        // The caller holds a lock, so a fixed temporary name is safe. A leftover of a crash is replaced.
         let draft = self.path(&format!("{path}.tmp"));
         let mut file = Files::options().write(true).create(true).truncate(true).open(&draft)?;
         file.write_all(bytes)?;
@@ -198,7 +198,7 @@ impl FileAppender {
     }
 }
 
-/// The lock goes with the open file.
+/// The lock ends when the file is closed.
 #[derive(Debug)]
 struct FileLock {
     _file: File,

@@ -1,4 +1,4 @@
-//! A ledger that ends with the process: for tests, dry runs and measuring.
+//! A ledger that ends with the process: for tests, dry runs and benchmarks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,7 +21,7 @@ struct Contents {
     changes: u64,
 }
 
-/// Nothing here can be left half-done by a panic, so a poisoned lock is as good as any.
+/// A panic can't leave this state half-changed, so a poisoned lock is usable.
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! A simulated disk: it keeps apart what was written and what would survive a power cut.
+//! A simulated disk that distinguishes written bytes from bytes that survive a power cut.
 //!
-//! Operations that change something are counted. A [`Plan`] names the one at which the power goes,
-//! or fails, so a test can try every one of them. What was not synced survives a power cut in part:
-//! cut anywhere, with 512-byte sectors lost at random, and names of files lost or kept.
+//! The disk counts every operation that changes something. A [`Plan`] names the operation at which the power fails or an error occurs, so a
+//! test can try each one. Unsynced bytes survive a power cut in part: cut at any offset, with random 512-byte sectors lost, and file names
+//! lost or kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,31 +15,31 @@ const SECTOR_BYTES: usize = 512;
 /// Planned failures. Operations are counted from 0.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Plan {
-    /// The power goes during this operation; nothing works afterwards.
+    /// The power fails during this operation; every later operation fails.
     pub crash_at: Option<u64>,
     /// This operation fails.
-    pub fail_at: Option<(u64, Failure)>,
-    /// Bytes that still fit; appending beyond them writes what fits, then fails.
+    pub fail_at: Option<(u64, DiskFailure)>,
+    /// Remaining capacity; an append beyond it writes what fits, then fails.
     pub room_bytes: Option<u64>,
 }
 
 /// How an operation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
+pub enum DiskFailure {
     /// EIO.
     Io,
-    /// ENOSPC, after a part of the bytes.
+    /// ENOSPC after a partial write.
     Full,
     /// EROFS.
     ReadOnly,
 }
 
-impl Failure {
+impl DiskFailure {
     fn error(self) -> io::Error {
         match self {
-            Failure::Io => io::Error::other("simulated input/output error"),
-            Failure::Full => io::ErrorKind::StorageFull.into(),
-            Failure::ReadOnly => io::ErrorKind::ReadOnlyFilesystem.into(),
+            DiskFailure::Io => io::Error::other("simulated input/output error"),
+            DiskFailure::Full => io::ErrorKind::StorageFull.into(),
+            DiskFailure::ReadOnly => io::ErrorKind::ReadOnlyFilesystem.into(),
         }
     }
 }
@@ -71,7 +71,7 @@ struct Inode {
     stamp: u64,
 }
 
-/// What an operation may do, after the plan was asked.
+/// What the plan allows an operation to do.
 enum DiskOp {
     Whole,
     /// Only a part of it happens, then it fails.
@@ -86,17 +86,17 @@ impl Sim {
         sim
     }
 
-    /// Sets what will go wrong.
+    /// Sets the planned failures.
     pub fn plan(&self, plan: Plan) {
         self.held().plan = plan;
     }
 
-    /// Operations so far.
+    /// Number of operations so far.
     pub fn operations(&self) -> u64 {
         self.held().operations
     }
 
-    /// The disk as it comes up after a power cut. The old one is dead.
+    /// The disk after a power cut. The old handle is dead.
     #[must_use]
     pub fn after_power_cut(&self) -> Sim {
         let mut disk = self.held();
@@ -124,7 +124,7 @@ impl Sim {
         Sim { disk: Arc::new(Mutex::new(fresh)) }
     }
 
-    /// The disk as another process finds it after this one was killed: all writes are kept.
+    /// The disk as seen by another process after this one was killed: all writes are kept.
     #[must_use]
     pub fn after_kill(&self) -> Sim {
         let mut disk = self.held();
@@ -162,7 +162,7 @@ impl Disk {
         usize::try_from(self.next_random() % (end as u64 + 1)).unwrap_or(0)
     }
 
-    /// Counts an operation and asks the plan.
+    /// Counts an operation and applies the plan.
     fn step(&mut self) -> io::Result<DiskOp> {
         if self.dead {
             return Err(io::Error::other("the power is off"));
@@ -184,7 +184,7 @@ impl Disk {
         self.names.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Unsynced bytes after a power cut: cut anywhere, sectors lost at random.
+    /// Unsynced bytes after a power cut: cut at any offset, with random sectors lost.
     fn spoil(&mut self, inode: &Inode) -> Vec<u8> {
         let shared = inode.durable.len().min(inode.bytes.len());
         let kept = shared + self.below(inode.bytes.len() - shared);
@@ -193,7 +193,7 @@ impl Disk {
             if self.coin() {
                 continue;
             }
-            // A lost sector shows what was durable there, or zeros.
+            // A lost sector reads as its last durable content, or as zeros.
             let old = inode.durable.iter().skip(number * SECTOR_BYTES);
             let old = old.copied().chain(std::iter::repeat(0));
             sector.iter_mut().zip(old).for_each(|(byte, old)| *byte = old);
@@ -213,7 +213,7 @@ impl Disk {
             let room_now = usize::try_from(room).unwrap_or(usize::MAX);
             if room_now < count {
                 count = room_now;
-                error = Some(Failure::Full.error());
+                error = Some(DiskFailure::Full.error());
             }
             self.plan.room_bytes = Some(room - count as u64);
         }
@@ -327,7 +327,7 @@ impl Storage for Sim {
             DiskOp::Whole => None,
             DiskOp::Part(error) => Some(error),
         };
-        // The new file is synced before it takes the name, so it is whole wherever it is seen.
+        // The new file is synced before the rename, so it is complete wherever it is visible.
         if failed.is_none() || disk.coin() {
             let inode = Inode { bytes: bytes.to_vec(), durable: bytes.to_vec(), stamp: disk.changes };
             disk.inodes.push(inode);

@@ -1,4 +1,4 @@
-//! Recording drafts, alone and together, and reading them back.
+//! Appending drafts, alone and concurrently, and reading them back.
 
 use std::future::Future;
 use std::pin::pin;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use super::*;
 
 #[test]
-fn what_is_appended_is_read_back_in_order_and_verifies() {
+fn appended_entries_read_back_in_order_and_verify() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path(), 100);
     assert_eq!(numbers(&Reader::new(dir.path())), (0..100).collect::<Vec<_>>());
@@ -68,7 +68,7 @@ fn many_callers_share_batches_and_each_gets_its_own_receipt() {
 }
 
 #[test]
-fn in_memory_resolves_at_once_and_verifies() {
+fn in_memory_appends_resolve_immediately_and_verify() {
     let ledger = Ledger::in_memory(key());
     for number in 0..3000 {
         let mut appending = pin!(ledger.append(draft(number)));
@@ -95,7 +95,7 @@ fn the_tail_is_read_from_the_end() {
 }
 
 #[test]
-fn drafts_that_cannot_be_recorded_are_refused_and_hurt_nothing() {
+fn rejects_invalid_drafts_without_side_effects() {
     let ledger = Ledger::in_memory(key());
     let text = CanonicalJson::of("text").unwrap();
     let long = CanonicalJson::of(&json!({"t": "x".repeat(BODY_BYTES_MAX)})).unwrap();
@@ -117,7 +117,7 @@ fn drafts_that_cannot_be_recorded_are_refused_and_hurt_nothing() {
 }
 
 #[test]
-fn adv_095_order_is_by_place_and_clocks_that_step_back_are_counted() {
+fn adv_095_order_is_by_position_and_clock_steps_back_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = open(dir.path());
     for (number, at_ms) in [(0, 5000), (1, -5000), (2, AT_MS_MAX), (3, 6000)] {
@@ -130,7 +130,7 @@ fn adv_095_order_is_by_place_and_clocks_that_step_back_are_counted() {
 }
 
 #[test]
-fn handles_and_futures_go_anywhere() {
+fn handles_and_futures_are_send_and_sync() {
     fn anywhere<T: Send + Sync + 'static>() {}
     fn sendable<T: Send + 'static>() {}
     anywhere::<Ledger>();
@@ -138,7 +138,7 @@ fn handles_and_futures_go_anywhere() {
 }
 
 #[test]
-fn a_dropped_future_takes_nothing_back() {
+fn dropping_the_future_does_not_cancel_the_draft() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = open(dir.path());
     (0..10).for_each(|number| drop(ledger.append(draft(number))));

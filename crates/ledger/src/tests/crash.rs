@@ -1,22 +1,22 @@
-//! Power cuts, kills and failing disks at every operation: what was acknowledged stands, what was
-//! not is never taken for it, and nothing a crash does looks like tampering.
+//! Power cuts, kills and disk failures at every operation: acknowledged drafts survive, unacknowledged ones never count as acknowledged,
+//! and a crash never looks like tampering.
 
 use super::*;
 use crate::storage::Sim;
-use crate::storage::sim::{Failure, Plan};
+use crate::storage::sim::{DiskFailure, Plan};
 
-/// Operations after which no scenario here is still running.
+/// No scenario here runs longer than this many operations.
 const OPERATIONS_MAX: u64 = 400;
 
 thread_local! {
-    /// The witness of the case that runs on this thread. It survives every crash: what it remembers is never ahead of the disk.
+    /// The witness of the case on this thread. It survives every crash: its record is never ahead of the disk.
     static WITNESS: std::cell::RefCell<Option<(tempfile::TempDir, u64)>> = const { std::cell::RefCell::new(None) };
 }
 
-/// A disk with a witness of its own.
+/// A disk with its own witness.
 fn new_sim(seed: u64) -> Sim {
     WITNESS.with_borrow_mut(|witness| {
-        // In memory where there is such a folder: thousands of witnesses are synced.
+        // In memory if possible: thousands of witnesses are synced.
         let folder = || tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         witness.get_or_insert_with(|| (folder(), 0)).1 += 1;
     });
@@ -36,7 +36,7 @@ fn open_sim(sim: &Sim) -> Result<Ledger, OpenError> {
 
 fn draft_with_payload(number: u64) -> Draft {
     let mut draft = draft(number);
-    // A day passes now and then, and a segment with it.
+    // Every seventh draft starts a new day, and thereby a new segment.
     draft.at_ms += i64::try_from(number / 7).unwrap() * 24 * 60 * 60 * 1000;
     if number.is_multiple_of(4) {
         draft.payloads = vec![Payload::new(vec![u8::try_from(number % 251).unwrap(); 700])];
@@ -44,7 +44,7 @@ fn draft_with_payload(number: u64) -> Draft {
     draft
 }
 
-/// Appends until the disk gives up or all is done. Returns what was acknowledged and what failed.
+/// Appends until the disk fails or all drafts are done. Returns the acknowledged and the failed ones.
 fn work(sim: &Sim, from: u64) -> (Vec<u64>, Vec<u64>) {
     let (mut acknowledged, mut failed) = (Vec::new(), Vec::new());
     let Ok(ledger) = open_sim(sim) else { return (acknowledged, failed) };
@@ -63,8 +63,7 @@ fn work(sim: &Sim, from: u64) -> (Vec<u64>, Vec<u64>) {
     (acknowledged, failed)
 }
 
-/// All that was acknowledged can be read, proven; of the rest nothing counts as proven that was
-/// reported as failed.
+/// Checks that every acknowledged draft is readable and proven, and that no failed one counts as proven.
 fn check(sim: &Sim, acknowledged: &[u64], failed: &[u64], context: &str) {
     let witnessed = VerifyOptions { witness: options().witness, ..VerifyOptions::default() };
     let report = verify_on(Arc::new(sim.clone()), &witnessed).unwrap();
@@ -119,8 +118,8 @@ fn adv_099_a_power_cut_at_any_operation_loses_nothing_acknowledged() {
     assert!(crashes > 100, "{crashes}");
 }
 
-/// The witness isn't synced, so a power cut may take it back to any earlier state. Then nobody vouches for the last unsigned
-/// entries; they are there all the same, and nobody says that they were refused.
+/// The witness isn't synced, so a power cut may revert it to any earlier state. The last unsigned entries are then unvouched. They remain
+/// present, and no entry claims that they were refused.
 #[test]
 fn h7_a_power_cut_that_takes_the_witness_back_loses_nothing_acknowledged() {
     for crash_at in 0..OPERATIONS_MAX {
@@ -150,7 +149,7 @@ fn h7_a_power_cut_that_takes_the_witness_back_loses_nothing_acknowledged() {
 }
 
 #[test]
-fn adv_099_a_second_power_cut_during_recovery_loses_nothing_either() {
+fn adv_099_a_second_power_cut_during_recovery_loses_nothing_acknowledged() {
     let mut crashes = 0;
     for crash_at in (0..OPERATIONS_MAX).step_by(7) {
         for again_at in 0..12 {
@@ -194,7 +193,7 @@ fn adv_101_a_full_disk_at_any_operation_refuses_and_resumes_without_restart() {
     for fail_at in 0..OPERATIONS_MAX {
         let context = format!("no room at operation {fail_at}");
         let sim = new_sim(fail_at);
-        sim.plan(Plan { fail_at: Some((fail_at, Failure::Full)), ..Plan::default() });
+        sim.plan(Plan { fail_at: Some((fail_at, DiskFailure::Full)), ..Plan::default() });
         let (mut acknowledged, failed) = work(&sim, 0);
         if sim.operations() <= fail_at {
             return;
@@ -252,8 +251,8 @@ fn an_announced_entry_outlives_a_full_disk() {
 }
 
 #[test]
-fn adv_093b_adv_102_an_input_output_error_seals_and_nothing_is_acknowledged_after() {
-    for failure in [Failure::Io, Failure::ReadOnly] {
+fn adv_093b_adv_102_an_io_error_seals_the_ledger() {
+    for failure in [DiskFailure::Io, DiskFailure::ReadOnly] {
         for fail_at in 0..OPERATIONS_MAX {
             let context = format!("{failure:?} at operation {fail_at}");
             let sim = new_sim(fail_at);
@@ -263,9 +262,9 @@ fn adv_093b_adv_102_an_input_output_error_seals_and_nothing_is_acknowledged_afte
                 break;
             }
             if let Some(first) = failed.first() {
-                assert_eq!(failed.len() as u64, 15 - first, "{context}: sealed until opened anew");
+                assert_eq!(failed.len() as u64, 15 - first, "{context}: sealed until reopened");
             }
-            // Another process opens it: what the disk kept of the failed batch may stand.
+            // Another process opens the ledger: entries of the failed batch that reached the disk may remain.
             let sim = sim.after_kill();
             go_on(&sim, &mut acknowledged, &context);
             check(&sim, &acknowledged, &[], &context);

@@ -1,4 +1,4 @@
-//! Several writers, lanes taken again, crashes settled, keys handed over.
+//! Several writers, reused lanes, settled crashes, key rotation.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ fn segment(root: &Path, number: u16) -> std::path::PathBuf {
 }
 
 #[test]
-fn adv_103_a_free_lane_is_taken_again_and_a_held_one_is_left() {
+fn adv_103_reuses_free_lanes_and_leaves_held_ones() {
     let dir = tempfile::tempdir().unwrap();
     let one = open(dir.path());
     append(&one, 0..5);
@@ -33,7 +33,7 @@ fn adv_103_a_free_lane_is_taken_again_and_a_held_one_is_left() {
 }
 
 #[test]
-fn adv_103_many_open_at_once_and_all_work() {
+fn adv_103_many_processes_open_and_write_concurrently() {
     let dir = tempfile::tempdir().unwrap();
     std::thread::scope(|scope| {
         for caller in 0..6u64 {
@@ -78,7 +78,7 @@ fn adv_103_verify_and_backup_work_while_others_write() {
     assert!(matches!(ledger.backup(&root), Err(ReadError::NotEmpty(_))));
 }
 
-/// Leaves a lane as a crash would: its last checkpoint is gone, and perhaps more.
+/// Tears a lane as a crash would: removes its last checkpoint, and perhaps more.
 fn tear(root: &Path, keep: impl FnOnce(&str) -> String) -> String {
     let path = segment(root, 0);
     let text = fs::read_to_string(&path).unwrap();
@@ -88,12 +88,12 @@ fn tear(root: &Path, keep: impl FnOnce(&str) -> String) -> String {
 }
 
 #[test]
-fn a_torn_tail_is_settled_once_left_alone_and_guarded_ever_after() {
+fn a_torn_tail_is_settled_once_and_verified_afterwards() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = Ledger::open(dir.path(), key(), Options::default()).unwrap();
     append(&ledger, 0..5);
     drop(ledger);
-    // The last batch lost its checkpoint, and half of another entry follows.
+    // The last batch loses its checkpoint, and half of another entry follows.
     let torn = tear(dir.path(), |text| {
         let lines: Vec<&str> = text.lines().collect();
         let kept = lines[..lines.len() - 1].join("\n");
@@ -111,7 +111,7 @@ fn a_torn_tail_is_settled_once_left_alone_and_guarded_ever_after() {
 
     let entries: Vec<Entry> = read::entries(dir.path()).map(Result::unwrap).collect();
     let unproven: Vec<_> = entries.iter().filter(|entry| !entry.proven).collect();
-    assert_eq!(unproven.len(), 1, "the entry that nobody was told of is visible, and flagged");
+    assert_eq!(unproven.len(), 1, "the unacknowledged entry is visible and flagged");
     assert_eq!(unproven[0].body["n"], 4);
     let recovery = entries.iter().find(|entry| entry.kind == Kind::Recovery).unwrap();
     assert_eq!((recovery.lane, recovery.seq), (lane(1), 1));
@@ -128,7 +128,7 @@ fn a_torn_tail_is_settled_once_left_alone_and_guarded_ever_after() {
 }
 
 #[test]
-fn only_what_a_crash_can_do_is_taken_for_a_crash() {
+fn only_crash_damage_counts_as_a_crash() {
     let zeros = "\0".repeat(5000);
     let cases: &[(&str, bool)] = &[
         ("{\"at\":10", true),
@@ -162,7 +162,7 @@ fn only_what_a_crash_can_do_is_taken_for_a_crash() {
 }
 
 #[test]
-fn adv_092_a_key_is_handed_over_and_verify_follows() {
+fn adv_092_verify_follows_a_key_rotation() {
     let dir = tempfile::tempdir().unwrap();
     let new_key = LedgerKey::from_seed(&[2; 32]);
     let ledger = open(dir.path());
@@ -186,7 +186,7 @@ fn adv_092_a_key_is_handed_over_and_verify_follows() {
 }
 
 #[test]
-fn adv_092_a_lost_key_keeps_the_ledger_shut() {
+fn adv_092_another_key_cannot_open_the_ledger() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path(), 3);
     let other = LedgerKey::generate().unwrap();
@@ -207,7 +207,7 @@ fn adv_102_a_folder_that_cannot_be_written_is_a_typed_error() {
 }
 
 #[test]
-fn b2_a_folder_of_the_ledger_that_is_a_link_is_refused() {
+fn b2_rejects_a_linked_folder_of_the_ledger() {
     for (place, to) in [("lanes", "elsewhere"), ("lanes/0000", "elsewhere/0000")] {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("audit");
@@ -222,7 +222,7 @@ fn b2_a_folder_of_the_ledger_that_is_a_link_is_refused() {
         let refused = Ledger::open(&root, key(), Options::default()).map(drop).unwrap_err();
         assert!(refused.to_string().contains("link") || matches!(refused, OpenError::Io(_)), "{refused}");
     }
-    // A clone brings the link, and there is no ledger yet.
+    // The clone contains the link, and there is no ledger yet.
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(dir.path().join("audit/lanes")).unwrap();
     std::fs::create_dir_all(dir.path().join("elsewhere")).unwrap();

@@ -1,4 +1,4 @@
-//! Payloads: kept, encrypted, erased, dropped with age, and checked.
+//! Payloads: stored, encrypted, erased, removed by age, and verified.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ fn pack(root: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn payloads_come_back_now_and_later_plain_and_encrypted() {
+fn payloads_read_back_plain_and_encrypted_before_and_after_reopening() {
     for payload_key in [None, Some(PayloadKey::new([9; 32]))] {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { payload_key: payload_key.clone(), ..small_segments() };
@@ -78,7 +78,7 @@ fn adv_094_an_erased_payload_is_gone_and_the_ledger_still_verifies() {
 }
 
 #[test]
-fn an_unrecorded_erasure_and_every_other_change_to_a_pack_is_found() {
+fn detects_unrecorded_erasure_and_every_other_change_to_a_pack() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = open(dir.path());
     let (draft, _) = with_payload(1, b"evidence");
@@ -99,7 +99,7 @@ fn an_unrecorded_erasure_and_every_other_change_to_a_pack_is_found() {
 }
 
 #[test]
-fn f7_a_payload_is_found_beside_its_entry_without_a_look_at_the_other_packs() {
+fn f7_finds_a_payload_beside_its_entry_without_reading_other_packs() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = open(dir.path());
     let mut stored = Vec::new();
@@ -115,13 +115,13 @@ fn f7_a_payload_is_found_beside_its_entry_without_a_look_at_the_other_packs() {
     assert_eq!(found(first).unwrap(), b"payload 0");
     let looked_at = reader.packs.lock().unwrap().scanned.len();
     assert_eq!(looked_at, 1);
-    // Beside another entry it isn't, so all packs are looked at.
+    // It isn't beside the other entry, so all packs are scanned.
     assert_eq!(found((first.0, last.1)).unwrap(), b"payload 29");
     assert!(reader.packs.lock().unwrap().scanned.len() > 1);
 }
 
 #[test]
-fn adv_102_rot_in_a_payload_is_a_typed_error() {
+fn adv_102_a_damaged_payload_is_a_typed_error() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = open(dir.path());
     let (draft, digest) = with_payload(1, b"evidence");
@@ -133,7 +133,7 @@ fn adv_102_rot_in_a_payload_is_a_typed_error() {
 }
 
 #[test]
-fn old_payloads_are_dropped_and_the_entries_stay() {
+fn retain_removes_old_payloads_and_keeps_entries() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = open(dir.path());
     let mut digests = Vec::new();
@@ -158,7 +158,7 @@ fn f5_payloads_of_one_day_are_not_kept_by_those_of_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let mut digests = Vec::new();
     for day in 0..3 {
-        // One lane, and far from a full segment.
+        // One lane, far from a full segment.
         let ledger = Ledger::open(dir.path(), key(), Options::default()).unwrap();
         let (draft, digest) = with_payload(day, format!("payload {day}").as_bytes());
         let at_ms = i64::try_from(day).unwrap() * DAY_MS;
@@ -175,12 +175,12 @@ fn f5_payloads_of_one_day_are_not_kept_by_those_of_the_next() {
 }
 
 #[test]
-fn b2_a_fresh_segment_lets_go_of_the_payloads_before_it() {
+fn b2_a_fresh_segment_makes_older_payloads_removable() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = Ledger::open(dir.path(), key(), Options::default()).unwrap();
     let (draft, digest) = with_payload(1, b"old");
     let intent = ledger.append_blocking(draft).unwrap();
-    // Somebody writes to it.
+    // A writer is active.
     let used = Reader::new(dir.path()).old_packs(2_000_000).unwrap();
     assert_eq!(used.iter().map(|pack| pack.in_use).collect::<Vec<_>>(), [true]);
     assert_eq!(ledger.retain(2_000_000, "old", 2_000_000).unwrap(), []);
@@ -192,7 +192,7 @@ fn b2_a_fresh_segment_lets_go_of_the_payloads_before_it() {
     let ledger = Ledger::open(dir.path(), key(), options).unwrap();
     let (draft, newer) = with_payload(2, b"new");
     ledger.append_blocking(Draft { at_ms: 3_000_000, ..draft }).unwrap();
-    assert_eq!(ledger.head().lane, intent.lane, "the lane goes on");
+    assert_eq!(ledger.head().lane, intent.lane, "the lane continues");
     assert_eq!(ledger.retain(2_000_000, "gc.payloads=1s", 3_000_000).unwrap(), foreseen);
     assert_eq!((ledger.payload(&digest).unwrap(), ledger.payload(&newer).unwrap().is_some()), (None, true));
     ledger.close().unwrap();

@@ -1,4 +1,4 @@
-//! Proofs and exports stand alone, and prove nothing else.
+//! Proofs and exports verify on their own, and prove nothing else.
 
 use super::*;
 use crate::note::Checkpoint;
@@ -24,7 +24,7 @@ fn every_entry_can_be_proven_offline_and_nothing_else() {
 }
 
 #[test]
-fn two_checkpoints_of_a_lane_are_proven_consistent() {
+fn proves_two_checkpoints_of_a_lane_consistent() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = open(dir.path());
     let keys = [key().public()];
@@ -39,7 +39,7 @@ fn two_checkpoints_of_a_lane_are_proven_consistent() {
 }
 
 #[test]
-fn a_session_is_exported_with_proofs_that_hold_offline() {
+fn an_exported_session_verifies_offline() {
     let dir = tempfile::tempdir().unwrap();
     let (one, two) = (open(dir.path()), open(dir.path()));
     append(&one, 0..9);

@@ -1,4 +1,4 @@
-//! What reading costs: segments before a place are not opened, each lane's head is read once, and few lines are parsed.
+//! The cost of reading: segments before a position are not opened, each lane's head is read once, and few lines are parsed.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::storage::{Appender, Existing, Lock, Memory, Stat};
 
-/// A storage that counts what is read.
+/// A storage that counts reads.
 #[derive(Debug, Default)]
 struct Counting {
     inner: Memory,
@@ -70,7 +70,7 @@ impl Storage for Counting {
 }
 
 #[test]
-fn payloads_are_dropped_while_nobody_can_go_on_in_their_lane() {
+fn retain_holds_the_lock_of_the_lane() {
     let storage = Arc::new(Counting::default());
     let open = || Ledger::open_on(storage.clone(), key(), Options::default()).unwrap();
     let (one, two) = (open(), open());
@@ -78,7 +78,7 @@ fn payloads_are_dropped_while_nobody_can_go_on_in_their_lane() {
         ledger.append_blocking(Draft { payloads: vec![Payload::new(vec![1; 9])], ..draft(1) }).unwrap();
     }
     two.close().unwrap();
-    // The storage looks at the lock of the lane when its pack is removed.
+    // The storage checks the lane's lock when its pack is removed.
     assert_eq!(one.retain(i64::MAX, "old", 2_000_000).unwrap().len(), 1);
 }
 
@@ -87,7 +87,7 @@ fn counted(storage: &Counting) -> (u64, u64) {
 }
 
 #[test]
-fn f7_a_lane_is_read_from_its_mark_and_not_from_its_start() {
+fn f7_reading_a_lane_from_a_position_skips_earlier_segments() {
     let storage = Arc::new(Counting::default());
     let ledger = Ledger::open_on(storage.clone(), key(), small_segments()).unwrap();
     append(&ledger, 0..200);
@@ -124,7 +124,7 @@ fn f7_reading_every_lane_reads_each_head_once() {
 }
 
 #[test]
-fn f7_a_search_finds_what_a_text_is_in_and_what_was_added_on_the_way() {
+fn f7_a_search_finds_texts_added_during_the_search() {
     let storage = Arc::new(Memory::default());
     let ledger = Ledger::open_on(storage.clone(), key(), small_segments()).unwrap();
     append(&ledger, 0..100);
@@ -145,7 +145,7 @@ fn f7_a_search_finds_what_a_text_is_in_and_what_was_added_on_the_way() {
 }
 
 #[test]
-fn f7_a_search_from_a_place_on_shows_nothing_before_it() {
+fn f7_a_search_from_a_position_returns_nothing_before_it() {
     let storage = Arc::new(Memory::default());
     let ledger = Ledger::open_on(storage.clone(), key(), small_segments()).unwrap();
     append(&ledger, 0..100);
@@ -162,7 +162,7 @@ fn f7_a_search_from_a_place_on_shows_nothing_before_it() {
 }
 
 #[test]
-fn f7_a_search_finds_texts_that_lie_across_two_windows() {
+fn f7_a_search_finds_texts_across_two_windows() {
     const TEXT_BYTES: usize = 9;
     const WINDOW_BYTES: usize = 128 << 10;
     let storage = Arc::new(Memory::default());
@@ -182,7 +182,7 @@ fn f7_a_search_finds_texts_that_lie_across_two_windows() {
 }
 
 #[test]
-fn k4_a_draft_that_is_kept_shares_its_payloads() {
+fn k4_a_cloned_draft_shares_its_payloads() {
     let payload = Payload::new(vec![1; 1000]);
     let kept = Draft { payloads: vec![payload.clone()], ..draft(1) };
     let again = kept.clone();

@@ -1,4 +1,4 @@
-//! Entries without a signature of their own, announced entries, and lanes that continue after a crash.
+//! Unsigned entries, announced entries, and lanes that continue after a crash.
 
 use std::fs;
 
@@ -37,7 +37,7 @@ fn an_announced_entry_comes_with_the_next_and_a_call_takes_four_entries() {
 }
 
 #[test]
-fn f7_a_killed_writer_costs_no_lane_and_what_the_witness_knows_is_signed() {
+fn f7_the_lane_of_a_killed_writer_continues_and_witnessed_entries_are_signed() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("audit");
     for round in 0..5 {
@@ -56,7 +56,7 @@ fn f7_a_killed_writer_costs_no_lane_and_what_the_witness_knows_is_signed() {
 }
 
 #[test]
-fn h7_entries_that_nobody_vouches_for_are_marked_and_prove_nothing() {
+fn h7_unvouched_entries_are_marked_and_prove_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("audit");
     let ledger = Ledger::open(&root, key(), witnessed(dir.path())).unwrap();
@@ -64,7 +64,7 @@ fn h7_entries_that_nobody_vouches_for_are_marked_and_prove_nothing() {
     let witness = fs::read(dir.path().join("witness")).unwrap();
     ledger.append_unsigned(draft(2)).wait().unwrap();
     drop(ledger);
-    // As if someone without the key had written the last entry: it links, and the witness doesn't know it.
+    // Simulates a forged last entry: it links, but the witness doesn't know it.
     fs::write(dir.path().join("witness"), witness).unwrap();
     let ledger = Ledger::open(&root, key(), witnessed(dir.path())).unwrap();
     append(&ledger, 3..5);
@@ -82,7 +82,7 @@ fn h7_entries_that_nobody_vouches_for_are_marked_and_prove_nothing() {
         .iter()
         .sum();
     assert_eq!(exported, 4);
-    // The statement itself is part of the chain.
+    // The `resume` entry itself is part of the chain.
     let path = root.join("lanes/0000/000000000000.jsonl");
     let forged = lane_text(&root).replace("{\"entries\":1,", "{\"entries\":2,");
     fs::write(&path, forged).unwrap();
@@ -90,7 +90,7 @@ fn h7_entries_that_nobody_vouches_for_are_marked_and_prove_nothing() {
 }
 
 #[test]
-fn h7_bytes_of_entries_that_are_gone_show_in_the_pack() {
+fn h7_the_pack_reveals_removed_entries() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("audit");
     let with_payload = |number: u64| Draft { payloads: vec![Payload::new(vec![7; 50])], ..draft(number) };
@@ -101,12 +101,12 @@ fn h7_bytes_of_entries_that_are_gone_show_in_the_pack() {
     drop(ledger);
     let text = lane_text(&root);
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
-    // Without index and witness a lane that ends in a checkpoint looks whole; its pack tells.
+    // Without index and witness, a lane that ends in a checkpoint looks complete; only its pack shows the cut.
     fs::write(root.join("lanes/0000/000000000000.jsonl"), lines[..4].concat()).unwrap();
     let report = verify(&root, &VerifyOptions::default()).unwrap();
     assert_eq!(report.verdict, LedgerVerdict::Unproven { lanes: vec![LaneId::FIRST] });
     assert_eq!(report.lanes[0].stray_pack_bytes, 2 * (48 + 50));
-    // To the next writer it is what a crash leaves: it says so, and continues in a new segment.
+    // The next writer takes the bytes for the remains of a crash: it records them and continues in a new segment.
     let ledger = Ledger::open(&root, key(), Options::default()).unwrap();
     assert_eq!(ledger.head().lane, LaneId::FIRST);
     for number in 5..7 {
@@ -122,7 +122,7 @@ fn h7_bytes_of_entries_that_are_gone_show_in_the_pack() {
 }
 
 #[test]
-fn ledgers_of_format_1_are_read_and_go_on() {
+fn reads_and_continues_ledgers_of_format_1() {
     let dir = tempfile::tempdir().unwrap();
     let vector = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/format-1");
     let root = dir.path().join("audit");

@@ -1,4 +1,4 @@
-//! Whatever is changed on disk is found, and the first bad entry is named; also after a restart.
+//! Every change on disk is detected and the first bad entry is named, also after a restart.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ fn edit(path: &Path, change: impl FnOnce(&mut Vec<String>)) {
     fs::write(path, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
 }
 
-/// The ledger doesn't verify and doesn't open, says the same both times, and is left as it is.
+/// Checks that the ledger neither verifies nor opens, with the same error, and that its files stay unchanged.
 fn check_broken(root: &Path) -> Break {
     let before: Vec<Vec<u8>> = segments_of(root).iter().map(|path| fs::read(path).unwrap()).collect();
     let found = broken(verdict(root));
@@ -48,14 +48,14 @@ fn seq_of(line: &str) -> u64 {
 }
 
 #[test]
-fn adv_087_a_deleted_entry_is_found_also_after_a_restart() {
+fn adv_087_detects_a_deleted_entry_also_after_a_restart() {
     let mut seq = 0;
     let found = tampered(|lines| seq = seq_of(&lines.remove(2)));
     assert_eq!((found.seq, found.line), (Some(seq), Some(3)));
 }
 
 #[test]
-fn adv_087_an_inserted_entry_is_found_also_after_a_restart() {
+fn adv_087_detects_an_inserted_entry_also_after_a_restart() {
     let mut seq = 0;
     let found = tampered(|lines| {
         seq = seq_of(&lines[2]);
@@ -66,7 +66,7 @@ fn adv_087_an_inserted_entry_is_found_also_after_a_restart() {
 }
 
 #[test]
-fn adv_087_swapped_entries_are_found_also_after_a_restart() {
+fn adv_087_detects_swapped_entries_also_after_a_restart() {
     let mut seq = 0;
     let found = tampered(|lines| {
         seq = seq_of(&lines[2]);
@@ -76,7 +76,7 @@ fn adv_087_swapped_entries_are_found_also_after_a_restart() {
 }
 
 #[test]
-fn adv_087_a_duplicated_entry_is_found_also_after_a_restart() {
+fn adv_087_detects_a_duplicated_entry_also_after_a_restart() {
     let mut seq = 0;
     let found = tampered(|lines| {
         seq = seq_of(&lines[2]);
@@ -86,7 +86,7 @@ fn adv_087_a_duplicated_entry_is_found_also_after_a_restart() {
 }
 
 #[test]
-fn adv_087_an_edited_entry_is_found_also_after_a_restart() {
+fn adv_087_detects_an_edited_entry_also_after_a_restart() {
     let mut seq = 0;
     let found = tampered(|lines| {
         seq = seq_of(&lines[2]);
@@ -96,7 +96,7 @@ fn adv_087_an_edited_entry_is_found_also_after_a_restart() {
 }
 
 #[test]
-fn adv_087_a_missing_segment_or_lane_is_found_also_after_a_restart() {
+fn adv_087_detects_a_missing_segment_or_lane_also_after_a_restart() {
     for missing in [0, 1] {
         let dir = tempfile::tempdir().unwrap();
         filled(dir.path(), 40);
@@ -135,7 +135,7 @@ fn adv_088_a_tail_without_checkpoint_is_unproven_and_a_witnessed_head_finds_trun
     edit(&last, |lines| drop(lines.pop()));
     assert_eq!(verdict(dir.path()), LedgerVerdict::Unproven { lanes: vec![LaneId::FIRST] });
     edit(&last, |lines| drop(lines.pop()));
-    assert_eq!(verdict(dir.path()), LedgerVerdict::Ok, "what nobody witnessed can't be missed");
+    assert_eq!(verdict(dir.path()), LedgerVerdict::Ok, "an unwitnessed loss is undetectable");
     let found = broken(verify(dir.path(), &expecting).unwrap().verdict);
     assert!(matches!(found.why, Why::Shorter { from: "the expected checkpoint", .. }), "{found}");
 }
@@ -178,7 +178,7 @@ fn adv_087_lanes_cannot_be_swapped() {
 }
 
 #[test]
-fn adv_090_the_whole_folder_rolled_back_is_found_by_the_witness() {
+fn adv_090_the_witness_detects_a_rolled_back_folder() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("audit");
     let options = Options { witness: Some(dir.path().join("witness")), ..small_segments() };
@@ -201,7 +201,7 @@ fn adv_090_the_whole_folder_rolled_back_is_found_by_the_witness() {
 }
 
 #[test]
-fn adv_087_tampering_with_an_old_segment_is_found_even_if_only_its_times_tell() {
+fn adv_087_detects_tampering_with_an_old_segment_by_its_timestamps_alone() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path(), 40);
     open(dir.path()).close().unwrap();
@@ -212,7 +212,7 @@ fn adv_087_tampering_with_an_old_segment_is_found_even_if_only_its_times_tell() 
     assert_eq!(check_broken(dir.path()).seq, Some(2));
 }
 
-/// A ledger of 1,000 entries in small segments, so that each flip is judged quickly.
+/// A ledger of 1,000 entries in small segments, so that each flip is verified quickly.
 fn thousand_entries() -> Memory {
     let storage = Memory::default();
     let options = Options { segment_bytes_max: 1500, ..Options::default() };
@@ -227,8 +227,7 @@ fn thousand_entries() -> Memory {
     storage
 }
 
-/// Flips bits of every segment. Segments are judged one by one, as `verify` judges them, from the
-/// tip that the one before leaves.
+/// Flips bits of every segment. Verifies segments one by one, as `verify` does, from the tip of the previous one.
 fn flip_bits(pick: impl Fn(usize) -> bool) -> u64 {
     let storage = thousand_entries();
     assert_eq!(verdict_on(storage.clone()), LedgerVerdict::Ok);
@@ -264,7 +263,7 @@ fn flip_bits(pick: impl Fn(usize) -> bool) -> u64 {
     flips
 }
 
-/// Every bit in a release build; a debug build would take minutes and does a sample, one bit of every seventeenth byte.
+/// Every bit in a release build. A debug build would take minutes, so it samples one bit of every seventeenth byte.
 #[test]
 fn adv_085_every_bit_flip_is_found_and_named() {
     let sampled = |bit: usize| (bit / 8).is_multiple_of(17) && bit % 8 == (bit / 136) % 8;
@@ -274,9 +273,9 @@ fn adv_085_every_bit_flip_is_found_and_named() {
     assert!(flips > if all { 2_000_000 } else { 15_000 }, "{flips}");
 }
 
-/// The lanes are judged by the ledger's name, which is in the index: a wrong one must not be blamed on them.
+/// Lanes are verified under the ledger name in the index. A wrong name must be reported as an index error, not as a lane error.
 #[test]
-fn adv_085_another_name_for_the_ledger_is_found_in_the_index() {
+fn adv_085_a_changed_ledger_name_is_an_index_error() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path(), 12);
     let path = dir.path().join("index");
@@ -294,7 +293,7 @@ fn adv_085_another_name_for_the_ledger_is_found_in_the_index() {
 }
 
 #[test]
-fn adv_085_flips_are_found_by_the_whole_of_verify_too() {
+fn adv_085_verify_detects_bit_flips() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path(), 12);
     for path in segments_of(dir.path()) {

@@ -1,11 +1,11 @@
-//! What the witness finds: cuts, forks, older copies, other ledgers, and ledgers that are gone; and the two decisions that lead on.
+//! What the witness detects: truncation, forks, older copies, other ledgers and removed ledgers; and the two operations that resolve it.
 
 use std::fs;
 use std::path::PathBuf;
 
 use super::*;
 
-/// A place for a ledger with a witness beside it.
+/// A folder for a ledger with a witness beside it.
 struct WitnessFixture {
     dir: tempfile::TempDir,
 }
@@ -28,14 +28,14 @@ impl WitnessFixture {
         Ledger::open(&self.path(name), key(), self.options(name))
     }
 
-    /// A session that ends well.
+    /// A session that ends normally.
     fn session(&self, name: &str, numbers: std::ops::Range<u64>) {
         let ledger = self.open(name).unwrap();
         append(&ledger, numbers);
         ledger.close().unwrap();
     }
 
-    /// A session that is killed: everything is recorded, the index isn't renewed.
+    /// A session that is killed: all entries are recorded, but the index isn't updated.
     fn killed_session(&self, name: &str, numbers: std::ops::Range<u64>) {
         append(&self.open(name).unwrap(), numbers);
     }
@@ -54,7 +54,7 @@ impl WitnessFixture {
     }
 }
 
-/// Cuts a segment behind its checkpoint number `count`.
+/// Cuts a segment after its checkpoint number `count`.
 fn cut_after_checkpoint(path: &Path, count: usize) {
     let text = fs::read_to_string(path).unwrap();
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -72,12 +72,12 @@ fn refused(opened: Result<Ledger, OpenError>) -> OpenError {
 }
 
 #[test]
-fn h7_a_crashed_session_that_is_cut_off_is_found_and_seals() {
+fn h7_detects_a_truncated_crashed_session_and_seals() {
     let place = WitnessFixture::new();
     place.session("p", 0..1);
     place.killed_session("p", 1..4);
     assert_eq!(place.verdict("p"), LedgerVerdict::Ok);
-    // Everything after the first checkpoint of the killed session goes; the index is content with that.
+    // Removes everything after the first checkpoint of the killed session; the index doesn't notice.
     cut_after_checkpoint(&place.first_segment("p", "0000"), 3);
     assert_eq!(verdict(&place.path("p")), LedgerVerdict::Ok, "by itself it is sound");
     let found = broken(place.verdict("p"));
@@ -90,7 +90,7 @@ fn h7_a_crashed_session_that_is_cut_off_is_found_and_seals() {
 }
 
 #[test]
-fn h7_a_cut_of_the_last_checkpoint_alone_is_found() {
+fn h7_detects_a_removed_last_checkpoint() {
     let place = WitnessFixture::new();
     place.killed_session("p", 0..3);
     let path = place.first_segment("p", "0000");
@@ -102,7 +102,7 @@ fn h7_a_cut_of_the_last_checkpoint_alone_is_found() {
 }
 
 #[test]
-fn h7_a_fork_in_the_place_of_the_real_history_is_found() {
+fn h7_detects_a_fork_that_replaced_the_history() {
     for moved in [false, true] {
         let place = WitnessFixture::new();
         place.session("p", 0..20);
@@ -112,7 +112,7 @@ fn h7_a_fork_in_the_place_of_the_real_history_is_found() {
         place.session("q", 32..33);
         fs::remove_dir_all(place.path("p")).unwrap();
         if moved {
-            // The fork's own files, with times and inodes as its `seen` remembers them.
+            // The fork's own files, with the times and inodes that its `seen` note records.
             fs::rename(place.path("q"), place.path("p")).unwrap();
         } else {
             place.copy("q", "p");
@@ -125,7 +125,7 @@ fn h7_a_fork_in_the_place_of_the_real_history_is_found() {
 }
 
 #[test]
-fn h7_a_copy_that_only_went_on_is_accepted_and_remembered() {
+fn h7_accepts_and_remembers_a_copy_that_only_grew() {
     let place = WitnessFixture::new();
     place.session("p", 0..5);
     place.copy("p", "q");
@@ -146,7 +146,7 @@ fn h7_a_lane_that_only_the_witness_knows_cannot_vanish() {
     let two = place.open("p").unwrap();
     append(&two, 2..4);
     drop((one, two));
-    // The index as it was before the second lane was made, with its version, and that lane gone: only the witness's heads know it.
+    // Restores the index from before the second lane, with its version, and removes that lane: only the witness's heads know it.
     fs::write(place.path("p/index"), &before.0).unwrap();
     let now = Witnessed::read(&witness).unwrap().unwrap();
     Witnessed { counter: before.1.counter, ..now }.store(&witness).unwrap();
@@ -157,7 +157,7 @@ fn h7_a_lane_that_only_the_witness_knows_cannot_vanish() {
 }
 
 #[test]
-fn h7_a_witness_that_lags_behind_is_fine_and_catches_up() {
+fn h7_a_lagging_witness_is_accepted_and_catches_up() {
     let place = WitnessFixture::new();
     place.session("p", 0..3);
     let witness = place.options("p").witness.unwrap();
@@ -184,7 +184,7 @@ fn h7_an_unreadable_witness_refuses() {
 }
 
 #[test]
-fn l10_verify_asks_the_witness_about_a_ledger_that_is_gone() {
+fn l10_verify_reports_a_removed_ledger_that_the_witness_knows() {
     let place = WitnessFixture::new();
     place.session("p", 0..3);
     fs::remove_dir_all(place.path("p")).unwrap();
@@ -193,7 +193,7 @@ fn l10_verify_asks_the_witness_about_a_ledger_that_is_gone() {
 }
 
 #[test]
-fn f1_gone_older_and_another_are_told_apart() {
+fn f1_distinguishes_gone_older_and_other_ledgers() {
     let place = WitnessFixture::new();
     place.session("p", 0..3);
     Reader::new(&place.path("p")).backup(&place.path("backup")).unwrap();
@@ -216,7 +216,7 @@ fn first_body(root: &Path, lane: u16) -> serde_json::Value {
 }
 
 #[test]
-fn f1_to_begin_anew_is_recorded_with_what_it_replaces() {
+fn f1_begin_anew_records_what_it_replaces() {
     let place = WitnessFixture::new();
     place.session("p", 0..3);
     let before = Witnessed::read(&place.options("p").witness.unwrap()).unwrap().unwrap();
@@ -247,7 +247,7 @@ fn f1_to_begin_anew_is_recorded_with_what_it_replaces() {
 }
 
 #[test]
-fn f1_a_restored_backup_is_recorded_with_what_is_lost() {
+fn f1_restore_records_what_is_lost() {
     for in_place in [false, true] {
         let place = WitnessFixture::new();
         place.session("p", 0..3);
@@ -283,7 +283,7 @@ fn f1_a_restored_backup_is_recorded_with_what_is_lost() {
 }
 
 #[test]
-fn f1_what_is_no_backup_or_is_being_written_is_not_replaced() {
+fn f1_restore_rejects_invalid_backups_and_ledgers_in_use() {
     let place = WitnessFixture::new();
     place.session("p", 0..3);
     place.session("spoilt", 0..3);
@@ -302,7 +302,7 @@ fn f1_what_is_no_backup_or_is_being_written_is_not_replaced() {
 }
 
 #[test]
-fn f3_a_ledger_that_is_removed_or_moved_while_it_is_written_acknowledges_nothing() {
+fn f3_a_ledger_removed_or_moved_during_writing_acknowledges_nothing() {
     for moved in [false, true] {
         let place = WitnessFixture::new();
         let ledger = place.open("p").unwrap();
@@ -324,9 +324,9 @@ fn with_payload(number: u64) -> Draft {
 }
 
 #[test]
-fn f4_a_pack_that_is_shorter_than_recorded_or_gone_seals() {
+fn f4_a_truncated_or_missing_pack_seals_the_ledger() {
     for cut in [Some(1), Some(300), None] {
-        // Seen once more or not before the pack is spoilt: both ways it is noticed.
+        // With and without another session before the pack is damaged: both cases are detected.
         for sessions in [1, 2] {
             let place = WitnessFixture::new();
             let options = Options { segment_bytes_max: 2000, ..place.options("p") };
@@ -351,7 +351,7 @@ fn f4_a_pack_that_is_shorter_than_recorded_or_gone_seals() {
 }
 
 #[test]
-fn f4_packs_that_were_removed_on_purpose_keep_nothing_shut() {
+fn f4_a_ledger_opens_without_packs_that_were_removed_on_purpose() {
     let place = WitnessFixture::new();
     let options = Options { segment_bytes_max: 2000, ..place.options("p") };
     let open = || Ledger::open(&place.path("p"), key(), options.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! The stable form of a value: members sorted by name at every level, nothing else changed.
+//! The canonical form of a value: members sorted by name at every level, nothing else changed.
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -16,7 +16,7 @@ pub(super) fn identity(value: &Value) -> String {
     digest.iter().fold(String::from("sha256:"), |text, byte| format!("{text}{byte:02x}"))
 }
 
-/// How deep objects and arrays nest.
+/// Nesting depth of objects and arrays.
 pub(super) fn depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),

@@ -1,17 +1,17 @@
-//! A manifest in force: each of its points is asked where the one path comes by it, and what it says is made one of our verdicts.
+//! An active manifest: the call path evaluates each of its points, and its verdicts become policy verdicts.
 //!
-//! | point | asked | about |
+//! | point | evaluated | target |
 //! |---|---|---|
 //! | `agent_startup` | before `agent.spawn` | `$.agent` |
-//! | `input` | before `request.begin`, and before `model.infer` for every turn of the user's | `$.input` |
+//! | `input` | before `request.begin`, and before `model.infer` for every message of the user | `$.input` |
 //! | `pre_model_call` | before `model.infer` | `$.model_request` |
-//! | `post_model_call` | when a model has answered | `$.model_response` |
+//! | `post_model_call` | after a model call | `$.model_response` |
 //! | `pre_tool_call` | before `tool.run` and `tool.elsewhere` | `$.tool_call` |
-//! | `post_tool_call` | when a tool has come back | `$.tool_result` |
-//! | `output` | when a model has answered and asks for no tool | `$.output` |
+//! | `post_tool_call` | after a tool call | `$.tool_result` |
+//! | `output` | after a model call that requests no tool | `$.output` |
 //! | `agent_shutdown` | before `agent.exit` | `$.agent` |
 //!
-//! A tool isn't called and a model isn't asked where the point before it is missing. What can't be evaluated is a deny.
+//! If the point before a tool or model call is missing, the call is denied. An evaluation error is a deny too.
 
 use std::collections::BTreeMap;
 
@@ -27,10 +27,10 @@ use crate::transform::Transform;
 use crate::verdict::{Layer, Reason, RuleRef, codes};
 use crate::words::Confidentiality;
 
-/// The adapter by which a manifest brings its Rego along: `{ type: custom, adapter: regent/rego, source: … }`.
+/// The adapter for a manifest with inline Rego: `{ type: custom, adapter: regent/rego, source: … }`.
 const INLINE: &str = "regent/rego";
 
-/// Conversations and results are larger than what the specification proposes.
+/// Conversations and results exceed the limits that the specification proposes.
 const LIMITS: Limits = Limits {
     snapshot_bytes_max: 4 << 20,
     input_depth_max: 64,
@@ -39,33 +39,33 @@ const LIMITS: Limits = Limits {
     output_bytes_max: 256 << 10,
 };
 
-/// A manifest that decides.
+/// An active manifest.
 #[derive(Debug)]
 pub(crate) struct Control {
     manifest: Manifest,
-    asked: BTreeMap<Point, Asked>,
+    asked: BTreeMap<Point, PointPolicy>,
     layer: Layer,
 }
 
-/// Who answers at a point.
+/// The policy of a point.
 #[derive(Debug)]
-struct Asked {
+struct PointPolicy {
     script: Script,
-    /// Of all that the script consists of.
+    /// Digest of all parts of the script.
     digest: String,
     /// The point as a rule.
     rule: RuleRef,
 }
 
-/// What a manifest says to a call.
+/// A manifest's verdict on a call.
 #[derive(Debug, Clone)]
-pub(crate) struct Said {
+pub(crate) struct PointVerdict {
     /// The point that decided.
     pub rule: RuleRef,
     pub stance: Stance,
     pub transforms: Vec<Transform>,
     pub warnings: Vec<Reason>,
-    /// How confidential what comes of it is, at least.
+    /// Minimum confidentiality of the result.
     pub result: Option<Confidentiality>,
 }
 
@@ -76,16 +76,16 @@ pub(crate) enum Stance {
     Deny(Reason),
 }
 
-/// What a manifest says to what came back.
+/// A manifest's verdict on an output.
 #[derive(Debug, Default)]
-pub(crate) struct Passed {
+pub(crate) struct ReviewedOutput {
     pub warnings: Vec<Reason>,
     pub result: Option<Confidentiality>,
 }
 
 impl Control {
-    /// Makes a manifest decide, or says why it can't. `files` are those that it refers to, by the names that it has for them; `lines`
-    /// are where its points are written.
+    /// Compiles a manifest, or reports why it can't be used. `files` are the files that it refers to, by the names it uses; `lines` are the
+    /// source lines of its points.
     pub(crate) fn new(
         text: &str,
         layer: Layer,
@@ -114,7 +114,7 @@ impl Control {
             let (script, digest) = script(&point.policy, policy.kind, &policy.definition, query, files)?;
             let line = lines.get(at.as_str()).copied().unwrap_or(1);
             let rule = RuleRef { id: format!("acs.{}", at.as_str()).into(), layer, line };
-            asked.insert(*at, Asked { script, digest, rule });
+            asked.insert(*at, PointPolicy { script, digest, rule });
         }
         Ok(Self { manifest, asked, layer })
     }
@@ -124,7 +124,7 @@ impl Control {
         self.asked.iter().map(|(at, asked)| (*at, &asked.rule))
     }
 
-    /// What each point says, by its name: where it looks, and the digest of what it asks.
+    /// Each point's name, with its target and the digest of its policy.
     pub(crate) fn described(&self) -> impl Iterator<Item = (String, String)> {
         let tools = super::identity(&Value::Object(self.manifest.tools.clone()));
         self.asked.iter().map(move |(at, asked)| {
@@ -133,13 +133,13 @@ impl Control {
         })
     }
 
-    /// The tools that it knows.
+    /// The tools in its catalogue.
     pub(crate) fn tools(&self) -> impl Iterator<Item = &str> {
         self.manifest.tools.keys().map(String::as_str)
     }
 
-    /// What it says to a call before it is made; `None` where it has no point for that.
-    pub(crate) fn before(&self, facts: &Facts<'_>) -> Option<Said> {
+    /// The verdict on a call before it is made; `None` if no point applies.
+    pub(crate) fn before(&self, facts: &Facts<'_>) -> Option<PointVerdict> {
         let needed = match facts.op {
             "tool.run" | "tool.elsewhere" => Some(Point::PreToolCall),
             "model.infer" => Some(Point::PreModelCall),
@@ -149,7 +149,7 @@ impl Control {
             return Some(self.unconfigured(at));
         }
         let snapshots = snapshot::before(facts, &|at| self.asked.contains_key(&at));
-        snapshots.into_iter().fold(None, |so_far: Option<Said>, (at, snapshot)| {
+        snapshots.into_iter().fold(None, |so_far: Option<PointVerdict>, (at, snapshot)| {
             let said = snapshot.map_or_else(
                 |error| self.failed(at, error),
                 |snapshot| self.said(at, &snapshot, &["tool_call", "args"]),
@@ -161,14 +161,14 @@ impl Control {
         })
     }
 
-    /// What it says to what came back. The output is changed as it wants, or it doesn't pass.
+    /// The verdict on an output. The output is transformed or withheld as the manifest says.
     pub(crate) fn after(
         &self,
         facts: &Facts<'_>,
         output: &mut Value,
         failure: Option<&str>,
-    ) -> Result<Passed, Reason> {
-        let mut passed = Passed::default();
+    ) -> Result<ReviewedOutput, Reason> {
+        let mut passed = ReviewedOutput::default();
         for at in [Point::PostToolCall, Point::PostModelCall, Point::Output] {
             if !self.asked.contains_key(&at) {
                 continue;
@@ -178,7 +178,7 @@ impl Control {
             match said.stance {
                 Stance::Allow => {}
                 Stance::Deny(reason) => return Err(withheld(reason)),
-                // The effect has happened, and nobody can be asked about what nobody has seen.
+                // The effect has happened, and a reviewer can't approve output that must not be shown.
                 Stance::Ask(reason) => {
                     let help = Some("you can look at it with the tool's own application".to_owned());
                     let reason =
@@ -202,7 +202,7 @@ impl Control {
         Ok(passed)
     }
 
-    /// Whether anything is asked about what comes back of an operation.
+    /// Whether a point reviews the output of an operation.
     pub(crate) fn looks_after(&self, op: &str) -> bool {
         let points: &[Point] = match op {
             "tool.run" | "tool.elsewhere" => &[Point::PostToolCall],
@@ -212,15 +212,17 @@ impl Control {
         points.iter().any(|at| self.asked.contains_key(at))
     }
 
-    /// Evaluates a point. A change has to lie below `changeable` of the snapshot.
-    fn said(&self, at: Point, snapshot: &Value, changeable: &[&str]) -> Said {
-        let Some(Asked { script, rule, .. }) = self.asked.get(&at) else { return self.unconfigured(at) };
+    /// Evaluates a point. A transform must stay below `changeable` in the snapshot.
+    fn said(&self, at: Point, snapshot: &Value, changeable: &[&str]) -> PointVerdict {
+        let Some(PointPolicy { script, rule, .. }) = self.asked.get(&at) else {
+            return self.unconfigured(at);
+        };
         let request = Request { point: at.as_str(), snapshot, mode: Mode::Enforce };
         let Evaluation { verdict, .. } = self.manifest.evaluate(&request, &LIMITS, &mut Asking(script));
         let words =
             verdict.message.clone().or_else(|| verdict.reason.clone()).filter(|text| !text.is_empty());
         let words = words.unwrap_or_else(|| format!("`{}` of the manifest decided this", at.as_str()));
-        let mut said = Said {
+        let mut said = PointVerdict {
             rule: rule.clone(),
             stance: Stance::Allow,
             transforms: Vec::new(),
@@ -252,7 +254,7 @@ impl Control {
         said
     }
 
-    fn unconfigured(&self, at: Point) -> Said {
+    fn unconfigured(&self, at: Point) -> PointVerdict {
         let help = format!("add the point `{}` to the manifest", at.as_str());
         let mut said = self.failed(at, RuntimeError::PointUnknown);
         if let Stance::Deny(reason) = &mut said.stance {
@@ -261,9 +263,9 @@ impl Control {
         said
     }
 
-    fn failed(&self, at: Point, error: RuntimeError) -> Said {
+    fn failed(&self, at: Point, error: RuntimeError) -> PointVerdict {
         let reason = self.denied(at, error.to_string());
-        Said {
+        PointVerdict {
             rule: self.rule(at),
             stance: Stance::Deny(reason),
             transforms: Vec::new(),
@@ -283,8 +285,8 @@ impl Control {
     }
 }
 
-impl Said {
-    /// Both have to agree: the stricter answer holds, and what either wants besides.
+impl PointVerdict {
+    /// Combines two verdicts: the stricter one, with the requirements of both.
     fn and(mut self, other: Self) -> Self {
         let strictness = |stance: &Stance| match stance {
             Stance::Allow => 0,
@@ -321,7 +323,7 @@ fn withheld(reason: Reason) -> Reason {
     Reason { code: codes::WITHHELD.into(), message, ..reason }
 }
 
-/// Who answers for a manifest's policies.
+/// Evaluates a manifest's policies.
 struct Asking<'a>(&'a Script);
 
 impl Host for Asking<'_> {
@@ -380,7 +382,7 @@ fn script(
     Ok((script, super::identity(&json!([parts, query]))))
 }
 
-/// A path beside the manifest in its one spelling; `None` if it leads elsewhere.
+/// The canonical spelling of a path beside the manifest; `None` if it leads elsewhere.
 pub(crate) fn plain_path(path: &str) -> Option<String> {
     let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
     let fine = !path.starts_with('/') && !path.contains('\0') && !parts.is_empty() && !parts.contains(&"..");

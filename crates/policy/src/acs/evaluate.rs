@@ -1,4 +1,4 @@
-//! The nine steps from a snapshot to a verdict, in their order, and the approval of what was escalated.
+//! The nine steps from a snapshot to a verdict, in order, and the resolution of escalations.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -8,28 +8,28 @@ use super::path::{Path, Root};
 use super::verdict::{Decision, Verdict};
 use super::{Point, RuntimeError, canonical};
 
-/// Whether a verdict is acted on.
+/// Whether a verdict is enforced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// A change is applied.
+    /// Transforms are applied.
     #[default]
     Enforce,
-    /// A change is checked and not applied.
+    /// Transforms are checked but not applied.
     EvaluateOnly,
 }
 
-/// Sizes beyond which evaluation fails closed.
+/// Limits beyond which evaluation fails closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// The snapshot, as canonical JSON.
     pub snapshot_bytes_max: usize,
-    /// How deep the policy's input nests.
+    /// Nesting depth of the policy's input.
     pub input_depth_max: usize,
-    /// Annotators at one point.
+    /// Annotators per point.
     pub annotators_max: usize,
-    /// What one annotator says.
+    /// Output size of one annotator.
     pub annotation_bytes_max: usize,
-    /// What the policy says.
+    /// Output size of the policy.
     pub output_bytes_max: usize,
 }
 
@@ -45,41 +45,41 @@ impl Default for Limits {
     }
 }
 
-/// The request.
+/// A request for an evaluation.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
-    /// Where; by name, because a name that isn't known is an answer too.
+    /// The point's name. An unknown name is an error verdict, not a parse error.
     pub point: &'a str,
-    /// Everything that is known there.
+    /// The complete snapshot at that point.
     pub snapshot: &'a Value,
-    /// Whether the answer is acted on.
+    /// Whether the verdict is enforced.
     pub mode: Mode,
 }
 
 /// Host callbacks of an evaluation: everything that isn't pure.
 pub trait Host {
-    /// Runs an annotator, declared so, on a value.
+    /// Runs an annotator with this declaration on a value.
     fn annotate(&mut self, name: &str, declared: &Value, value: &Value) -> Result<Value, RuntimeError>;
 
-    /// Asks a policy, defined and bound so; `Err` where it can't be asked.
+    /// Evaluates a policy with this definition and binding; `Err` if that fails.
     fn ask(&mut self, definition: &Value, binding: &Value, input: &Value) -> Result<Value, RuntimeError>;
 }
 
-/// Its outcome.
+/// The result of an evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evaluation {
     /// The verdict.
     pub verdict: Verdict,
-    /// The five members that the policy saw, as far as evaluation got.
+    /// The five members of the policy's input, as far as evaluation got.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
-    /// The target with the change made, where one was made.
+    /// The transformed target, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transformed: Option<Value>,
-    /// `sha256:…` of what the policy judged; none where it wasn't asked.
+    /// `sha256:…` of the policy's input; `None` if it wasn't evaluated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_identity: Option<String>,
-    /// `sha256:…` of what will be done. An approval is for exactly this.
+    /// `sha256:…` of the action to perform. An approval applies to exactly this action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enforced_identity: Option<String>,
 }
@@ -122,13 +122,13 @@ impl Manifest {
             .ask(&policy.definition, &point.binding, &input)
             .map_err(|_| RuntimeError::PolicyInvocationFailed)?;
         fits(&said, limits.output_bytes_max)?;
-        let verdict = Verdict::of(&said)?;
+        let verdict = Verdict::parse(&said)?;
         let changed = changed(&verdict, &input)?;
         let input_identity = canonical::identity(&input);
         let mut enforced_identity = input_identity.clone();
         let mut transformed = None;
         if let (Some(target), Mode::Enforce) = (changed, request.mode) {
-            // What is handed on has to be within the limits that it was taken in by.
+            // The transformed snapshot must stay within the input limits.
             let mut snapshot = request.snapshot.clone();
             if let Some(place) = point.target.get_mut(&mut snapshot) {
                 place.clone_from(&target);
@@ -177,7 +177,7 @@ fn fits(value: &Value, bytes_max: usize) -> Result<(), RuntimeError> {
     if canonical::text(value).len() > bytes_max { Err(RuntimeError::ResourceLimitExceeded) } else { Ok(()) }
 }
 
-/// Asks every annotator, in the order of their names, and keeps what each says under its own name.
+/// Runs every annotator in name order, and stores each output under its name.
 fn annotations(
     point: &PointOf,
     input: &Value,
@@ -212,7 +212,7 @@ fn looked_at<'v>(path: &Path, input: &'v Value) -> Result<&'v Value, RuntimeErro
     path.get(root.ok_or(RuntimeError::PathMissing)?)
 }
 
-/// The target as a transform leaves it; also worked out where it isn't applied, so that a trial run finds out what can't be.
+/// The transformed target. Also computed in a dry run, so that invalid transforms are found.
 fn changed(verdict: &Verdict, input: &Value) -> Result<Option<Value>, RuntimeError> {
     let Some((path, value)) = &verdict.transform else { return Ok(None) };
     let mut target = input.pointer("/policy_target/value").cloned().ok_or(RuntimeError::TransformInvalid)?;
@@ -221,19 +221,19 @@ fn changed(verdict: &Verdict, input: &Value) -> Result<Option<Value>, RuntimeErr
     Ok(Some(target))
 }
 
-/// What an approver said.
+/// An approver's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Approval {
-    /// Yes, to the action with this identity.
+    /// Approves the action with this identity.
     Allow(String),
-    /// No.
+    /// Denies.
     Deny,
-    /// Somebody else will say, later; about the action with this identity.
+    /// Defers the decision about the action with this identity.
     Suspend(String),
 }
 
-/// What becomes of an escalation. `answer` is what the approver said, if there is one; `now` is the identity of what would be done now,
-/// computed again by evaluating again. An approval of something else is a denial.
+/// Resolves an escalation. `answer` is the approver's answer, if any; `now` is the identity of the current action, from a new evaluation.
+/// An approval of another action is a denial.
 pub fn resolve(evaluation: &Evaluation, answer: Option<&Approval>, now: &str) -> Verdict {
     if evaluation.verdict.decision != Decision::Escalate {
         return evaluation.verdict.clone();

@@ -1,4 +1,4 @@
-//! A manifest: which policy is asked at which point, about what.
+//! A manifest: which policy is evaluated at which point, on which target.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::path::{Path, Root};
 use super::{Point, VERSION};
 use crate::tree::read_yaml;
 
-/// A manifest is at most this long.
+/// Maximum length of a manifest.
 const MANIFEST_BYTES_MAX: usize = 1 << 20;
 const TOP_KEYS: &[&str] = &[
     "agent_control_specification_version",
@@ -28,13 +28,13 @@ const POINT_KEYS: &[&str] =
 #[error("invalid manifest: {0}")]
 pub struct ManifestError(pub(super) String);
 
-/// A manifest that has been checked.
+/// A validated manifest.
 #[derive(Debug, Clone)]
 pub struct Manifest {
     pub(super) policies: BTreeMap<String, PolicyOf>,
     pub(super) points: BTreeMap<Point, PointOf>,
     pub(super) tools: Map<String, Value>,
-    /// It allows a call if nobody answers.
+    /// Whether it allows a call if no approver answers.
     pub(super) allows_on_timeout: bool,
 }
 
@@ -52,13 +52,13 @@ pub enum PolicyKind {
     Rego,
     /// Cedar.
     Cedar,
-    /// Fixed answers, for tests.
+    /// Fixed verdicts, for tests.
     Test,
-    /// Whatever the host's adapter makes of it.
+    /// The host's adapter decides.
     Custom,
 }
 
-/// What happens at a point.
+/// The configuration of a point.
 #[derive(Debug, Clone)]
 pub(super) struct PointOf {
     pub(super) target: Path,
@@ -67,7 +67,7 @@ pub(super) struct PointOf {
     pub(super) policy: String,
     pub(super) binding: Value,
     pub(super) tool_name_from: Option<Path>,
-    /// Annotators by name, and what each looks at.
+    /// Annotators by name, and the target of each.
     pub(super) annotations: BTreeMap<String, (Path, Value)>,
 }
 
@@ -97,8 +97,8 @@ fn text<'v>(fields: &'v Map<String, Value>, key: &str) -> Checked<Option<&'v str
 }
 
 impl Manifest {
-    /// Reads a manifest from YAML or JSON. Unknown keys are errors: a half-understood manifest would decide less than
-    /// its author thinks. One that extends others has to be merged by its host before.
+    /// Parses a manifest from YAML or JSON. Unknown keys are errors: a manifest that is only partly understood would restrict less than its
+    /// author expects. The host must merge manifests that use `extends` beforehand.
     pub fn load(source: &str) -> Result<Self, ManifestError> {
         if source.len() > MANIFEST_BYTES_MAX {
             return wrong("it is too long");
@@ -146,7 +146,7 @@ impl Manifest {
         Ok(Self { policies, points, tools: tools.clone(), allows_on_timeout })
     }
 
-    /// The files and folders beside it that its policies are in, by the names that it has for them.
+    /// The files and folders of its policies, as named in the manifest.
     pub fn refers_to(&self) -> Vec<String> {
         let bundles = self.policies.values().filter_map(|policy| policy.definition.get("bundle"));
         let mut names: Vec<String> =
@@ -156,12 +156,12 @@ impl Manifest {
         names
     }
 
-    /// Whether a text may be one; [`load`](Self::load) tells.
+    /// Whether a text looks like a manifest; [`load`](Self::load) decides.
     pub fn may_be_one(text: &str) -> bool {
         text.contains("agent_control_specification_version")
     }
 
-    /// The policies that it names, each with its language and definition.
+    /// Its policies, each with its language and definition.
     pub fn policies(&self) -> impl Iterator<Item = (&str, PolicyKind, &Value)> {
         self.policies.iter().map(|(name, policy)| (name.as_str(), policy.kind, &policy.definition))
     }

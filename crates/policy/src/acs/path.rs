@@ -1,9 +1,9 @@
-//! Paths of manifests: a root, then steps that name one place. Read without coercion.
+//! Paths in manifests: a root, then strict steps to one value.
 
 use serde_json::Value;
 
 use super::RuntimeError;
-use crate::json_path::{Astray, JsonPath};
+use crate::json_path::{JsonPath, StrictPathError};
 
 /// Where a path starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,15 +48,15 @@ impl Path {
         self.steps.first_name() == Some(name)
     }
 
-    /// A JSON pointer to what this path and then `more` lead to, from below the names of `below`; `None` if that lies elsewhere.
+    /// A JSON pointer to this path followed by `more`, relative to the names in `below`; `None` if it lies elsewhere.
     pub(super) fn pointer(&self, more: &Self, below: &[&str]) -> Option<String> {
         self.steps.followed_by(&more.steps).below(below)?.pointer()
     }
 
     pub(super) fn get<'v>(&self, root: &'v Value) -> Result<&'v Value, RuntimeError> {
         self.steps.strict(root).map_err(|astray| match astray {
-            Astray::Missing => RuntimeError::PathMissing,
-            Astray::Mismatch => RuntimeError::PathTypeMismatch,
+            StrictPathError::Missing => RuntimeError::PathMissing,
+            StrictPathError::Mismatch => RuntimeError::PathTypeMismatch,
         })
     }
 

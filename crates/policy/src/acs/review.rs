@@ -1,19 +1,19 @@
-//! What came back is looked at before anybody reads it, where a manifest has a point for that.
+//! Reviews outputs before anyone reads them, if a manifest has a point for that.
 
 use serde_json::Value;
 
-use super::control::Passed;
+use super::control::ReviewedOutput;
 use crate::facts::Facts;
 use crate::policy::Policy;
 use crate::verdict::Reason;
 use crate::words::Confidentiality;
 
-/// The result of a review that passes.
+/// A review that passed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reviewed {
-    /// How confidential it is, at least; `None` if nobody says.
+    /// Minimum confidentiality; `None` if no point sets it.
     pub confidentiality: Option<Confidentiality>,
-    /// What the caller should hear.
+    /// Warnings for the caller.
     pub warnings: Vec<Reason>,
 }
 
@@ -40,15 +40,15 @@ impl Policy {
         let is_text = parsed.is_none();
         let before = parsed.unwrap_or_else(|| Value::String(String::from_utf8_lossy(output).into_owned()));
         let mut after = before.clone();
-        // The user's own has the last word, as in what a call may be changed to.
+        // The user's manifest applies last, as for changes to calls.
         for set in self.sets().iter().rev().filter(|set| set.is_about(facts)) {
             let Some(control) = &set.control else { continue };
-            let Passed { warnings, result } = control.after(facts, &mut after, failure)?;
+            let ReviewedOutput { warnings, result } = control.after(facts, &mut after, failure)?;
             reviewed.warnings.extend(warnings);
             reviewed.confidentiality = reviewed.confidentiality.max(result);
         }
         if after != before {
-            // What was a text stays one.
+            // Text stays text.
             let text = after.as_str().filter(|_| is_text).map(str::to_owned);
             *output = text.unwrap_or_else(|| after.to_string()).into_bytes();
         }

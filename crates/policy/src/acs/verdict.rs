@@ -1,4 +1,4 @@
-//! What a policy said, made into one of five verdicts, or refused.
+//! Parses a policy's output into one of the five verdicts.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -10,15 +10,15 @@ use super::path::{Path, Root};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// Yes.
+    /// Allow.
     Allow,
-    /// No.
+    /// Deny.
     Deny,
-    /// Yes, and somebody should hear of it.
+    /// Allow with a warning.
     Warn,
-    /// Not before a person has agreed.
+    /// Needs an approval.
     Escalate,
-    /// Yes, with another value in the target's place.
+    /// Allow with a transformed target.
     Transform,
 }
 
@@ -35,21 +35,21 @@ impl Decision {
     }
 }
 
-/// A decision with what belongs to it.
+/// A decision with its details.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
-    /// What is decided.
+    /// The decision.
     pub decision: Decision,
-    /// Why, as a word.
+    /// The reason's code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Why, for a person.
+    /// The reason for a reviewer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Where a proof of it is.
+    /// A reference to evidence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Value>,
-    /// Labels of what the action produces.
+    /// Labels of the action's result.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub result_labels: Vec<String>,
     #[serde(skip)]
@@ -71,11 +71,11 @@ impl Verdict {
         }
     }
 
-    /// Reads what a policy said.
-    pub(super) fn of(said: &Value) -> Result<Self, RuntimeError> {
+    /// Parses a policy's output.
+    pub(super) fn parse(said: &Value) -> Result<Self, RuntimeError> {
         let invalid = RuntimeError::PolicyOutputInvalid;
         let fields = said.as_object().ok_or(invalid)?;
-        // Words that aren't known may have meant a limit that nobody would then keep.
+        // An unknown key may be a restriction that would not be enforced.
         if fields.keys().any(|key| !KEYS.contains(&key.as_str())) {
             return Err(invalid);
         }

@@ -1,4 +1,4 @@
-//! Cedar: one statement per rule, judged alone. Which calls it is about comes from its scope, so the index files it.
+//! Cedar: each statement becomes one rule, evaluated alone. Its scope gives the index the calls that it applies to.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -14,17 +14,17 @@ use super::{BodyError, input};
 use crate::condition::Quantifier;
 use crate::facts::{Facts, Resource};
 
-/// One statement as a set that permits where the statement is satisfied.
+/// One statement as a policy set that permits where the statement is satisfied.
 #[derive(Debug)]
 pub(crate) struct Statement {
     set: PolicySet,
     /// Whether it is a `forbid`, which is satisfied where the set doesn't permit.
     is_forbid: bool,
-    /// What of the context it looks at.
+    /// The context fields that it uses.
     looked_at: Vec<&'static str>,
 }
 
-/// What a statement's scope says, for the index.
+/// A statement's scope, for the index.
 #[derive(Debug, Default)]
 pub(crate) struct ScopeOf {
     pub agent: Option<String>,
@@ -33,18 +33,18 @@ pub(crate) struct ScopeOf {
 }
 
 impl Statement {
-    /// A body: one statement or several, of which a permit must be satisfied and no forbid.
+    /// A body: one statement, or several of which a permit and no forbid must be satisfied.
     pub(crate) fn new(text: &str) -> Result<Self, BodyError> {
         let set = parsed(text)?;
         let looked_at = looked_at(set.policies());
         Ok(Self { set, is_forbid: false, looked_at })
     }
 
-    /// Every statement of a file: its id, whether it forbids, its scope, and itself.
+    /// Every statement of a file: id, whether it forbids, scope, and statement.
     pub(crate) fn each(text: &str) -> Result<Vec<(String, bool, ScopeOf, Self)>, BodyError> {
         let whole = parsed(text)?;
         let mut all: Vec<&CedarPolicy> = whole.policies().collect();
-        // Ids count from zero in the order of the text.
+        // Ids count from zero in text order.
         all.sort_by_key(|policy| {
             let id = policy.id().to_string();
             (id.trim_start_matches("policy").parse::<usize>().unwrap_or(usize::MAX), id)
@@ -58,7 +58,7 @@ impl Statement {
         let mut set = PolicySet::new();
         set.add(policy.clone()).map_err(|error| invalid(&error))?;
         if is_forbid {
-            // Beside a permit for everything, the answer is deny exactly where the forbid is satisfied.
+            // With a permit for everything, the result is deny exactly where the forbid is satisfied.
             let id = cedar_policy::PolicyId::new("regent-everything");
             let all = CedarPolicy::parse(Some(id), "permit(principal, action, resource);");
             set.add(all.map_err(|error| invalid(&error))?).map_err(|error| invalid(&error))?;
@@ -67,7 +67,7 @@ impl Statement {
         Ok((named, is_forbid, scope(policy), Self { set, is_forbid, looked_at }))
     }
 
-    /// Whether it is satisfied: for every thing that the call touches, or for any; `None` where evaluation ran into an error.
+    /// Whether it is satisfied, for all resources of the call or for any; `None` on an evaluation error.
     pub(crate) fn says(&self, facts: &Facts<'_>, quantifier: Quantifier) -> Option<bool> {
         let context = Value::Object(input::only(facts, &self.looked_at));
         let context = Context::from_json_value(plain(context)?, None).ok()?;
@@ -129,7 +129,7 @@ fn scope(policy: &CedarPolicy) -> ScopeOf {
     ScopeOf { agent, actions }
 }
 
-/// The fields of the context that statements can see; all of them if they do more with it than look at a field.
+/// The context fields that statements use; all fields if they use the context other than by field access.
 fn looked_at<'p>(policies: impl Iterator<Item = &'p CedarPolicy>) -> Vec<&'static str> {
     let texts: Option<Vec<String>> =
         policies.map(|policy| Some(policy.to_json().ok()?.to_string())).collect();
@@ -146,7 +146,7 @@ fn looked_at<'p>(policies: impl Iterator<Item = &'p CedarPolicy>) -> Vec<&'stati
     }
 }
 
-/// The kinds of things, parsed once: a name is read by a whole parser.
+/// The entity types, parsed once, because parsing a name is slow.
 static KINDS: LazyLock<BTreeMap<&'static str, EntityTypeName>> = LazyLock::new(|| {
     let names = ["Agent", "Action", "File", "Host", "Program", "Secret", "Tool"];
     names.into_iter().filter_map(|name| Some((name, EntityTypeName::from_str(name).ok()?))).collect()
@@ -156,7 +156,7 @@ fn uid(kind: &str, id: &str) -> Option<EntityUid> {
     Some(EntityUid::from_type_name_and_id(KINDS.get(kind)?.clone(), EntityId::new(id)))
 }
 
-/// `principal` is the agent, `action` the tool (or the operation), `resource` a thing that is touched; `context` has all of it.
+/// `principal` is the agent, `action` the tool (or the operation), `resource` a touched resource; `context` contains everything.
 fn thing(resource: &Resource<'_>) -> Option<EntityUid> {
     match resource {
         Resource::Path { path, .. } => uid("File", path),
@@ -166,8 +166,8 @@ fn thing(resource: &Resource<'_>) -> Option<EntityUid> {
     }
 }
 
-/// Cedar has no null: what is null isn't there. It has no fractions either; those are texts. Its own marks for entities and
-/// calls can't come from a call's arguments: with one of them nothing can be said.
+/// Cedar has no null and no fractions: null values are dropped, and fractions become text. A call's arguments must not contain Cedar's
+/// escapes for entities and extension calls: with them, the result is an error.
 fn plain(value: Value) -> Option<Value> {
     Some(match value {
         Value::Object(fields) => {

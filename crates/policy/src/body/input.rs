@@ -1,11 +1,11 @@
-//! A call as bodies in other languages see it: one object, the same for all of them.
+//! The input of bodies in other languages: one object with all facts of a call.
 
 use serde_json::{Map, Value, json};
 
 use crate::condition::{argvs, paths, secrets};
 use crate::facts::{Facts, Resource};
 
-/// Everything that there is to see.
+/// All fields of the input.
 #[cfg(any(feature = "rego", feature = "cedar"))]
 pub(crate) const NAMES: &[&str] = &[
     "agent",
@@ -27,13 +27,13 @@ pub(crate) const NAMES: &[&str] = &[
     "tool_calls",
 ];
 
-/// What a body looks at, by name.
+/// All fields, by name.
 #[cfg(feature = "rego")]
-pub(crate) fn of(facts: &Facts<'_>) -> Map<String, Value> {
+pub(crate) fn all(facts: &Facts<'_>) -> Map<String, Value> {
     only(facts, NAMES)
 }
 
-/// Some of it.
+/// Some of the fields.
 pub(crate) fn only(facts: &Facts<'_>, names: &[&'static str]) -> Map<String, Value> {
     names.iter().map(|name| ((*name).to_owned(), field(facts, name))).collect()
 }

@@ -1,4 +1,4 @@
-//! Rego, by regorus: in process, without clock, network, randomness or files, and with a bound on its work.
+//! Rego, by regorus: in-process, without clock, network, randomness or files, and with a time limit.
 
 mod bounded;
 
@@ -12,14 +12,14 @@ use regorus::{Engine, Value};
 use super::{BodyError, input};
 use crate::facts::Facts;
 
-/// A body that takes longer than this is stuck, and what it would have said counts as unknown.
+/// Time limit of an evaluation; beyond it the result is unknown.
 const EVALUATION_MS_MAX: u64 = 50;
-/// Steps between two looks at the clock.
+/// Steps between two clock checks.
 const STEPS_PER_LOOK: NonZeroU32 = NonZeroU32::new(1024).unwrap();
 
-/// A module, and the rule in it that is asked for.
+/// A module, and the rule to query.
 pub(crate) struct Module {
-    /// Evaluation changes its insides, so callers take turns.
+    /// Evaluation mutates the engine, so callers take turns.
     engine: Mutex<Engine>,
     query: String,
 }
@@ -31,7 +31,7 @@ impl std::fmt::Debug for Module {
 }
 
 impl Module {
-    /// A whole module that has a rule called `match`, or expressions alone, which then all have to hold.
+    /// A complete module with a rule `match`, or plain expressions that must all hold.
     pub(crate) fn new(text: &str) -> Result<Self, BodyError> {
         let starts = |word: &str| text.lines().any(|line| line.trim_start().starts_with(word));
         if starts("package ") {
@@ -44,15 +44,15 @@ impl Module {
         )
     }
 
-    /// A module that is asked for one of its rules.
+    /// A module, queried for one of its rules.
     pub(crate) fn asking(text: &str, rule: &str) -> Result<Self, BodyError> {
         let mut engine = engine()?;
         let package = add(&mut engine, "rule.rego", text)?;
         Self::tried(engine, format!("{package}.{rule}"))
     }
 
-    /// Modules that are asked for one rule, by its whole path.
-    pub(crate) fn of(parts: &[(&str, &str)], query: &str) -> Result<Self, BodyError> {
+    /// Modules, queried for one rule by its full path.
+    pub(crate) fn compile(parts: &[(&str, &str)], query: &str) -> Result<Self, BodyError> {
         if !query.starts_with("data.") {
             return Err(invalid(&format!("`{query}` is not a rule path such as `data.PACKAGE.RULE`")));
         }
@@ -63,8 +63,7 @@ impl Module {
         Self::tried(engine, query.to_owned())
     }
 
-    /// Asks once, so that a rule or a function that isn't there is found out when the file loads. What else fails without a call's
-    /// input may well hold with one.
+    /// Evaluates once, so that a missing rule or function is reported at load time. Other errors may disappear with a call's input.
     fn tried(mut engine: Engine, query: String) -> Result<Self, BodyError> {
         engine.set_input(Value::new_object());
         if let Err(error) = engine.eval_rule(query.clone()) {
@@ -82,19 +81,19 @@ impl Module {
         Ok(Self { engine: Mutex::new(engine), query })
     }
 
-    /// Yes or no; `None` where it can't say.
+    /// The boolean result; `None` on an error.
     pub(crate) fn says(&self, facts: &Facts<'_>) -> Option<bool> {
-        match self.answer(&serde_json::Value::Object(input::of(facts)))? {
+        match self.answer(&serde_json::Value::Object(input::all(facts)))? {
             Value::Bool(said) => Some(said),
-            // A rule without default that doesn't hold is undefined: that is Rego's no.
+            // In Rego, a rule without default that doesn't hold is undefined, which means false.
             Value::Undefined => Some(false),
-            // `deny contains …`: whatever is in it is a reason.
+            // `deny contains …`: any element is a reason.
             Value::Set(said) => Some(!said.is_empty()),
             Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => None,
         }
     }
 
-    /// Whatever the rule says of this input.
+    /// The rule's value for this input.
     pub(crate) fn answer(&self, input: &serde_json::Value) -> Option<Value> {
         let input = serde_json::from_value(input.clone()).ok()?;
         let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,7 +113,7 @@ fn engine() -> Result<Engine, BodyError> {
     Ok(engine)
 }
 
-/// Adds a module, and says which package it is.
+/// Adds a module, and returns its package.
 fn add(engine: &mut Engine, name: &str, text: &str) -> Result<String, BodyError> {
     engine.add_policy(name.to_owned(), text.to_owned()).map_err(|error| invalid(&error))
 }

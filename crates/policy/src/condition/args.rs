@@ -1,8 +1,8 @@
 //! Tests on values: `eq ne gt lt in contains starts_with matches …`.
 //!
-//! What can't be judged is judged for safety. A value that is missing fails every test of an `allow`; for the other
-//! effects it passes the negative ones, so "deny unless the recipient is one of ours" also denies a call without
-//! recipient. A text where a number is compared fails an `allow` and passes a `deny`.
+//! An undecidable test gets the safe result. A missing value fails every test of an `allow`; for other effects it passes negative tests, so
+//! that "deny unless the recipient is one of ours" also denies a call without recipient. Text in a numeric comparison fails an `allow` and
+//! passes a `deny`.
 
 use std::ops::ControlFlow;
 
@@ -67,7 +67,7 @@ impl Test {
         }
     }
 
-    /// The values that it wants, if it names them.
+    /// The exact values that it accepts, if it lists them.
     pub(crate) fn wanted(&self) -> Option<&[Value]> {
         match self {
             Self::Eq(value) => Some(std::slice::from_ref(value)),
@@ -89,7 +89,7 @@ impl Test {
         }
     }
 
-    /// Whether it holds where there is no value.
+    /// Whether it holds for a missing value.
     pub(crate) fn holds_for_nothing(&self, quantifier: Quantifier) -> bool {
         match self {
             Self::Exists(wanted) => !wanted,
@@ -141,7 +141,7 @@ pub(crate) fn holds(path: &JsonPath, tests: &[Test], args: &Value, quantifier: Q
     }
 }
 
-/// Equality by value: numbers by what they are, not how they are written.
+/// Equality by value: numbers compare by value, not by spelling.
 pub(crate) fn equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => compare(left, right).is_eq(),
@@ -156,7 +156,7 @@ pub(crate) fn equal(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// A text contains a text, a list an element, an object a field of that name.
+/// Text contains text, a list an element, an object a field of that name.
 fn contains(value: &Value, part: &Value) -> bool {
     match (value, part) {
         (Value::String(text), Value::String(part)) => text.contains(part.as_str()),

@@ -1,8 +1,8 @@
-//! A list of names and name globs, any of which may match.
+//! A list of names and name globs. Any of them may match.
 
 use crate::glob::NameGlob;
 
-/// Names that a rule lists. Exact ones are found by binary search, so long lists stay cheap.
+/// Names in a rule. Exact ones use binary search, so long lists stay fast.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     exact: Box<[Box<str>]>,

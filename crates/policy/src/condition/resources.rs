@@ -1,20 +1,20 @@
-//! Conditions on what a call touches: paths, endpoints, programs, secrets.
+//! Conditions on a call's resources: paths, endpoints, programs, secrets.
 
 use super::Quantifier;
 use crate::facts::{Facts, Resource};
 use crate::glob::{NameGlob, PathSet, gapped};
 use crate::words::Access;
 
-/// Where a bare program name may live for an `allow`: folders that agents can't write to.
+/// Where a bare program name may resolve for an `allow`: folders that agents can't write.
 const SYSTEM_FOLDERS: [&str; 6] =
     ["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin", "/sbin", "/usr/local/sbin"];
 
-/// Which paths, and what is done with them.
+/// A test on paths and access.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PathTest {
-    /// Any of these; none given means any path.
+    /// Any of these; `None` matches any path.
     pub globs: Option<PathSet>,
-    /// Any of these; none given means any access.
+    /// Any of these; `None` matches any access.
     pub access: Option<Box<[Access]>>,
 }
 
@@ -28,7 +28,7 @@ impl PathTest {
 }
 
 impl PathTest {
-    /// Whether it looks at what the call does with paths, whichever they are.
+    /// Whether it tests the call's kind of access, for any path.
     pub(super) fn is_about_access(&self, facts: &Facts<'_>) -> bool {
         paths(facts).any(|(_, access)| self.access.as_ref().is_none_or(|list| list.contains(&access)))
     }
@@ -42,7 +42,7 @@ pub(crate) fn paths<'a>(facts: &Facts<'a>) -> impl Iterator<Item = (&'a str, Acc
     })
 }
 
-/// Which endpoints, and what is done with them. Everything given has to fit.
+/// A test on endpoints. All given parts must match.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EndpointTest {
     pub schemes: Option<Box<[Box<str>]>>,
@@ -80,7 +80,7 @@ impl EndpointTest {
 }
 
 impl EndpointTest {
-    /// Whether no host, scheme, port, method or path is ruled out.
+    /// Whether it restricts no host, scheme, port, method or path.
     pub(crate) fn reaches_everywhere(&self) -> bool {
         self.hosts.as_ref().is_none_or(|hosts| hosts.contains(&HostPattern::Any))
             && self.schemes.is_none()
@@ -90,18 +90,18 @@ impl EndpointTest {
     }
 }
 
-/// A host, the hosts below one, or any.
+/// A host, its subdomains, or any host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HostPattern {
-    /// This host alone; lower case, no final dot.
+    /// Exactly this host; lower case, no trailing dot.
     Exact(Box<str>),
-    /// Every host below this one, at any depth, without itself.
+    /// Every subdomain of this host, at any depth, without the host itself.
     Below(Box<str>),
     /// Every host.
     Any,
 }
 
-/// A host as patterns compare it.
+/// A host in the form in which patterns compare it.
 pub(crate) fn bare_host(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
@@ -133,12 +133,12 @@ pub(crate) struct ArgvPattern {
     pub rest: Box<[ArgvPart]>,
 }
 
-/// One position of a pattern for arguments.
+/// One position of an argument pattern.
 #[derive(Debug, Clone)]
 pub(crate) enum ArgvPart {
-    /// One argument, like any of these.
+    /// One argument that matches any of these.
     One(Box<[NameGlob]>),
-    /// Any number of them, written `...`.
+    /// Any number of arguments, written `...`.
     Gap,
 }
 
@@ -157,8 +157,8 @@ impl ArgvPattern {
             )
     }
 
-    /// A bare name catches the program wherever it lives, but lets in only what the system's folders hold:
-    /// a file called `git` in the workspace is not git.
+    /// In a deny, a bare name matches the program in any folder. In an allow, it matches only programs in system folders: a file called
+    /// `git` in the workspace is not git.
     fn program_fits(&self, program: &str, quantifier: Quantifier) -> bool {
         if self.is_path {
             return self.programs.iter().any(|glob| glob.matches(program));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn adv_030_a_bare_name_allows_only_what_the_system_holds() {
+    fn adv_030_a_bare_name_allows_only_system_programs() {
         let git = ArgvPattern {
             programs: Box::new([NameGlob::new("git").unwrap()]),
             is_path: false,

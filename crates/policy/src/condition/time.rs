@@ -1,18 +1,18 @@
-//! Time windows: days of the week, from and to, at an offset from UTC.
+//! Time windows: weekdays, start, end, and an offset from UTC.
 
 /// Minutes of a day.
 pub(crate) const DAY_MINUTES: u16 = 24 * 60;
 
-/// A window that repeats every week.
+/// A window that repeats weekly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Window {
-    /// Days on which it opens, Monday first.
+    /// Days on which it starts, Monday first.
     pub days: [bool; 7],
-    /// When it opens, in minutes of the day.
+    /// Its start, in minutes of the day.
     pub from_min: u16,
-    /// When it closes; not after `from_min` means on the next day.
+    /// Its end; at or before `from_min` means the next day.
     pub to_min: u16,
-    /// Minutes east of UTC; none given means the caller's own.
+    /// Minutes east of UTC; `None` means the caller's offset.
     pub utc_offset_min: Option<i32>,
 }
 

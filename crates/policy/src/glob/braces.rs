@@ -1,8 +1,8 @@
-//! `{a,b}` in a pattern: written out into the patterns that it stands for.
+//! Expands `{a,b}` groups into patterns.
 
 use super::{ALTERNATIVES_MAX, GlobError, PATTERN_BYTES_MAX, SELF};
 
-/// Writes out the alternatives of `{a,b}` groups.
+/// Expands all `{a,b}` groups.
 pub(crate) fn expand(pattern: &str) -> Result<Vec<String>, GlobError> {
     if pattern.len() > PATTERN_BYTES_MAX {
         return Err(GlobError::TooLong);
@@ -25,7 +25,7 @@ pub(crate) fn expand(pattern: &str) -> Result<Vec<String>, GlobError> {
     Ok(done)
 }
 
-/// The first group in braces, with what is around it. `${agent}` is not a group, nor is anything escaped or in a class.
+/// The first group, with the text before and after it. `${agent}`, escaped braces and braces in a class don't count.
 fn group(pattern: &str) -> Result<Option<(&str, &str, &str)>, GlobError> {
     let (mut depth, mut start, mut from) = (0_u32, 0, 0);
     while let Some((at, mark)) = next_mark(pattern, from) {
@@ -53,7 +53,7 @@ fn group(pattern: &str) -> Result<Option<(&str, &str, &str)>, GlobError> {
     if depth == 0 { Ok(None) } else { Err(GlobError::OpenBrace) }
 }
 
-/// Splits a group's inside at the commas that are not in a group of their own.
+/// Splits a group at its top-level commas.
 fn split_top(inside: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut start, mut from) = (Vec::new(), 0_u32, 0, 0);
     while let Some((at, mark)) = next_mark(inside, from) {
@@ -72,7 +72,7 @@ fn split_top(inside: &str) -> Vec<&str> {
     parts
 }
 
-/// The next brace or comma that means something.
+/// The next significant brace or comma.
 fn next_mark(pattern: &str, from: usize) -> Option<(usize, char)> {
     let tail = pattern.get(from..)?;
     let mut chars = tail.char_indices();

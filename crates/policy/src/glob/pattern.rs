@@ -1,8 +1,8 @@
-//! The dialect of policy's paths for whoever selects files by pattern, so that `src/**` means the same in a rule and in a search.
+//! Path patterns in policy's dialect for other users, so that `src/**` means the same in a rule and in a search.
 
 use super::{GlobError, PathGlob, expand};
 
-/// A path pattern, with its `{a,b}` groups written out.
+/// A path pattern with expanded `{a,b}` groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathPattern(Box<[PathGlob]>);
 
@@ -12,7 +12,7 @@ impl PathPattern {
         expand(pattern)?.iter().map(|one| PathGlob::new(one)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether a resolved path matches. There is no caller, so `${agent}` stands for nobody.
+    /// Whether a resolved path matches. Without a caller, `${agent}` matches nothing.
     pub fn matches(&self, path: &str) -> bool {
         self.0.iter().any(|glob| glob.matches(path, ""))
     }

@@ -1,5 +1,5 @@
-//! Many path globs at once. Most patterns in policies have one of three shapes (`**/name`, `**/*.ext`, `**/name/**`), and
-//! those are looked up by the path's own components instead of being tried one by one.
+//! Sets of path globs. Most patterns have one of three shapes (`**/name`, `**/*.ext`, `**/name/**`), which are looked up by the path's
+//! components instead of one by one.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -8,14 +8,14 @@ use regent_guard::{GuardKind, Kinds, PLACES};
 
 use super::{Part, PathGlob, Root, rooted};
 
-/// Sets of guarded places that a sample is taken from.
+/// Guard sets from which samples are taken.
 const GUARD_SAMPLES_MAX: usize = 4;
 
-/// A list of path globs and named sets of guarded places, any of which may match.
+/// A list of path globs and named sets of guarded files. Any of them may match.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PathSet {
     globs: Box<[PathGlob]>,
-    /// Trees of which every path matches: `**`, `/**`, `vfs:/**`.
+    /// Trees that match entirely: `**`, `/**`, `vfs:/**`.
     whole: Roots,
     /// `**/name`
     names: Table,
@@ -23,13 +23,13 @@ pub(crate) struct PathSet {
     extensions: Table,
     /// `**/name/**`
     components: Table,
-    /// Where in `globs` the patterns of other shapes are.
+    /// Indices in `globs` of patterns of other shapes.
     others: Box<[u32]>,
-    /// Named sets, each with the tree that it is about; they match folded names.
+    /// Named sets, each with its tree; they match folded names.
     guards: Box<[Guarded]>,
 }
 
-/// A named set of guarded places: `@control-files` inside the workspace, `/@personal-secrets` outside it.
+/// A named set of guarded files: `@control-files` inside the workspace, `/@personal-secrets` outside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Guarded {
     root: Root,
@@ -37,7 +37,7 @@ pub(crate) struct Guarded {
 }
 
 impl Guarded {
-    /// Reads `@name` or `/@name`; `None` if it is an ordinary pattern, the unknown name if there is no such set.
+    /// Parses `@name` or `/@name`; `None` for an ordinary pattern, the name if the set is unknown.
     pub(crate) fn parse(text: &str) -> Option<Result<Self, &str>> {
         let (root, name) = match text.strip_prefix('/') {
             Some(rest) => (Root::Absolute, rest.strip_prefix('@')?),
@@ -47,14 +47,14 @@ impl Guarded {
             return None;
         }
         Some(match GuardKind::from_name(name) {
-            // What steers Regent steers.
+            // Regent's own files are control files, too.
             Some(GuardKind::Control) => Ok(Self { root, kinds: Kinds::UNWRITABLE }),
             Some(kind) => Ok(Self { root, kinds: kind.into() }),
             None => Err(name),
         })
     }
 
-    /// Which tree it is about.
+    /// Its tree.
     pub(crate) fn root(self) -> Root {
         self.root
     }
@@ -103,17 +103,17 @@ impl PathSet {
         set
     }
 
-    /// The same with named sets beside the globs.
+    /// Adds named sets to the globs.
     pub(crate) fn with_guards(self, guards: Vec<Guarded>) -> Self {
         Self { guards: guards.into(), ..self }
     }
 
-    /// The globs that it is made of.
+    /// Its globs.
     pub(crate) fn globs(&self) -> &[PathGlob] {
         &self.globs
     }
 
-    /// The named sets that it is made of.
+    /// Its named sets.
     pub(crate) fn guards(&self) -> &[Guarded] {
         &self.guards
     }
@@ -123,19 +123,19 @@ impl PathSet {
         self.globs.iter().map(PathGlob::sample).chain(self.guards.iter().flat_map(|guard| guard.samples()))
     }
 
-    /// Whether it stands for single paths alone.
+    /// Whether it matches only single paths.
     pub(crate) fn is_plain(&self) -> bool {
         self.guards.is_empty() && self.globs.iter().all(PathGlob::is_plain)
     }
 
-    /// Whether everything that matches this matches `wide` too; `false` where that isn't plain to see.
+    /// Whether `wide` matches everything that this set matches; `false` if that isn't certain.
     pub(crate) fn implies(&self, wide: &Self) -> bool {
         let all = |root: Root| wide.globs.iter().any(|glob| glob.root() == root && glob.matches_all());
         self.globs.iter().all(|narrow| all(narrow.root()) || wide.globs.contains(narrow))
             && self.guards.iter().all(|narrow| all(narrow.root) || wide.guards.contains(narrow))
     }
 
-    /// Matches a resolved path; `caller` is what `${agent}` stands for.
+    /// Matches a resolved path; `caller` replaces `${agent}`.
     pub(crate) fn matches(&self, path: &str, caller: &str) -> bool {
         let (root, below) = rooted(path);
         self.whole.has(root)
@@ -175,12 +175,12 @@ impl PathSet {
     }
 }
 
-/// The extension that `*.ext` stands for.
+/// The extension of `*.ext`.
 fn extension(suffix: &str) -> Option<&str> {
     suffix.strip_prefix('.').filter(|rest| !rest.contains('.'))
 }
 
-/// Some of the three trees.
+/// A subset of the three trees.
 #[derive(Debug, Clone, Copy, Default)]
 struct Roots {
     relative: bool,
@@ -206,7 +206,7 @@ impl Roots {
     }
 }
 
-/// FNV-1a: names are short, and who can choose them gains nothing but a slower lookup in a table that rules fill.
+/// FNV-1a: names are short. Rules fill the table, so an attacker who chooses names only slows down a lookup.
 #[derive(Debug, Clone, Copy)]
 struct Fnv(u64);
 
@@ -218,7 +218,7 @@ impl Default for Fnv {
 
 impl Hasher for Fnv {
     fn finish(&self) -> u64 {
-        // The table looks at the upper bits too, and FNV leaves them poor for short names.
+        // The table also uses the upper bits, in which FNV is weak for short names.
         self.0 ^ self.0.rotate_left(26)
     }
 

@@ -1,5 +1,5 @@
-//! What rules are filed under, and what a call is looked up by. The two halves of each aspect stand side by side: whatever
-//! a rule's key says, every call that the rule can match must have that key too.
+//! The keys under which rules are filed, and those by which a call is looked up. Both halves of each aspect are next to each other, because
+//! of their invariant: every call that a rule can match has the rule's key.
 
 use std::collections::HashMap;
 
@@ -13,16 +13,16 @@ use crate::json_path::JsonPath;
 use crate::number;
 use crate::rule::Rule;
 
-/// Where names have joints: `fs.read`, `research-7`, `did:key:…`.
+/// Separators within names: `fs.read`, `research-7`, `did:key:…`.
 const JOINTS: [u8; 5] = [b'.', b'-', b'_', b':', b'/'];
-/// So many joints of a name, or components of a path, make keys.
+/// Maximum prefixes of a name or path that make keys.
 const JOINTS_MAX: usize = 4;
 const COMPONENTS_MAX: usize = 8;
-/// So many different arguments are considered at one node.
+/// Maximum arguments to consider at one node.
 const ARGS_MAX: usize = 4;
 const SEARCHED_MAX: usize = 64;
 
-/// One thing that tells rules apart.
+/// An aspect that separates rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Aspect {
     Op,
@@ -38,7 +38,7 @@ pub(super) enum Aspect {
     Arg(JsonPath),
 }
 
-/// The aspects worth trying on these rules.
+/// The aspects to try on these rules.
 pub(super) fn aspects<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<Aspect> {
     let mut arguments: HashMap<String, (usize, &JsonPath)> = HashMap::new();
     for clause in rules.flat_map(|rule| &rule.when) {
@@ -80,7 +80,7 @@ pub(super) fn searched<'r>(rules: impl Iterator<Item = &'r Rule>) -> Option<Json
     uses.into_iter().max_by_key(|(_, count)| *count).map(|(path, _)| path.clone())
 }
 
-/// What a rule searches that argument for.
+/// The pattern that a rule searches in that argument.
 pub(super) fn pattern<'r>(rule: &'r Rule, path: &JsonPath) -> Option<&'r Regex> {
     rule.when
         .iter()
@@ -89,7 +89,7 @@ pub(super) fn pattern<'r>(rule: &'r Rule, path: &JsonPath) -> Option<&'r Regex> 
         .map(|(_, regex)| regex)
 }
 
-/// A search of one argument: without a text there that fits, the condition can't hold.
+/// A search in one argument: without a matching text there, the condition can't hold.
 fn search(condition: &Condition) -> Option<(&JsonPath, &Regex)> {
     let Condition::Arg { path, tests } = condition else { return None };
     let regex =
@@ -98,7 +98,7 @@ fn search(condition: &Condition) -> Option<(&JsonPath, &Regex)> {
 }
 
 impl Aspect {
-    /// What a rule is filed under; `None` if it doesn't care, or can't be pinned down.
+    /// A rule's keys; `None` if it doesn't test the aspect or has no fixed keys.
     pub(super) fn keys_for(&self, rule: &Rule) -> Option<Vec<u64>> {
         rule.when.iter().find_map(|clause| match (self, &clause.condition) {
             (Self::Op, Condition::Op(names))
@@ -109,7 +109,7 @@ impl Aspect {
             | (Self::Secret, Condition::Secret(names)) => name_keys(names),
             (Self::Path, Condition::Path(test)) => {
                 let globs = test.globs.as_ref()?;
-                // Sets match folded names, which aren't keys: such a rule is tried for every path of its tree.
+                // Sets match folded names, which aren't keys, so such a rule is a candidate for every path of its tree.
                 let guards =
                     globs.guards().iter().map(|guard| Some(Hash::of(Kind::Below(guard.root())).done()));
                 globs.globs().iter().map(path_key).chain(guards).collect()
@@ -125,7 +125,7 @@ impl Aspect {
         })
     }
 
-    /// What a call has there.
+    /// A call's keys.
     pub(super) fn keys_of(&self, facts: &Facts<'_>, visit: &mut impl FnMut(u64)) {
         match self {
             Self::Op => each_name_key(facts.op, visit),
@@ -166,13 +166,13 @@ fn base_name(program: &str) -> &str {
     program.rsplit_once('/').map_or(program, |(_, name)| name)
 }
 
-/// Every name's key, unless one of them can't be pinned down.
+/// The keys of all names, unless one has no key.
 fn name_keys(names: &Names) -> Option<Vec<u64>> {
     let exact = names.exact().map(|name| Some(Hash::of(Kind::Exact).text(name).done()));
     exact.chain(names.globs().iter().map(glob_key)).collect()
 }
 
-/// The beginning of the pattern up to its last joint.
+/// The pattern's literal prefix up to its last separator.
 fn glob_key(glob: &NameGlob) -> Option<u64> {
     let prefix = glob.prefix().as_bytes();
     let joints = prefix.iter().enumerate().filter(|(_, byte)| JOINTS.contains(byte)).take(JOINTS_MAX);
@@ -196,7 +196,7 @@ fn each_name_key(name: &str, visit: &mut impl FnMut(u64)) {
     }
 }
 
-/// The literal components that the pattern begins with; if there are none, the name or the extension that it ends with.
+/// The pattern's literal leading components; without any, its final name or extension.
 fn path_key(glob: &PathGlob) -> Option<u64> {
     let below = Hash::of(Kind::Below(glob.root()));
     if glob.literal_parts().next().is_some() {
@@ -239,7 +239,7 @@ fn host_key(pattern: &HostPattern) -> Option<u64> {
     }
 }
 
-/// From the end, so that every domain around the host is passed on the way.
+/// From the end, so that the key of every parent domain is visited.
 fn each_host_key(host: &str, visit: &mut impl FnMut(u64)) {
     let host = bare_host(host);
     visit(Hash::of(Kind::Exact).lower(host).done());
@@ -252,7 +252,7 @@ fn each_host_key(host: &str, visit: &mut impl FnMut(u64)) {
     }
 }
 
-/// The keys of the values that a test on an argument can accept.
+/// The keys of the values that a test can accept.
 fn value_keys(tests: &[Test]) -> Option<Vec<u64>> {
     tests.iter().find_map(|test| match test {
         Test::Eq(value) => Some(vec![value_key(value)?]),
@@ -285,7 +285,7 @@ fn value_key(value: &Value) -> Option<u64> {
     }
 }
 
-/// What kind of key it is, so that different kinds don't meet.
+/// The kind of a key, so that different kinds don't collide.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Exact,
@@ -299,7 +299,7 @@ enum Kind {
     Number,
 }
 
-/// FNV-1a, because it can be read off at every joint on the way; stirred at the end, because the table takes it as it is.
+/// FNV-1a, which yields a hash at every separator in passing. Mixed at the end, because the table uses it unchanged.
 #[derive(Debug, Clone, Copy)]
 struct Hash(u64);
 

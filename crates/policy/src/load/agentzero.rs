@@ -1,4 +1,4 @@
-//! An `.agentzero/policy.yml` (TOML keys in spite of its name), loaded as it is.
+//! An `.agentzero/policy.yml` (TOML despite its name), loaded as it is.
 //!
 //! | key | becomes |
 //! |---|---|
@@ -7,10 +7,10 @@
 //! | `network` | a rule on `http.fetch` and on everything that can reach the network |
 //! | `wasm_execution` | a rule on tools that run in the WASM tier |
 //! | `model_routing` | `local_only`: models on this machine only; `local_preferred`: models anywhere |
-//! | `default_classification` | what unlabelled text counts as; from `pii` up it is kept from remote hosts and models |
+//! | `default_classification` | the level of unlabelled text; from `pii` up it never leaves for remote hosts and models |
 //!
-//! `allow`, `deny` and `require_approval` become `allow`, `deny` and `ask`. A key that is missing allows nothing: the mode
-//! is strict. Secrets never leave for remote hosts, control files are never written, and an agent may use its own things.
+//! `allow`, `deny` and `require_approval` become `allow`, `deny` and `ask`. A missing key allows nothing: the mode
+//! is strict. Secrets never leave for remote hosts, control files are never written, and an agent may use its own data.
 
 use super::foreign::{control_files, own_things, rule};
 use super::reader::{Fields, Reader};

@@ -1,5 +1,5 @@
-//! Whole files in another language: every Cedar statement becomes a rule of its own, filed by its scope; a Rego module becomes one rule
-//! for each of `allow`, `ask` and `deny` that it has. Strict: what nothing allows is denied. Neither language can grant a secret.
+//! Policy files in another language. Every Cedar statement becomes a rule, filed by its scope; a Rego module becomes one rule for each of
+//! `allow`, `ask` and `deny`. The mode is strict: a call that no rule allows is denied. Neither language can grant a secret.
 
 use super::Loaded;
 use super::reader::Reader;
@@ -51,7 +51,7 @@ pub(super) fn cedar(reader: &mut Reader<'_>) -> Option<Loaded> {
     Some(Loaded { rules, ..Loaded::default() })
 }
 
-/// What the scope says anyway, said so that the index can file it; then the statement itself.
+/// Repeats the statement's scope as conditions, so that the index can file it, and adds the statement itself.
 #[cfg(feature = "cedar")]
 fn in_scope(
     scope: crate::body::cedar::ScopeOf,

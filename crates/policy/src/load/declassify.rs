@@ -1,4 +1,4 @@
-//! Reads `declassify`: which fields of a tool's result a rule takes a label from.
+//! Parses `declassify`: the result fields that a rule declassifies.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::rule::Rule;
 use crate::tree::Node;
 use crate::verdict::Layer;
 
-/// Fields that one rule may name.
+/// Maximum fields of one rule.
 const FIELDS_MAX: usize = 64;
 const FIELD_BYTES_MAX: usize = 256;
 
@@ -69,7 +69,7 @@ fn paths(reader: &mut Reader<'_>, node: &Node) -> BTreeSet<String> {
     all
 }
 
-/// Names with dots between them and `[]` for the items of a list. The whole result has no field, so it can't be named.
+/// Names separated by dots, with `[]` for list items. The entire result has no path, so it can't be declassified.
 fn is_path(text: &str) -> bool {
     let name = |part: &str| {
         let bare = part.trim_end_matches("[]");

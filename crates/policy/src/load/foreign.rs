@@ -1,4 +1,4 @@
-//! What the formats of others share: rules from fixed conditions, and what every agent needs for itself.
+//! Shared parts of foreign formats: rules with fixed conditions, and what every agent needs for itself.
 
 use super::reader::Reader;
 use super::when::clauses;
@@ -7,7 +7,7 @@ use crate::rule::{Effect, Rule};
 use crate::tree::parse_yaml;
 use crate::verdict::Layer;
 
-/// Conditions written in our own format, attributed to a line of the foreign file.
+/// Conditions in the native format, attributed to a line of the foreign file.
 pub(super) fn conditions(layer: Layer, text: &str, line: u32) -> Box<[Clause]> {
     let mut reader = Reader::new(text, layer);
     let node = parse_yaml(text, &mut reader.findings);
@@ -26,8 +26,8 @@ pub(super) fn rule(layer: Layer, id: &str, line: u32, effect: Effect, when: &str
     rule
 }
 
-/// What an agent does with its own things and a person with questions: foreign formats don't speak of it, and nobody can do
-/// without it. The kernel itself sees to it that an agent signals its own children only.
+/// Operations of an agent on its own data, and of the operator on questions. Foreign formats don't mention them, and no agent works without
+/// them. The kernel itself limits an agent's signals to its own children.
 pub(super) fn own_things(layer: Layer, prefix: &str) -> Vec<Rule> {
     let allow = |id: &str, when: &str| rule(layer, &format!("{prefix}.{id}"), 1, Effect::Allow, when);
     vec![
@@ -42,7 +42,7 @@ pub(super) fn own_things(layer: Layer, prefix: &str) -> Vec<Rule> {
     ]
 }
 
-/// Files that control Regent, git, editors and shells: writing them runs code later.
+/// Denies writing files that control Regent, git, editors and shells, which would run code later.
 pub(super) fn control_files(layer: Layer, prefix: &str) -> Rule {
     const WHEN: &str = "{ access: [write, delete], path: ['**/.regent/**', '**/.agentzero/**', '**/.agents/security.md', \
         '**/.git/**', '**/.mcp.json', '**/.vscode/**', '**/.envrc', '**/.{bashrc,bash_profile,profile,zshrc,zshenv}'] }";

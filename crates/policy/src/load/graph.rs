@@ -19,7 +19,7 @@ use crate::verdict::RuleRef;
 
 const EDGES_MAX: usize = 10_000;
 const EDGE_KEYS: &[&str] = &["id", "from", "to", "effect", "match", "priority", "reason"];
-/// What an edge can lead to.
+/// Conditions that can be the end of an edge.
 const THINGS: &[&str] =
     &["path", "access", "host", "scheme", "port", "method", "url_path", "argv", "program", "secret", "place"];
 
@@ -74,7 +74,7 @@ fn edge(reader: &mut Reader<'_>, node: &Node, number: usize) -> Option<Edge> {
     Some(Edge { from, to, rule })
 }
 
-/// An agent's name or names, or conditions on the caller, or `{ place: … }`.
+/// Parses agent names, conditions on the caller, or `{ place: … }`.
 fn from(reader: &mut Reader<'_>, fields: Fields<'_>, when: &mut Vec<Clause>) -> Option<From> {
     let node = fields.get("from")?;
     if !matches!(node.content, Content::Map(_)) {

@@ -1,5 +1,5 @@
-//! An ACS manifest as a policy file: its points decide where they are asked; for the rest an agent has its own things, and nobody writes
-//! control files.
+//! An ACS manifest as a policy file: its points decide where they apply; otherwise an agent may use its own data, and control files can't
+//! be written.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node, source: &Source) -> Opt
         }
     };
     let mut rules = own_things(reader.layer, "acs");
-    // What begins and ends an agent gives it nothing: all that it does comes by the points that have to be there.
+    // Starting or ending an agent grants nothing: its calls pass through the points that the manifest must have.
     rules.push(rule(
         reader.layer,
         "acs.agents",
@@ -33,7 +33,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node, source: &Source) -> Opt
     Some(Loaded { rules, control: Some(control), ..Loaded::default() })
 }
 
-/// Where each point is written.
+/// The source line of each point.
 fn lines(root: &Node) -> BTreeMap<String, u32> {
     let entries = |node: &Node| match &node.content {
         Content::Map(entries) => entries.clone(),

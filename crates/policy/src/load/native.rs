@@ -1,4 +1,4 @@
-//! Our own format: `version`, `mode`, `limits`, the governance fields, and `rules`.
+//! The native format: `version`, `mode`, `limits`, the governance fields, and `rules`.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ use crate::tree::{Content, Node};
 use crate::verdict::{Limits, RuleRef};
 use crate::words::Word;
 
-/// The keys at the top of a file.
+/// The top-level keys of a file.
 pub(super) const KEYS: &[&str] = &[
     "version",
     "name",
@@ -66,10 +66,10 @@ const RULE_KEYS: &[&str] = &[
     "cedar",
     "examples",
 ];
-/// Most rules in a file.
+/// Maximum rules in a file.
 pub(super) const RULES_MAX: usize = 20_000;
 const BLOCKED_PATTERNS_MAX: usize = 1000;
-/// Memory that the automaton of all blocked patterns may take.
+/// Maximum memory of the automaton of all blocked patterns.
 const BLOCKED_COMPILED_BYTES_MAX: usize = 16 << 20;
 
 pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Loaded {
@@ -105,7 +105,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Loaded {
     loaded
 }
 
-/// Limits: what is not given is as in `default`.
+/// Parses limits; missing ones come from `default`.
 fn limits(reader: &mut Reader<'_>, node: &Node, default: Limits) -> Limits {
     let keys = ["wall", "cpu", "output", "memory", "pids", "open_files", "file", "tmp"];
     let fields = reader.fields(node, "`limits`", &keys);
@@ -212,7 +212,7 @@ pub(super) fn priority(reader: &mut Reader<'_>, node: &Node) -> u32 {
     reader.whole(node, 0, 1_000_000).and_then(|priority| u32::try_from(priority).ok()).unwrap_or(0)
 }
 
-/// A body in another language is one more condition, judged last.
+/// A body in another language is one more condition, evaluated last.
 fn body(reader: &mut Reader<'_>, node: &Node, key: &str, language: Language, rule: &mut Rule) {
     let Some(text) = reader.text(node) else { return };
     match Body::new(language, text) {
@@ -235,7 +235,7 @@ pub(super) fn identifier<'n>(reader: &mut Reader<'_>, node: &'n Node) -> Option<
     Some(id)
 }
 
-/// Keys that mean nothing for an effect are mistakes, not decoration.
+/// A key without meaning for the effect is an error.
 fn fits_effect(reader: &mut Reader<'_>, fields: Fields<'_>, effect: Effect) {
     let (needed, useless): (&[&str], &[&str]) = match effect {
         Effect::Allow => (&[], &["approvers", "help", "after", "until", "needs", "at_most", "same", "scope"]),
@@ -261,7 +261,7 @@ fn fits_effect(reader: &mut Reader<'_>, fields: Fields<'_>, effect: Effect) {
     }
 }
 
-/// A call that a rule must, or must not, match.
+/// A call that a rule must match, or must not match.
 #[derive(Debug)]
 pub(super) struct Example {
     pub call: CallSketch,
@@ -323,7 +323,7 @@ fn governance(reader: &mut Reader<'_>, fields: Fields<'_>) -> Governance {
     out
 }
 
-/// `true` means every tool, `false` none; a list means those.
+/// `true` means every tool, `false` none; a list means those tools.
 fn tools_to_approve(reader: &mut Reader<'_>, node: &Node) -> Option<Names> {
     if node.kind() == "a truth value" {
         return reader.boolean(node)?.then(|| Names::new(NameGlob::new("*").into_iter().collect()));
@@ -331,7 +331,7 @@ fn tools_to_approve(reader: &mut Reader<'_>, node: &Node) -> Option<Names> {
     Some(reader.names(node))
 }
 
-/// A file of governance fields alone: what it lists as allowed is allowed.
+/// For a file with only governance fields: allows the listed tools.
 fn allowed_tools_rule(reader: &mut Reader<'_>, fields: Fields<'_>) -> Option<Rule> {
     let node = fields.get("allowed_tools")?;
     let line = fields.key_at("allowed_tools").line;
@@ -341,7 +341,7 @@ fn allowed_tools_rule(reader: &mut Reader<'_>, fields: Fields<'_>) -> Option<Rul
     Some(rule)
 }
 
-/// How a blocked pattern is meant.
+/// The kind of a blocked pattern.
 #[derive(Debug, Clone, Copy)]
 enum PatternKind {
     Substring,
@@ -360,7 +360,7 @@ impl Word for PatternKind {
     ];
 }
 
-/// All patterns as one automaton. Letter case never matters: a blocked word in capitals is still blocked.
+/// Compiles all patterns to one automaton. Matching ignores case: a blocked word in capitals is still blocked.
 fn blocked(reader: &mut Reader<'_>, node: &Node) -> Option<Blocked> {
     let items = reader.items(node);
     if items.len() > BLOCKED_PATTERNS_MAX {
@@ -393,7 +393,7 @@ fn blocked(reader: &mut Reader<'_>, node: &Node) -> Option<Blocked> {
             PatternKind::Regex => text.to_owned(),
             PatternKind::Glob => glob_regex(text),
         };
-        // Compiled alone first, so that a mistake is reported where it is.
+        // Compiled alone first, so that an error is reported at its line.
         reader.compile(&regex, item.at, true)?;
         regexes.push(regex);
         patterns.push(Box::from(text));
@@ -409,7 +409,7 @@ fn blocked(reader: &mut Reader<'_>, node: &Node) -> Option<Blocked> {
     }
 }
 
-/// A glob over a whole text, as a regular expression.
+/// A glob over the full text, as a regular expression.
 fn glob_regex(glob: &str) -> String {
     let mut out = String::from("(?s)\\A");
     for next in glob.chars() {

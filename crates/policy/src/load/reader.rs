@@ -1,4 +1,4 @@
-//! Reads words, numbers, patterns and lists out of a tree, and says what is wrong with them where it is wrong.
+//! Parses names, numbers, patterns and lists from a document tree, and reports errors at their position.
 
 use regex::{Regex, RegexBuilder};
 use serde_json::{Number, Value};
@@ -10,16 +10,16 @@ use crate::tree::{Content, Entry, Node};
 use crate::verdict::Layer;
 use crate::words::Word;
 
-/// Longest regular expression.
+/// Maximum length of a regular expression.
 const REGEX_BYTES_MAX: usize = 2048;
-/// Memory that one compiled regular expression may take: tried from small to large, and every try is charged.
+/// Memory limits of one compiled regular expression, tried in ascending order. Every try is charged.
 const REGEX_COMPILED_BYTES: [usize; 3] = [16 << 10, 64 << 10, 512 << 10];
-/// Memory for all tries of a file together: bounds what it keeps, and how long compiling it takes.
+/// Maximum memory of all tries of a file, which bounds its size and compile time.
 const REGEX_TOTAL_BYTES_MAX: usize = 32 << 20;
-/// Longest list.
+/// Maximum length of a list.
 const LIST_ITEMS_MAX: usize = 4096;
 
-/// Reading one file.
+/// The state of parsing one file.
 #[derive(Debug)]
 pub(crate) struct Reader<'t> {
     pub text: &'t str,
@@ -28,11 +28,11 @@ pub(crate) struct Reader<'t> {
     regex_bytes_left: usize,
 }
 
-/// The entries of a mapping whose keys are all known.
+/// The entries of a mapping with known keys.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'n> {
     entries: &'n [Entry],
-    /// Where the mapping is.
+    /// The mapping's position.
     pub at: SourceSpan,
 }
 
@@ -55,7 +55,7 @@ impl<'t> Reader<'t> {
         Self { text, layer, findings: Findings::default(), regex_bytes_left: REGEX_TOTAL_BYTES_MAX }
     }
 
-    /// A mapping with these keys and no others.
+    /// Parses a mapping with only these keys.
     pub(crate) fn fields<'n>(&mut self, node: &'n Node, what: &str, known: &[&str]) -> Fields<'n> {
         let fields = self.mapping(node, what);
         for entry in fields.entries {
@@ -71,7 +71,7 @@ impl<'t> Reader<'t> {
         fields
     }
 
-    /// A mapping with any keys.
+    /// Parses a mapping with any keys.
     pub(crate) fn mapping<'n>(&mut self, node: &'n Node, what: &str) -> Fields<'n> {
         let entries: &[Entry] = match &node.content {
             Content::Map(entries) => entries,
@@ -83,7 +83,7 @@ impl<'t> Reader<'t> {
         Fields { entries, at: node.at }
     }
 
-    /// A list, or the one thing that stands for a list of one.
+    /// A list, or a single value as a list of one.
     pub(crate) fn items<'n>(&mut self, node: &'n Node) -> &'n [Node] {
         match &node.content {
             Content::List(items) if items.is_empty() => {
@@ -118,7 +118,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Texts, one or a list.
+    /// Texts: one or a list.
     pub(crate) fn texts<'n>(&mut self, node: &'n Node) -> Vec<(&'n str, SourceSpan)> {
         self.items(node).iter().filter_map(|item| Some((self.text(item)?, item.at))).collect()
     }
@@ -157,7 +157,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// A whole number within bounds.
+    /// An integer within bounds.
     pub(crate) fn whole(&mut self, node: &Node, min: u64, max: u64) -> Option<u64> {
         let number = self.number(node)?;
         let found = number.as_u64().filter(|number| (min..=max).contains(number));
@@ -186,7 +186,7 @@ impl<'t> Reader<'t> {
         self.compile(text, node.at, false)
     }
 
-    /// Compiles within what the file has left, so that a thousand monsters can't eat the memory.
+    /// Compiles within the file's remaining memory budget.
     pub(crate) fn compile(&mut self, pattern: &str, at: SourceSpan, ignore_case: bool) -> Option<Regex> {
         if pattern.len() > REGEX_BYTES_MAX {
             self.findings.error(at, format!("the regular expression is longer than {REGEX_BYTES_MAX} bytes"));
@@ -230,7 +230,7 @@ impl<'t> Reader<'t> {
         Names::new(globs)
     }
 
-    /// Path globs, and named sets of guarded places.
+    /// Path globs, and named sets of guarded files.
     pub(crate) fn path_globs(&mut self, node: &Node) -> PathSet {
         let (mut globs, mut guards) = (Vec::new(), Vec::new());
         for (text, at) in self.texts(node) {
@@ -251,7 +251,7 @@ impl<'t> Reader<'t> {
         PathSet::new(globs).with_guards(guards)
     }
 
-    /// Path globs alone.
+    /// Path globs without named sets.
     pub(crate) fn plain_path_globs(&mut self, node: &Node) -> PathSet {
         let mut globs = Vec::new();
         for (text, at) in self.texts(node) {
@@ -260,7 +260,7 @@ impl<'t> Reader<'t> {
         PathSet::new(globs)
     }
 
-    /// The patterns that one pattern with groups in braces stands for.
+    /// The expansion of a pattern with brace groups.
     pub(crate) fn expanded<G>(
         &mut self,
         text: &str,

@@ -1,4 +1,4 @@
-//! Reads the conditions on what a call touches: paths, endpoints, programs.
+//! Parses conditions on a call's resources: paths, endpoints, programs.
 
 use super::reader::{Fields, Reader};
 use super::units;
@@ -8,7 +8,7 @@ use crate::finding::SourceSpan;
 use crate::glob::{NameGlob, PathSet};
 use crate::tree::{Content, Node};
 
-/// Adds the conditions on what a call touches.
+/// Adds the conditions on resources.
 pub(super) fn read(reader: &mut Reader<'_>, fields: Fields<'_>, out: &mut Vec<Clause>) {
     if let Some(node) = fields.get("path").or(fields.get("access")) {
         let test = PathTest {

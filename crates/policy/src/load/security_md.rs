@@ -9,9 +9,9 @@
 //! | `mode: read_only` | an exception for everything that writes, deletes, runs or posts |
 //! | `rate_limit` | the rule's rate |
 //! | `constraints` | conditions: `paths`, `domains`, `methods`, and their `allowed_…` spellings |
-//! | `observability` | nothing: the ledger records everything in any case |
+//! | `observability` | nothing: the ledger always records everything |
 //!
-//! Deny wins, also here. A bare `*` with `deny` is read as what it is meant as: what no other entry allows is denied.
+//! Deny wins here too. A bare `*` with `deny` denies calls that no other entry allows, which is what its authors intend.
 
 use super::foreign::{conditions, control_files, own_things, rule};
 use super::reader::{Fields, Reader};
@@ -29,7 +29,7 @@ const CONSTRAINTS: &[&str] =
 const SIGNALS: &[&str] =
     &["STOP", "CONT", "INT", "KILL", "TERM", "USR1", "USR2", "POLICY", "TRUST", "BUDGET", "LOOP", "DRIFT"];
 
-/// Names of actions that stand for the built-in tools.
+/// Action names that stand for built-in tools.
 const ACTIONS: &[When] = &[
     ("file_read", "{ tool: [fs.read, fs.list, fs.search, fs.stat, file_read] }"),
     ("file_write", "{ tool: [fs.write, fs.edit, file_write] }"),
@@ -87,7 +87,7 @@ fn kernel(reader: &mut Reader<'_>, node: &Node) -> Mode {
     fields.get("mode").and_then(|node| reader.word(node, "mode")).unwrap_or(Mode::Strict)
 }
 
-/// Signals may be spelt `KILL`, `SIGKILL`, in small letters, or as a number; a call's argument too.
+/// Signals may be spelled `KILL`, `SIGKILL`, in lower case, or as a number; in a call's argument too.
 fn signals(reader: &mut Reader<'_>, node: &Node, line: u32) -> Option<Rule> {
     let mut spellings = Vec::new();
     for (text, at) in reader.texts(node) {
@@ -133,7 +133,7 @@ fn policy(reader: &mut Reader<'_>, node: &Node, number: usize, mode: &mut Mode, 
     constraints(reader, fields, &mut rule);
     if is_read_only(reader, fields) && effect != Effect::Deny {
         rule.unless = conditions(reader.layer, CHANGING, line);
-        // In the other modes an exception from an allow is no denial, so it is denied in so many words.
+        // In other modes, an exception from an allow is no denial, so an explicit deny is added.
         if action != "*" || *mode != Mode::Strict {
             let mut changing = Rule::new(&format!("{id}.read_only"), reader.layer, line, Effect::Deny);
             changing.when = when.iter().cloned().chain(conditions(reader.layer, CHANGING, line)).collect();
@@ -220,7 +220,7 @@ fn constraints(reader: &mut Reader<'_>, fields: Fields<'_>, rule: &mut Rule) {
     rule.when = rule.when.iter().cloned().chain(extra).collect();
 }
 
-/// The YAML of a Markdown file, everything else blanked out so that lines and columns stay true.
+/// The YAML of a Markdown file, with everything else blanked out, so that lines and columns stay correct.
 pub(super) fn yaml_of(text: &str, findings: &mut Findings) -> Option<String> {
     let candidates: Vec<String> = blocks(text).into_iter().map(|range| only(text, &range)).collect();
     let speaks = |candidate: &String| {
@@ -242,7 +242,7 @@ pub(super) fn yaml_of(text: &str, findings: &mut Findings) -> Option<String> {
     Some(found.pop().unwrap_or_else(|| text.to_owned()))
 }
 
-/// The front matter and the fenced blocks of YAML, as ranges of bytes.
+/// The front matter and the fenced YAML blocks, as byte ranges.
 fn blocks(text: &str) -> Vec<std::ops::Range<usize>> {
     let (mut out, mut open, mut at) = (Vec::new(), None, 0);
     for (number, line) in text.split_inclusive('\n').enumerate() {
@@ -259,7 +259,7 @@ fn blocks(text: &str) -> Vec<std::ops::Range<usize>> {
         }
         at = end;
     }
-    // A block that is never closed runs to the end, so that nothing in it is overlooked.
+    // An unclosed block extends to the end, so that none of its content is ignored.
     out.extend(open.map(|(start, _)| start..text.len()));
     out
 }

@@ -1,7 +1,7 @@
-//! Reads what makes a rule look back: `after` (with `until`), `needs` (with `same`), `at_most`, and `scope`.
+//! Parses the history conditions of a rule: `after` (with `until`), `needs` (with `same`), `at_most`, and `scope`.
 //!
 //! ```yaml
-//! - id: secrets-stay                     # after reading secret data, nothing leaves until a person agrees
+//! - id: secrets-stay                     # after reading secret data, nothing leaves without an approval
 //!   effect: ask
 //!   match: { capability: network.* }
 //!   after: { result: { min_confidentiality: secret } }
@@ -24,7 +24,7 @@ use crate::condition::{Clause, Condition, LabelTest};
 use crate::history::Scope;
 use crate::json_path::JsonPath;
 use crate::rule::{Effect, Rule};
-use crate::sequence::{Act, Event, Events, Same, Turn, TurnKind};
+use crate::sequence::{Act, Event, Events, HistoryTest, HistoryTestKind, Same};
 use crate::tree::{Content, Entry, Node};
 use crate::words::Word;
 
@@ -32,7 +32,7 @@ impl Word for Scope {
     const WORDS: &'static [(&'static str, Self)] = &[("session", Self::Session), ("lasting", Self::Lasting)];
 }
 
-/// Gives the rule its condition on the past, and the events that it takes note of.
+/// Adds the rule's condition on the past, and returns the events that update its history.
 pub(super) fn read(reader: &mut Reader<'_>, fields: Fields<'_>, rule: &mut Rule) -> Vec<(Rule, Event)> {
     let kinds: Vec<&str> =
         ["after", "needs", "at_most"].into_iter().filter(|key| fields.get(key).is_some()).collect();
@@ -67,14 +67,14 @@ pub(super) fn read(reader: &mut Reader<'_>, fields: Fields<'_>, rule: &mut Rule)
                 rule.when.clone(),
                 rule,
             ));
-            TurnKind::Spent(most)
+            HistoryTestKind::Spent(most)
         }
         "needs" => {
             let same = fields.get("same").map_or(Some(Same::Nothing), |node| same(reader, node));
             let Some(same) = same else { return Vec::new() };
             let when = clauses(reader, node, 0);
             events.push(event(Act::Remember(same.clone()), when, rule));
-            TurnKind::Unseen(same)
+            HistoryTestKind::Unseen(same)
         }
         _after => {
             let (when, result) = after(reader, node);
@@ -83,16 +83,16 @@ pub(super) fn read(reader: &mut Reader<'_>, fields: Fields<'_>, rule: &mut Rule)
                 let (when, approved) = until(reader, node, rule);
                 events.push(event(Act::Disarm { approved }, when, rule));
             }
-            TurnKind::Armed
+            HistoryTestKind::Armed
         }
     };
-    let condition = Condition::Turn(Turn { rule: rule.id, scope, kind: turn });
+    let condition = Condition::History(HistoryTest { rule: rule.id, scope, kind: turn });
     let turn = clause(reader, kind, node, condition);
     rule.when = rule.when.iter().cloned().chain([turn]).collect();
     events
 }
 
-/// Conditions on the call, and perhaps on the label of what came back.
+/// Conditions on the call, and optionally on the label of its output.
 fn after(reader: &mut Reader<'_>, node: &Node) -> (Box<[Clause]>, Option<LabelTest>) {
     let Content::Map(entries) = &node.content else { return (clauses(reader, node, 0), None) };
     let Some(result) = entries.iter().find(|entry| entry.key == "result") else {
@@ -107,7 +107,7 @@ fn after(reader: &mut Reader<'_>, node: &Node) -> (Box<[Clause]>, Option<LabelTe
     (clauses(reader, &others, 0), Some(test))
 }
 
-/// `approved`: a call that the rule itself is about, once a person has agreed to it. Or conditions on any call.
+/// `approved`: an approved call that matches the rule itself. Or conditions on any call.
 fn until(reader: &mut Reader<'_>, node: &Node, rule: &Rule) -> (Box<[Clause]>, bool) {
     match &node.content {
         Content::Scalar { text, .. } if text == "approved" => (rule.when.clone(), true),

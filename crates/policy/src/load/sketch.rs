@@ -1,4 +1,4 @@
-//! A call described in a few words, as examples, test cases and `regent policy why` give it.
+//! A call described by a few keys, as in examples, test cases and `regent policy why`.
 
 use std::collections::BTreeMap;
 
@@ -37,11 +37,11 @@ const KEYS: &[&str] = &[
     "left",
     "session",
 ];
-/// Monday, 5 January 2026, 12:00 UTC: when a call happens that doesn't say when.
+/// Monday, 5 January 2026, 12:00 UTC: the default time of a call.
 const NOON_MS: i64 = 1_767_614_400_000;
 
-/// A described call. Omitted parts are filled in as the built-in tools would: `{ tool: fs.write, path: a }`
-/// writes `a` inside the workspace on behalf of an agent of middling trust.
+/// A described call. Omitted parts get the defaults of the built-in tools: `{ tool: fs.write, path: a }` writes `a` inside the workspace,
+/// for an agent of medium trust.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallSketch {
     class: Class,
@@ -74,7 +74,7 @@ struct Endpoint {
 }
 
 impl CallSketch {
-    /// Reads one from YAML, e.g. `{ tool: fs.read, path: src/main.rs }`.
+    /// Parses a sketch from YAML, e.g. `{ tool: fs.read, path: src/main.rs }`.
     pub fn parse(text: &str) -> Result<Self, LoadError> {
         let mut reader = Reader::new(text, Layer::User);
         let found = parse_yaml(text, &mut reader.findings).and_then(|node| sketch(&mut reader, &node));
@@ -84,7 +84,7 @@ impl CallSketch {
         }
     }
 
-    /// Hands the call's facts to `ask`. No rate has been used.
+    /// Passes the call's facts to `ask`. All rates are unused.
     pub fn with_facts<R>(&self, ask: impl FnOnce(&Facts<'_>) -> R) -> R {
         let mut resources: Vec<Resource<'_>> =
             self.paths.iter().map(|(path, access)| Resource::Path { path, access: *access }).collect();
@@ -114,7 +114,7 @@ impl CallSketch {
     }
 }
 
-/// What the built-in tools do, for calls that don't say.
+/// Defaults of the built-in tools.
 fn habits(tool: &str) -> (Access, &'static [&'static str], Tier) {
     match tool {
         "fs.write" | "fs.edit" | "fs.mkdir" => (Access::Write, &["file.write"], Tier::Host),
@@ -191,7 +191,7 @@ pub(crate) fn sketch(reader: &mut Reader<'_>, node: &Node) -> Option<CallSketch>
     })
 }
 
-/// The secrets that a call uses: those it is said to, and those that a tool's arguments have handles to.
+/// The secrets of a call: the named ones, and those whose handles are in a tool's arguments.
 fn secrets(mut named: Vec<String>, args: &Value, is_tool: bool) -> Vec<String> {
     if is_tool {
         each_secret(args, &mut |name| named.push(name.to_owned()));
@@ -201,7 +201,7 @@ fn secrets(mut named: Vec<String>, args: &Value, is_tool: bool) -> Vec<String> {
     named
 }
 
-/// What a call says that it touches.
+/// The resources of a call.
 #[derive(Default)]
 struct Touched {
     paths: Vec<String>,
@@ -213,7 +213,7 @@ struct Touched {
 }
 
 impl Touched {
-    /// From the keys, or else from the arguments as the built-in tools name them.
+    /// From the keys, or else from the arguments under the names of the built-in tools.
     fn read(reader: &mut Reader<'_>, fields: Fields<'_>, args: Option<&Value>, tool: Option<&str>) -> Self {
         let texts = |reader: &mut Reader<'_>, key: &str| -> Vec<String> {
             fields.get(key).map_or_else(Vec::new, |node| {
@@ -298,7 +298,7 @@ fn endpoint(url: &str, method: &str) -> Option<Endpoint> {
     })
 }
 
-/// What a user typed and anyone may see.
+/// Typed by a user, and public.
 const PLAIN: Label = Label { integrity: Integrity::User, confidentiality: Confidentiality::Public };
 
 fn labels(reader: &mut Reader<'_>, node: &Node) -> ArgLabels {
@@ -358,7 +358,7 @@ fn session(reader: &mut Reader<'_>, node: &Node) -> SessionFacts {
     }
 }
 
-/// `2026-01-05T10:00`, in UTC, to milliseconds since the epoch.
+/// `2026-01-05T10:00` in UTC, as milliseconds since the epoch.
 fn instant(reader: &mut Reader<'_>, node: &Node) -> Option<i64> {
     let text = match &node.content {
         Content::Scalar { text, .. } => text.as_str(),
@@ -371,7 +371,7 @@ fn instant(reader: &mut Reader<'_>, node: &Node) -> Option<i64> {
         if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
             return None;
         }
-        // Days since the epoch, counting years from March so that the leap day comes last.
+        // Days since the epoch, with years that start in March so that the leap day comes last.
         let (year, month) = if month <= 2 { (year - 1, month + 9) } else { (year, month - 3) };
         let days =
             365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468;
@@ -388,7 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_filled_in() {
+    fn omitted_parts_get_defaults() {
         let call = CallSketch::parse(
             "{ tool: http.fetch, url: 'https://API.example.com/v1?x=1', at: '2026-01-05T12:00' }",
         )
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn names_mistakes_in_a_sketch() {
         for text in [
             "{}",
             "{ tool: fs.read, paht: x }",

@@ -1,9 +1,9 @@
 //! A `governance.toolkit/v1` policy, loaded as it is.
 //!
-//! Rules are tried by priority, the highest first, and the first that matches decides; what none matches gets `default_action`. `allow`,
-//! `deny`, `require_approval` and `warn` become `allow`, `deny`, `ask` and an allow with a warning. Rules about what has happened already
-//! (`post_tool` …) can't be judged before a call and are refused, as is everything that isn't known: a rule that was skipped would be a
-//! hole. Control files are never written, and an agent may use its own things.
+//! Rules apply in order of priority, highest first, and the first match decides; without a match, `default_action` applies. `allow`,
+//! `deny`, `require_approval` and `warn` become `allow`, `deny`, `ask`, and an allow with a warning. Rules about past events (`post_tool`
+//! …) can't be evaluated before a call and are errors, and so is everything unknown, because a skipped rule would be a hole. Control files
+//! are never written, and an agent may use its own data.
 
 use super::Loaded;
 use super::foreign::{conditions, control_files, own_things};
@@ -45,7 +45,7 @@ const RULE_KEYS: &[&str] = &[
     "rate_limit",
     "approvers",
 ];
-/// Above every priority of the file's own.
+/// Higher than every priority in the file.
 const ABOVE_ALL: u32 = 2_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Loaded {
     Loaded { mode, rules, conflicts: Conflicts::FirstMatch, ..Loaded::default() }
 }
 
-/// The policy is about some agents: others get nothing from it.
+/// The policy names its agents; it gives nothing to others.
 fn others(reader: &mut Reader<'_>, fields: Fields<'_>) -> Option<Rule> {
     let node = fields.get("agents")?;
     let names = reader.names(node);
@@ -160,7 +160,7 @@ fn rule(reader: &mut Reader<'_>, node: &Node, number: usize, rules: &mut Vec<Rul
         }
     }
     if let Some(node) = fields.get("approvers") {
-        // Who they are is for people to know; that somebody has to agree is what the rule says.
+        // The approvers are for readers; the rule itself requires the approval.
         reader.texts(node);
     }
     if action == Action::Warn {
@@ -173,7 +173,7 @@ fn rule(reader: &mut Reader<'_>, node: &Node, number: usize, rules: &mut Vec<Rul
     rules.push(made);
 }
 
-/// A text, or `{ field, operator, value }`.
+/// Parses a text, or `{ field, operator, value }`.
 fn condition(reader: &mut Reader<'_>, fields: Fields<'_>, rule: &Node) -> Option<Vec<Clause>> {
     let Some(node) = fields.get("condition") else {
         reader.findings.error(rule.at, "the rule has no `condition`");
@@ -190,7 +190,7 @@ fn condition(reader: &mut Reader<'_>, fields: Fields<'_>, rule: &Node) -> Option
             };
             let (field, operator) = (reader.text(field)?, reader.text(operator)?);
             let value = reader.json(value);
-            Expression::of(field, operator, value)
+            Expression::from_parts(field, operator, value)
         }
         Content::Scalar { text, .. } => Expression::parse(text),
         Content::List(_) => Err(ExpressionError::Unexpected("a list".to_owned())),
@@ -205,7 +205,7 @@ fn condition(reader: &mut Reader<'_>, fields: Fields<'_>, rule: &Node) -> Option
     let clause =
         |condition: Condition, text: String| Clause { condition, text: text.into(), line: node.at.line };
     let mut when = Vec::new();
-    // What the expression says of the tool anyway, said so that the index can file it.
+    // Repeats the expression's tools as a condition, so that the index can file the rule.
     let plain = |name: &&str| !name.contains(['*', '?', '[', '{', '\\']);
     if let Some(tools) = expression.tools().filter(|tools| tools.iter().all(plain)) {
         let globs = tools.iter().filter_map(|tool| NameGlob::new(tool).ok()).collect();
@@ -219,7 +219,7 @@ fn condition(reader: &mut Reader<'_>, fields: Fields<'_>, rule: &Node) -> Option
     Some(when)
 }
 
-/// When a rule is asked: only before something happens.
+/// The stage of a rule: only stages before an action are supported.
 fn stage(reader: &mut Reader<'_>, fields: Fields<'_>) -> Vec<Clause> {
     let Some(node) = fields.get("stage") else { return Vec::new() };
     let line = node.at.line;

@@ -19,7 +19,7 @@ fn unit_ms(unit: &str) -> Option<u64> {
     }
 }
 
-/// `100B`, `64KiB`, `10MiB`, `2GiB`; also `kB`, `MB`, `GB` by thousands.
+/// `100B`, `64KiB`, `10MiB`, `2GiB`; also decimal `kB`, `MB`, `GB`.
 pub(crate) fn size_bytes(text: &str) -> Option<u64> {
     let (amount, unit) = amount(text)?;
     let factor = match unit {
@@ -74,7 +74,7 @@ pub(crate) fn utc_offset_min(text: &str) -> Option<i32> {
     Some(sign * i32::from(minutes))
 }
 
-/// A number and the unit behind it.
+/// A number and its unit.
 fn amount(text: &str) -> Option<(u64, &str)> {
     let digits = text.find(|next: char| !next.is_ascii_digit())?;
     let (number, unit) = text.split_at_checked(digits)?;

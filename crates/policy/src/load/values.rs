@@ -1,4 +1,4 @@
-//! Reads tests on values (`eq`, `lt`, `matches` …) and changes to them (`set`).
+//! Parses tests on values (`eq`, `lt`, `matches` …) and changes to them (`set`).
 
 use super::reader::Reader;
 use crate::condition::Test;
@@ -25,10 +25,10 @@ const TESTS: &[&str] = &[
     "any",
     "all",
 ];
-/// `any` within `any` within …
+/// Maximum nesting of `any` and `all`.
 const NESTING_MAX: u8 = 4;
 
-/// A mapping of tests that all have to hold; a bare value stands for `eq`.
+/// A mapping of tests that must all hold; a bare value means `eq`.
 pub(super) fn tests(reader: &mut Reader<'_>, node: &Node, nesting: u8) -> Box<[Test]> {
     let entries = match &node.content {
         Content::Scalar { .. } => return Box::new([Test::Eq(reader.json(node))]),
@@ -102,7 +102,7 @@ fn nested(reader: &mut Reader<'_>, node: &Node, nesting: u8) -> Option<Box<[Box<
 
 const CHANGES: &[&str] = &["value", "remove", "redact", "mask", "truncate", "clamp"];
 
-/// `set`: JSON pointers, each with one change.
+/// Parses `set`: JSON pointers, each with one change.
 pub(super) fn transforms(reader: &mut Reader<'_>, node: &Node) -> Box<[Transform]> {
     let mut out = Vec::new();
     for entry in reader.mapping(node, "`set`").entries() {

@@ -1,4 +1,4 @@
-//! Reads `match` and `unless`: what a rule looks at.
+//! Parses `match` and `unless`: the conditions of a rule.
 
 use super::reader::{Fields, Reader};
 use super::units;
@@ -40,10 +40,10 @@ const KEYS: &[&str] = &[
     "any",
     "all",
 ];
-/// `any` within `any` within …
+/// Maximum nesting of `any` and `all`.
 const NESTING_MAX: u8 = 4;
 
-/// Reads a mapping of conditions, cheap ones first: that is the order in which they are judged.
+/// Parses a mapping of conditions and sorts cheap ones first, which is the order of evaluation.
 pub(super) fn clauses(reader: &mut Reader<'_>, node: &Node, nesting: u8) -> Box<[Clause]> {
     let fields = reader.fields(node, "conditions", KEYS);
     if fields.entries().is_empty() {
@@ -62,7 +62,7 @@ pub(super) fn clauses(reader: &mut Reader<'_>, node: &Node, nesting: u8) -> Box<
     out.into()
 }
 
-/// A condition with its place, as explanations show it.
+/// A condition with its source, for explanations.
 pub(super) fn clause(reader: &Reader<'_>, key: &str, node: &Node, condition: Condition) -> Clause {
     Clause { condition, text: format!("{key}: {}", reader.source(node)).into(), line: node.at.line }
 }
@@ -106,7 +106,7 @@ fn caller(reader: &mut Reader<'_>, fields: Fields<'_>, out: &mut Vec<Clause>) {
     }
 }
 
-/// Names of operations; one that doesn't exist would never match, which nobody means.
+/// Operation names. An unknown one is an error, because it would never match.
 fn ops(reader: &mut Reader<'_>, node: &Node) -> Names {
     for (text, at) in reader.texts(node) {
         let globs = reader.expanded(text, at, NameGlob::new);
@@ -306,8 +306,8 @@ fn contents(reader: &mut Reader<'_>, fields: Fields<'_>, out: &mut Vec<Clause>) 
     }
 }
 
-/// Where an argument comes from, in three words: the request (or a person), something trusted, or what others can write. What is found
-/// nowhere is untrusted.
+/// The origin of an argument in three words: the request (or a person), a trusted source, or untrusted. A value without origin is
+/// untrusted.
 const ORIGINS: &[(&str, &[Integrity])] = &[
     ("request", &[Integrity::System, Integrity::Operator, Integrity::User]),
     ("trusted", &[Integrity::SignedSkill, Integrity::OwnModel, Integrity::Tool]),

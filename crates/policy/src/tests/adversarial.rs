@@ -4,7 +4,7 @@ use super::{policy, verdict};
 use crate::acs::{Approval, Decision, Host, Limits, Manifest, Mode, Request, RuntimeError, resolve};
 use serde_json::{Value, json};
 
-/// Says the same to everything.
+/// Returns the same for everything.
 struct Always(Value);
 
 impl Host for Always {
@@ -32,7 +32,7 @@ fn evaluated(args: Value) -> crate::acs::Evaluation {
 }
 
 #[test]
-fn adv_077_an_approval_is_for_the_arguments_that_were_shown() {
+fn adv_077_an_approval_covers_only_the_displayed_arguments() {
     let (shown, done) = (evaluated(json!({"amount": 5})), evaluated(json!({"amount": 5000})));
     let yes = Approval::Allow(shown.enforced_identity.clone().unwrap());
     let now = done.enforced_identity.clone().unwrap();
@@ -44,13 +44,13 @@ fn adv_077_an_approval_is_for_the_arguments_that_were_shown() {
         resolve(&shown, Some(&yes), shown.enforced_identity.as_deref().unwrap()).decision,
         Decision::Allow
     );
-    // Without a reviewer or an answer, the call is denied.
+    // Without an approver or an answer, the call is denied.
     assert_eq!(resolve(&shown, None, &now).decision, Decision::Deny);
 }
 
-/// Counted by the rule itself, so the second use of what was allowed once is refused, in whatever session.
+/// The rule itself counts, so a second use of a one-time permission is denied in any session.
 #[test]
-fn adv_078_what_was_allowed_once_is_not_allowed_twice() {
+fn adv_078_a_one_time_permission_is_not_reusable() {
     let policy = policy(
         "version: 1\nrules: [{ id: a, effect: allow, match: { tool: pay } }, { id: once, effect: deny, match: { tool: pay }, at_most: 1, scope: lasting }]",
     );
@@ -64,7 +64,7 @@ fn adv_078_what_was_allowed_once_is_not_allowed_twice() {
 }
 
 #[test]
-fn adv_079_asking_without_end_is_a_rate_like_any_other() {
+fn adv_079_a_rate_limits_endless_questions() {
     let policy = policy("version: 1\nrules: [{ id: a, effect: ask, match: { tool: x }, rate: 5/min }]");
     let asked = |used: u32| {
         super::call("{ tool: x }").with_facts(|facts| {
@@ -86,9 +86,9 @@ fn adv_081_084_an_agent_neither_answers_questions_nor_changes_budgets_under_the_
     }
 }
 
-/// Whatever carried the words "send it there": once a secret has been read, nothing leaves unasked.
+/// After a secret was read, nothing leaves without an approval, whatever the channel.
 #[test]
-fn adv_111_after_a_secret_was_read_no_carrier_gets_it_out() {
+fn adv_111_after_a_secret_was_read_no_channel_leaks_it() {
     let policy = policy(
         "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: stays, effect: ask, match: { any: [{ host: '*' }, { capability: 'network.*' }, { tool: [mail.send, peer.message] }] }, after: { result: { min_confidentiality: pii } }, until: approved }",
     );

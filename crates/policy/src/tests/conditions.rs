@@ -1,4 +1,4 @@
-//! What each condition looks at, as cases.
+//! The facts that each condition tests, as cases.
 
 use super::{decide, rules, verdict};
 
@@ -50,15 +50,15 @@ fn conditions() {
         ("{ secret: 'github/*' }", "{ tool: t, secret: [github/token, aws] }", false),
         ("{ secret: [github/token, aws] }", "{ tool: t, secret: [github/token, aws] }", true),
         ("{ secret: 'github/*' }", "{ tool: t }", false),
-        // A secret is not granted in passing.
+        // A rule that doesn't name the secret doesn't grant it.
         ("{ tool: t }", "{ tool: t, secret: aws }", false),
         ("{ tool: t, capability: '*' }", "{ tool: t, secret: aws }", false),
         ("{ any: [{ tool: t }, { secret: other }] }", "{ tool: t, secret: aws }", false),
         ("{ any: [{ tool: t, secret: aws }, { tool: x }] }", "{ tool: t, secret: aws }", true),
         ("{ all: [{ tool: t }, { secret: aws }] }", "{ tool: t, secret: aws }", true),
-        // One condition has to name them all: half here and half there is nobody's decision.
+        // One condition must name all secrets; two half matches don't count.
         ("{ any: [{ secret: aws }, { secret: github }] }", "{ tool: t, secret: [aws, github] }", false),
-        // What is no tool call has no handles.
+        // An operation that isn't a tool call has no handles.
         ("{ op: model.infer }", "{ op: model.infer, args: { messages: 'secret://aws' } }", true),
         ("{ tier: process }", "{ tool: t, tier: process }", true),
         ("{ tier: { min: process } }", "{ tool: t, tier: wasm }", true),
@@ -129,7 +129,7 @@ fn tests_on_arguments() {
         ("/z: { exists: true }", false, false),
         ("/s: { any: [{ eq: x }, { starts_with: h }] }", true, true),
         ("/s: { all: [{ eq: x }, { starts_with: h }] }", false, false),
-        // Missing, or of the wrong kind: judged for safety.
+        // Missing or of the wrong type: the safe result.
         ("/z: { ne: 1 }", false, true),
         ("/z: { eq: 1 }", false, false),
         ("/z: { gt: 1 }", false, false),
@@ -148,14 +148,14 @@ fn tests_on_arguments() {
 }
 
 #[test]
-fn adv_007_integers_beyond_2_to_the_53_are_told_apart() {
+fn adv_007_distinguishes_integers_beyond_2_to_the_53() {
     let policy = rules("  - { id: r, effect: allow, match: { args: { /n: 9007199254740993 } } }");
     assert_eq!(verdict(&policy, "{ tool: t, args: { n: 9007199254740993 } }"), "allow");
     assert_eq!(verdict(&policy, "{ tool: t, args: { n: 9007199254740992 } }"), "deny policy.no_rule");
 }
 
 #[test]
-fn many_searches_of_one_argument_find_what_one_would() {
+fn combined_searches_match_like_single_ones() {
     let lines: String = (0..50)
         .map(|n| {
             format!(

@@ -1,4 +1,4 @@
-//! What each kind of rule and condition does to a call.
+//! The effect of each kind of rule and condition.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ fn modes() {
 }
 
 #[test]
-fn an_exception_covers_what_its_rule_needs_it_to() {
+fn exceptions_use_the_reverse_quantifier() {
     let deny = rules(
         "  - { id: d, effect: deny, match: { path: 'secret/**' }, unless: { path: 'secret/public/**' } }\n  - { id: a, effect: allow, match: { path: '**' } }",
     );
@@ -77,7 +77,7 @@ fn an_exception_covers_what_its_rule_needs_it_to() {
 }
 
 #[test]
-fn a_rate_allows_so_many_and_then_denies() {
+fn a_rate_denies_calls_beyond_its_limit() {
     let policy = rules(
         "  - { id: a, effect: allow, match: { tool: t }, rate: 5/min }\n  - { id: b, effect: allow, match: { tool: t } }\n  - { id: throttle, effect: deny, match: { tool: u }, rate: 2/hour }\n  - { id: c, effect: allow, match: { tool: u } }",
     );
@@ -91,7 +91,7 @@ fn a_rate_allows_so_many_and_then_denies() {
     // Another allow doesn't lift a rate.
     let Verdict::Deny(reason) = ask("t", 5) else { panic!("the sixth call is denied") };
     assert_eq!(reason.code, codes::RATE);
-    // A deny with a rate throttles: it counts, and denies only beyond.
+    // A deny with a rate throttles: it counts, and denies only beyond the rate.
     let Verdict::Allow(grant) = ask("u", 1) else { panic!("below the rate") };
     assert_eq!(grant.charges.len(), 1);
     assert!(matches!(ask("u", 2), Verdict::Deny(reason) if reason.code == codes::RATE));
@@ -114,7 +114,7 @@ fn policy_names_the_rates_that_a_call_needs_and_a_missing_count_denies() {
             needed.sort_by_key(|charge| charge.window_ms);
             needed.dedup();
             let found: Vec<(u32, u64)> = needed.iter().map(|one| (one.limit, one.window_ms)).collect();
-            // The index may name more than match, and never fewer.
+            // The index may name more rates than match, and never fewer.
             assert!(expected.iter().all(|one| found.contains(one)), "{tool}: {found:?}");
             let mut counts = RateCounts::default();
             let none = policy.decide(&Facts { rates: Rates::Counted(&counts), ..*facts });
@@ -132,7 +132,7 @@ fn policy_names_the_rates_that_a_call_needs_and_a_missing_count_denies() {
 }
 
 #[test]
-fn rates_are_counted_by_layer_and_id_alone() {
+fn rates_are_counted_by_layer_and_id() {
     let text = "version: 1\nrules:\n  - { id: a, effect: allow, rate: 5/min }";
     let charge = |text: &str, layer| {
         let policy = load(text, &Source::new("p", layer)).unwrap();
@@ -144,7 +144,7 @@ fn rates_are_counted_by_layer_and_id_alone() {
 }
 
 #[test]
-fn limits_meet_tiers_rise_and_changes_add_up() {
+fn matching_rules_combine_limits_tiers_and_changes() {
     let policy = policy(
         "version: 1\nlimits: { wall: 60s, output: 1MiB }\nrules:\n  - { id: a, effect: allow, match: { tool: t }, limits: { wall: 30s }, tier: process }\n  - { id: b, effect: raise-tier, match: { tool: t }, tier: wasm }\n  - { id: c, effect: transform, match: { tool: t }, set: { /n: { clamp: { max: 3 } } } }\n  - { id: d, effect: transform, match: { tool: t }, limits: { output: 5MiB, pids: 2 }, set: { /x: { value: 1 } } }",
     );
@@ -154,7 +154,7 @@ fn limits_meet_tiers_rise_and_changes_add_up() {
     assert_eq!(grant.limits.pids_max, 2);
     assert_eq!(grant.tier, Tier::Wasm);
     assert_eq!(grant.transforms.iter().map(Transform::pointer).collect::<Vec<_>>(), ["/n", "/x"]);
-    // They never allow by themselves.
+    // They allow nothing by themselves.
     let alone = rules(
         "  - { id: b, effect: raise-tier, tier: wasm }\n  - { id: c, effect: transform, set: { /n: { value: 1 } } }",
     );
@@ -162,7 +162,7 @@ fn limits_meet_tiers_rise_and_changes_add_up() {
 }
 
 #[test]
-fn an_ask_says_what_a_yes_gives() {
+fn an_ask_states_what_an_approval_grants() {
     let policy = rules(
         "  - { id: q, effect: ask, match: { tool: t }, approvers: 2, reason: why, limits: { wall: 1s }, tier: process }",
     );
@@ -174,7 +174,7 @@ fn an_ask_says_what_a_yes_gives() {
 }
 
 #[test]
-fn an_ask_about_a_part_says_that_a_yes_covers_the_rest() {
+fn a_partial_ask_says_that_an_approval_covers_the_rest() {
     let text = "  - { id: q, effect: ask, match: { path: 'a/**' } }\n  - { id: r, effect: ask, match: { path: 'a/b' }, approvers: 3 }";
     let said = |call: &str| match decide(&rules(text), call) {
         Verdict::Ask(question) => {
@@ -190,7 +190,7 @@ fn an_ask_about_a_part_says_that_a_yes_covers_the_rest() {
 }
 
 #[test]
-fn a_governance_field_asks_about_nothing_that_no_rule_allows() {
+fn governance_fields_ask_only_about_allowed_calls() {
     let policy = policy(
         "version: 1\nrequire_human_approval: true\nrules: [{ id: a, effect: allow, match: { tool: a } }]",
     );
@@ -278,7 +278,7 @@ fn a_file_of_governance_fields_alone_allows_what_it_lists() {
 }
 
 #[test]
-fn no_policy_means_no() {
+fn a_missing_policy_denies_everything() {
     let none = Policy::deny_all();
     assert_eq!(verdict(&none, "{ tool: t }"), "deny policy.not_loaded");
     let all = rules("  - { id: a, effect: allow }");
@@ -306,7 +306,7 @@ fn a_project_can_only_narrow() {
 }
 
 #[test]
-fn digests_stand_for_exactly_one_policy() {
+fn digests_identify_exactly_one_policy() {
     let text = "version: 1\nrules: []";
     let digest = |text: &str, layer| load(text, &Source::new("p", layer)).unwrap().digest();
     assert_eq!(digest(text, Layer::User), digest(text, Layer::User));
@@ -319,7 +319,7 @@ fn digests_stand_for_exactly_one_policy() {
 }
 
 #[test]
-fn explain_names_the_rule_its_line_and_what_others_missed() {
+fn explain_names_the_rule_its_line_and_why_others_did_not_match() {
     let policy = rules(
         "  - { id: read, effect: allow, match: { tool: fs.read, path: 'src/**' } }\n  - { id: docs, effect: allow, match: { tool: fs.read, path: 'docs/**' }, unless: { agent: bob } }\n  - { id: other, effect: allow, match: { tool: x } }",
     );
@@ -348,7 +348,7 @@ fn a_policy_can_be_shared_between_threads() {
 }
 
 #[test]
-fn adv_009_names_are_shown_escaped() {
+fn adv_009_names_are_escaped_in_messages() {
     let Verdict::Deny(reason) = decide(
         &rules("  - { id: a, effect: allow, match: { tool: x } }"),
         "{ tool: fs.read, path: \"a\\nb\\e[31m\" }",
@@ -398,7 +398,7 @@ fn c2_a_project_changes_no_call_except_to_narrow_it() {
 }
 
 #[test]
-fn what_the_user_changes_a_project_can_not_change_back() {
+fn a_project_cannot_undo_the_users_changes() {
     let line = |change: &str| {
         format!("  - {{ id: r, effect: allow, match: {{ tool: t }}, set: {{ /x: {change} }} }}\n")
     };

@@ -1,4 +1,4 @@
-//! Rules that lower a label: where they may stand, what they give, and that nothing below the user's own file adds to it.
+//! Rules that declassify: where they are valid, what they grant, and that lower layers add nothing.
 
 use proptest::prelude::*;
 
@@ -32,7 +32,7 @@ fn fields(all: &[Declassified]) -> Vec<String> {
 }
 
 #[test]
-fn what_a_rule_declassifies_is_in_its_grant_and_only_there() {
+fn declassified_fields_are_in_the_grant_of_their_rule_only() {
     let policy = policy(MAIL);
     assert_eq!(
         fields(&grant(&policy, "{ tool: mail.list }").declassify),
@@ -45,7 +45,7 @@ fn what_a_rule_declassifies_is_in_its_grant_and_only_there() {
 }
 
 #[test]
-fn mistakes_are_told_at_their_place() {
+fn mistakes_are_reported_at_their_position() {
     let allow = "    effect: allow\n    match: { tool: t }\n";
     let cases = [
         (with("    effect: allow\n    declassify: { trust: [x] }"), 5, 5, "needs named tools"),
@@ -87,7 +87,7 @@ fn a_projects_file_declassifies_nothing() {
     let found = &error.findings[0];
     assert_eq!((found.line, found.column), (6, 5));
     assert!(found.message.contains("can only narrow"), "{}", found.message);
-    // Nor does any file below the first that applies to the caller: a tenant's, say.
+    // Nor does any file below the first that applies to the caller, such as a tenant's.
     let plain = "version: 1\nrules:\n  - { id: all, effect: allow }\n";
     let below = Policy::layered(policy(plain), Some(policy(MAIL)));
     assert!(grant(&below, "{ tool: mail.list }").declassify.is_empty());
@@ -96,7 +96,7 @@ fn a_projects_file_declassifies_nothing() {
 }
 
 #[test]
-fn who_reads_the_file_or_a_change_to_it_sees_it() {
+fn lint_and_diff_report_declassification() {
     let notes = lint(&policy(MAIL), &[]);
     let says = |text: &str| notes.iter().any(|note| note.message.contains(text) && note.line == 3);
     assert!(says("rule `mail` trusts `[].sender`") && says("releases `[].subject` to anyone"), "{notes:#?}");
@@ -111,7 +111,7 @@ fn who_reads_the_file_or_a_change_to_it_sees_it() {
 }
 
 #[test]
-fn where_one_rule_decides_alone_only_that_one_declassifies() {
+fn only_the_deciding_rule_declassifies_under_other_strategies() {
     let first = MAIL.replace("version: 1\n", "version: 1\nconflicts: first-match\n");
     assert_eq!(fields(&grant(&policy(&first), "{ tool: mail.list }").declassify).len(), 2);
     let other = first
@@ -140,7 +140,7 @@ fn rules() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Whatever is put below a policy, and whatever ancestors the caller has: no field is declassified that the first wouldn't.
+    /// No layer below a policy and no ancestors of the caller declassify a field that the policy alone wouldn't.
     #[test]
     fn narrowing_never_declassifies(one in rules(), other in rules(), tool in 0..2_u8) {
         let call = format!("{{ tool: t{tool} }}");

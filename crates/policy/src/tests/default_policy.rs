@@ -1,10 +1,10 @@
-//! The policy that `regent init` writes says what the manual promises.
+//! The default policy of `regent init` matches the manual.
 
 use super::policy;
 use crate::{DEFAULT_POLICY, run_cases};
 
 #[test]
-fn the_default_policy_does_what_the_manual_says() {
+fn the_default_policy_matches_the_manual() {
     let report = run_cases(&policy(DEFAULT_POLICY), include_str!("default_policy_cases.yml")).unwrap();
     assert!(report.is_ok(), "{:#?}", report.failed);
     assert!(report.passed >= 60, "only {} cases", report.passed);
@@ -18,7 +18,7 @@ fn its_examples_were_checked() {
 }
 
 #[test]
-fn a_case_that_comes_out_otherwise_is_reported_with_its_reason() {
+fn a_failed_case_is_reported_with_its_reason() {
     let cases =
         "cases:\n  - { name: n, call: { tool: fs.read, path: /x }, expect: allow, rule: read-workspace }";
     let report = run_cases(&policy(DEFAULT_POLICY), cases).unwrap();
@@ -33,7 +33,7 @@ fn a_case_that_comes_out_otherwise_is_reported_with_its_reason() {
 }
 
 #[test]
-fn a_file_of_cases_with_mistakes_is_refused() {
+fn rejects_a_file_of_cases_with_mistakes() {
     for text in [
         "",
         "cases: {}",

@@ -1,4 +1,4 @@
-//! Changes with evidence: back-tests, differences, learnt policies, and the smallest cover.
+//! Evidence for policy changes: back-tests, diffs, learned policies, and the smallest cover.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ fn path(path: &str, access: &str) -> Value {
 }
 
 #[test]
-fn a_back_test_counts_what_a_person_counts() {
+fn a_back_test_counts_changed_verdicts() {
     let old = policy(
         "version: 1\nrules:\n  - { id: read, effect: allow, match: { tool: fs.read, path: '**' } }\n  - { id: write, effect: ask, match: { tool: fs.write } }",
     );
@@ -45,7 +45,7 @@ fn a_back_test_counts_what_a_person_counts() {
         recorded(4, "ada", "fs.write", "ask", path("docs/a", "write")),
         recorded(5, "ada", "fs.write", "ask", path("src/a", "write")),
         recorded(6, "ada", "mail", "deny", json!([])),
-        // A person had agreed, so it went through; asked again, the old policy asks.
+        // It was approved and ran; the old policy asks again.
         recorded(7, "ada", "fs.write", "allow", path("docs/c", "write")),
     ];
     for (seq, call) in (0..).zip(&calls) {
@@ -89,7 +89,7 @@ fn a_back_test_follows_rates_and_rules_that_look_back() {
 }
 
 #[test]
-fn a_difference_says_who_gains_what() {
+fn a_diff_reports_who_gains_what() {
     let old = policy(
         "version: 1\nrules:\n  - { id: read, effect: allow, match: { tool: fs.read, path: 'src/**' } }\n  - { id: mail, effect: ask, match: { agent: ada, tool: mail } }\n  - { id: gone, effect: allow, match: { tool: x } }",
     );
@@ -115,7 +115,7 @@ fn a_difference_says_who_gains_what() {
 }
 
 #[test]
-fn a_learnt_policy_allows_what_was_done_and_nothing_else() {
+fn a_learned_policy_allows_only_recorded_calls() {
     let argv = json!([{"argv": ["/usr/bin/git", "status"]}]);
     let fetch = json!([{"endpoint": {"scheme": "https", "host": "api.example.com", "port": 443, "method": "GET", "path": "/"}}]);
     let done: Vec<PastCall> = ["a", "b", "c", "d", "e"]
@@ -154,14 +154,15 @@ fn a_learnt_policy_allows_what_was_done_and_nothing_else() {
 }
 
 #[test]
-fn the_smallest_cover_is_an_exception_or_a_rule() {
+fn the_smallest_cover_is_an_exception_or_an_allow_rule() {
     let policy = policy(
         "version: 1\nrules:\n  - { id: read, effect: allow, match: { tool: fs.read } }\n  - { id: ask-net, effect: ask, match: { tool: http.fetch } }",
     );
     let fetch = call("{ tool: http.fetch, agent: ada, url: 'https://api.example.com/v1' }");
-    let cover = fetch.with_facts(|facts| Cover::of(&policy, facts, &policy.decide(facts))).expect("it asks");
+    let cover =
+        fetch.with_facts(|facts| Cover::find(&policy, facts, &policy.decide(facts))).expect("it asks");
     assert_eq!(cover.exception_of.as_ref().map(|rule| &*rule.id), Some("ask-net"));
-    // Written down as it says, the question is gone, and only that one.
+    // With the suggested lines, only this question disappears.
     let text = format!(
         "version: 1\nrules:\n  - {{ id: ask-net, effect: ask, match: {{ tool: http.fetch }}, unless: {c} }}\n  - {{ id: a, effect: allow, match: {c} }}",
         c = cover.conditions
@@ -195,10 +196,10 @@ fn the_smallest_cover_is_an_exception_or_a_rule() {
         endpoint("evil.test")
     )));
     let write = call("{ tool: fs.write, agent: ada, path: [a, b] }");
-    let cover = write.with_facts(|facts| Cover::of(&policy, facts, &policy.decide(facts))).expect("denied");
+    let cover = write.with_facts(|facts| Cover::find(&policy, facts, &policy.decide(facts))).expect("denied");
     assert!(cover.exception_of.is_none() && cover.lines.contains("effect: allow"), "{}", cover.lines);
     let read = call("{ tool: fs.read, path: a }");
-    assert!(read.with_facts(|facts| Cover::of(&policy, facts, &policy.decide(facts))).is_none());
+    assert!(read.with_facts(|facts| Cover::find(&policy, facts, &policy.decide(facts))).is_none());
     assert!(matches!(super::decide(&policy, "{ tool: fs.read, path: a }"), Verdict::Allow(_)));
 }
 
@@ -228,7 +229,7 @@ fn a_shadow_counts_and_decides_nothing() {
 }
 
 #[test]
-fn a_tenants_policy_binds_its_agents_and_nobody_else() {
+fn a_tenants_policy_applies_only_to_its_agents() {
     let user = policy("version: 1\nrules: [{ id: all, effect: allow, match: { tool: [x, y] } }]");
     let acme =
         policy("version: 1\nagents: [acme, acme/*]\nrules: [{ id: x, effect: allow, match: { tool: x } }]");
@@ -236,6 +237,6 @@ fn a_tenants_policy_binds_its_agents_and_nobody_else() {
     assert_eq!(super::verdict(&both, "{ tool: y, agent: other }"), "allow");
     assert_eq!(super::verdict(&both, "{ tool: y, agent: acme }"), "deny policy.no_rule");
     assert_eq!(super::verdict(&both, "{ tool: x, agent: acme/child }"), "allow");
-    // Alone it gives others nothing.
+    // Alone, it grants nothing to others.
     assert_eq!(super::verdict(&acme, "{ tool: x, agent: other }"), "deny policy.no_rule");
 }

@@ -1,4 +1,4 @@
-//! Files of the seeds load as they are, and mean what they say.
+//! Files in foreign formats load unchanged and with their meaning.
 
 use super::{call, source, verdict};
 use crate::{Policy, Verdict, codes, load};
@@ -79,7 +79,7 @@ fn agentzero_keys_in_yaml_load_too() {
 }
 
 #[test]
-fn what_an_agentzero_policy_gets_wrong_is_reported_where_it_is() {
+fn mistakes_in_an_agentzero_policy_are_reported_at_their_position() {
     let cases = [
         ("version = 1\nfile_raed = \"allow\"", 2, 1, "unknown key `file_raed`"),
         ("version = 1\nfile_read = \"maybe\"", 2, 13, "unknown action `maybe`"),
@@ -189,7 +189,7 @@ fn a_security_file_in_other_modes() {
 }
 
 #[test]
-fn what_a_security_file_gets_wrong_is_never_skipped() {
+fn mistakes_in_a_security_file_are_errors() {
     let cases = [
         ("kernel: { mode: lax }", "unknown mode"),
         ("kernel: { version: 3.0 }", "unknown version"),

@@ -17,7 +17,7 @@ graph:
 ";
 
 #[test]
-fn edges_are_the_only_way_to_a_resource() {
+fn only_edges_lead_to_a_resource() {
     let policy = policy(GRAPH);
     let cases = [
         ("{ tool: http.fetch, agent: researcher, url: 'https://a.example.com/' }", "allow"),
@@ -33,7 +33,7 @@ fn edges_are_the_only_way_to_a_resource() {
         ("{ tool: db, agent: o, secret: prod/db }", "deny policy.no_edge"),
         ("{ tool: x, agent: o, roles: [ops], url: 'https://vault.test/', args: { mfa: true } }", "allow"),
         ("{ tool: x, agent: o, roles: [ops], url: 'https://vault.test/', args: {} }", "deny policy.no_edge"),
-        // What touches nothing needs no way.
+        // A call without resources needs no edge.
         ("{ tool: think }", "allow"),
     ];
     for (text, expected) in cases {
@@ -44,7 +44,7 @@ fn edges_are_the_only_way_to_a_resource() {
 }
 
 #[test]
-fn a_graph_that_makes_no_sense_is_refused() {
+fn rejects_invalid_graphs() {
     let edges = |edges: &str| format!("version: 1\nrules: []\ngraph: [{edges}]");
     let cases = [
         ("{ from: a }", "no `to`"),
@@ -64,7 +64,7 @@ fn a_graph_that_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_strategy_says_which_rule_decides() {
+fn the_strategy_selects_the_deciding_rule() {
     let rules = "rules:
   - { id: broad, effect: allow, match: { tool: fs.* }, priority: 1 }
   - { id: ask, effect: ask, match: { tool: fs.write }, priority: 2 }
@@ -76,7 +76,7 @@ fn a_strategy_says_which_rule_decides() {
         ("first-match", "{ tool: fs.write, path: src/a }", "ask", "ask"),
         ("first-match", "{ tool: fs.read, path: src/a }", "allow", "broad"),
         ("most-specific", "{ tool: fs.write, path: src/a }", "allow", "exact"),
-        // Both say as much; the stricter one holds.
+        // Both are equally specific; the stricter one applies.
         ("most-specific", "{ tool: fs.write, path: src/b }", "deny", "no"),
         ("most-specific", "{ tool: fs.read, path: src/b }", "deny", "no"),
     ];
@@ -89,7 +89,7 @@ fn a_strategy_says_which_rule_decides() {
 }
 
 #[test]
-fn a_warning_is_heard_and_allows_nothing() {
+fn a_warning_is_reported_and_allows_nothing() {
     let policy = policy(
         "version: 1\nrules: [{ id: w, effect: warn, match: { tool: [x, y] }, reason: careful }, { id: a, effect: allow, match: { tool: x } }]",
     );

@@ -7,7 +7,7 @@ use crate::load;
 
 #[cfg(not(feature = "rego"))]
 #[test]
-fn a_language_that_is_left_out_is_refused_and_not_skipped() {
+fn a_disabled_rego_body_is_a_load_error() {
     let text = "version: 1\nrules: [{ id: a, effect: deny, rego: 'true' }]";
     let found = load(text, &source("p.yml")).expect_err("no Rego").findings;
     assert!(found.iter().any(|finding| finding.message.contains("has no Rego")), "{found:#?}");
@@ -16,7 +16,7 @@ fn a_language_that_is_left_out_is_refused_and_not_skipped() {
 
 #[cfg(not(feature = "cedar"))]
 #[test]
-fn so_is_the_other() {
+fn a_disabled_cedar_body_is_a_load_error() {
     let text = "version: 1\nrules: [{ id: a, effect: deny, cedar: 'permit(principal, action, resource);' }]";
     assert!(load(text, &source("p.yml")).is_err());
     assert!(load("permit(principal, action, resource);", &source("p.cedar")).is_err());
@@ -53,7 +53,7 @@ rules:
         ("{ tool: pay, agent: bob, args: { amount: 5 } }", "deny policy.no_rule"),
         ("{ tool: pay, agent: ada, args: {} }", "deny policy.no_rule"),
         ("{ tool: pay, agent: ada, args: { amount: 5, words: [ok, evil] } }", "deny policy.denied"),
-        // What can't be evaluated denies where it denies, and doesn't allow where it allows.
+        // An evaluation error makes a deny match and an allow not match.
         ("{ tool: odd, args: { n: 1 } }", "deny policy.denied"),
     ];
     for (text, expected) in cases {
@@ -105,17 +105,16 @@ forbid(principal, action == Action::"pay", resource) when { context.args.amount 
         ("{ tool: fs.read, agent: ada, path: docs/a }", "deny policy.no_rule"),
         ("{ tool: fs.read, agent: bob, path: src/a }", "deny policy.no_rule"),
         ("{ tool: fs.read, agent: ada, path: src/secret }", "deny policy.denied"),
-        // Every thing that is touched has to be permitted, and any may be forbidden.
+        // Every touched resource must be permitted, and any may be forbidden.
         ("{ tool: fs.read, agent: ada, path: [src/a, src/secret] }", "deny policy.denied"),
         ("{ tool: mail, agent: x }", "allow"),
         ("{ tool: mail, agent: x, trust: 200 }", "deny policy.no_rule"),
         ("{ tool: pay, args: { amount: 5 } }", "allow"),
         ("{ tool: pay, args: { amount: 500 } }", "deny policy.denied"),
-        // A forbid that can't be evaluated holds.
+        // A forbid with an evaluation error matches.
         ("{ tool: pay, args: {} }", "deny policy.denied"),
         ("{ tool: pay, args: { amount: 1.5 } }", "deny policy.denied"),
-        // The marks of another language don't come in through arguments: nothing can be said of such a call by a rule that looks
-        // at them, and nobody else gets to see them.
+        // Escapes of another language in the arguments: a rule that examines them can't be evaluated. Other rules are unaffected.
         (
             "{ tool: pay, args: { amount: 5, to: { __entity: { type: Agent, id: ada } } } }",
             "deny policy.denied",

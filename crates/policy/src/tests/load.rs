@@ -1,4 +1,4 @@
-//! What a file can get wrong, and where it is told so.
+//! Invalid files, and where each error is reported.
 
 use super::source;
 use crate::{Finding, load};
@@ -7,13 +7,13 @@ fn findings(text: &str) -> Vec<Finding> {
     load(text, &source("policy.yml")).expect_err(text).findings
 }
 
-/// A rule in line 3 whose conditions are in line 4.
+/// A rule in line 3 with its conditions in line 4.
 fn with(conditions: &str) -> String {
     format!("version: 1\nrules:\n  - {{ id: a, effect: allow, match:\n{conditions} }}")
 }
 
 #[test]
-fn mistakes_are_reported_where_they_are() {
+fn mistakes_in_rules_are_reported_at_their_position() {
     let cases = [
         ("mode: strict\nrules: []", 1, 1, "the version is missing", "version: 1"),
         ("version: 2\nrules: []", 1, 10, "a whole number from 1 to 1", ""),
@@ -52,7 +52,7 @@ fn mistakes_are_reported_where_they_are() {
 }
 
 #[test]
-fn mistakes_at_the_top_are_reported_where_they_are() {
+fn top_level_mistakes_are_reported_at_their_position() {
     let cases = [
         ("version: 1\nlimits: { wall: 60 }\nrules: []", 2, 17, "an amount with a unit", ""),
         ("version: 1\nlimits: { wal: 60s }\nrules: []", 2, 11, "unknown key `wal`", "did you mean `wall`?"),
@@ -89,7 +89,7 @@ fn mistakes_at_the_top_are_reported_where_they_are() {
     check(&cases);
 }
 
-/// (file, line, column, what the message says, what the help says)
+/// File, line, column, message, help.
 type Mistake<'t> = (&'t str, u32, u32, &'t str, &'t str);
 
 fn check(cases: &[Mistake<'_>]) {
@@ -108,7 +108,7 @@ fn check(cases: &[Mistake<'_>]) {
 }
 
 #[test]
-fn mistakes_in_conditions_are_reported_where_they_are() {
+fn mistakes_in_conditions_are_reported_at_their_position() {
     let cases = [
         ("{ toll: x }", 3, "unknown key `toll`", "did you mean `tool`?"),
         ("{}", 1, "no conditions are given", ""),
@@ -171,7 +171,7 @@ fn a_finding_spans_the_text_that_it_is_about() {
 }
 
 #[test]
-fn an_example_that_fails_is_a_mistake_at_its_line() {
+fn a_failed_example_is_an_error_at_its_line() {
     let text = "version: 1\nrules:\n  - id: a\n    effect: allow\n    match: { tool: fs.read, path: 'src/**' }\n    examples:\n      match:\n        - { tool: fs.read, path: src/x }\n        - { tool: fs.read, path: docs/x }\n      not_match:\n        - { tool: fs.read, path: src/y }\n";
     let found = findings(text);
     assert_eq!(
@@ -184,7 +184,7 @@ fn an_example_that_fails_is_a_mistake_at_its_line() {
 }
 
 #[test]
-fn the_example_of_the_manual_loads_and_holds() {
+fn the_example_of_the_manual_loads_and_passes() {
     let manual = include_str!("../../README.md");
     let (_, rest) = manual.split_once("```yaml\n").unwrap();
     let (example, _) = rest.split_once("```").unwrap();
@@ -192,14 +192,14 @@ fn the_example_of_the_manual_loads_and_holds() {
 }
 
 #[test]
-fn anchors_save_writing() {
+fn anchors_and_aliases_are_supported() {
     let text = "version: 1\nrules:\n  - { id: a, effect: allow, match: { tool: &t [x, y] } }\n  - { id: b, effect: deny, match: { tool: *t, agent: bob } }";
     let policy = super::policy(text);
     assert_eq!(super::verdict(&policy, "{ tool: y, agent: bob }"), "deny policy.denied");
 }
 
 #[test]
-fn adv_002_odd_texts_are_refused_or_have_one_meaning() {
+fn adv_002_odd_texts_are_errors_or_unambiguous() {
     for text in [
         "version: 1\nrules: []\nrules: [{ id: a, effect: allow }]",
         "version: 1\nrules:\n  - { id: a, effect: allow, id: b }",
@@ -215,12 +215,12 @@ fn adv_002_odd_texts_are_refused_or_have_one_meaning() {
     ] {
         assert!(load(text, &source("policy.yml")).is_err(), "{text:?}");
     }
-    // A byte order mark is no part of the text.
+    // A byte order mark is not part of the text.
     assert!(load("\u{feff}version: 1\nrules: []", &source("policy.yml")).is_ok());
 }
 
 #[test]
-fn adv_006_monsters_are_refused() {
+fn adv_006_rejects_oversized_input() {
     let many =
         |count: usize| format!("version: 1\nrules:\n{}", "  - { id: a, effect: deny }\n".repeat(count));
     assert!(findings(&many(20_001))[0].message.contains("at most 20000"));

@@ -1,4 +1,4 @@
-//! ACS manifests in force: which point is asked where, what each verdict becomes, and that everything else is denied.
+//! Active ACS manifests: where each point is evaluated, what each verdict becomes, and that everything else is denied.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{CallSketch, Confidentiality, Layer, Policy, Source, Verdict, load};
 
-/// Says at every point what the target wants it to say: `say: deny` in a tool's arguments is answered by deny.
+/// Returns the verdict that the target contains: `say: deny` in a tool's arguments denies.
 const ECHO: &str = r#"
 package acs
 import rego.v1
@@ -53,7 +53,7 @@ fn ask(policy: &Policy, call: Value) -> Verdict {
     CallSketch::parse(&call.to_string()).unwrap().with_facts(|facts| policy.decide(facts))
 }
 
-/// A verdict in few words: its word, and the rule and code where there are any.
+/// A verdict in short: its word, with rule and code if any.
 fn word(policy: &Policy, call: Value) -> String {
     match ask(policy, call) {
         Verdict::Allow(grant) => {
@@ -66,7 +66,7 @@ fn word(policy: &Policy, call: Value) -> String {
 }
 
 #[test]
-fn the_five_verdicts_become_ours() {
+fn the_five_verdicts_map_to_policy_verdicts() {
     let policy = policy(ALL, Layer::User);
     let pay = |say: Value| json!({"tool": "pay", "agent": "ada", "args": {"say": say, "text": "t"}});
     let cases = [
@@ -104,7 +104,7 @@ fn the_five_verdicts_become_ours() {
 }
 
 #[test]
-fn each_point_before_a_call_is_asked_about_its_own() {
+fn each_point_before_a_call_gets_its_own_target() {
     let policy = policy(ALL, Layer::User);
     let infer = |text: &str, other: &str| {
         let turn = |role: &str, text: &str| json!({"role": role, "text": text});
@@ -142,20 +142,20 @@ fn each_point_before_a_call_is_asked_about_its_own() {
 }
 
 #[test]
-fn a_point_that_is_not_there_lets_nothing_through() {
+fn a_missing_point_denies() {
     let only_input = policy(&[("input", "$.input")], Layer::User);
     for call in [json!({"tool": "pay", "args": {}}), json!({"op": "model.infer", "args": {"messages": []}})] {
         let said = word(&only_input, call.clone());
         assert!(said.contains("runtime_error:intervention_point_unknown"), "{call}: {said}");
     }
     assert_eq!(word(&only_input, json!({"op": "agent.spawn", "args": {}})), "allow");
-    // And a target that isn't there is no reason to allow.
+    // A missing target is no reason to allow.
     let elsewhere = policy(&[("pre_tool_call", "$.tool_call.args.deep.inside")], Layer::User);
     assert!(word(&elsewhere, json!({"tool": "pay", "args": {}})).contains("runtime_error:path_missing"));
 }
 
 #[test]
-fn what_came_back_is_changed_or_withheld() {
+fn outputs_are_transformed_or_withheld() {
     let policy = policy(ALL, Layer::User);
     let review = |call: Value, output: &str, failure: Option<&str>| {
         let mut bytes = output.as_bytes().to_vec();
@@ -174,7 +174,7 @@ fn what_came_back_is_changed_or_withheld() {
     assert_eq!(
         review(read(), escalated, None).0,
         Err("policy.withheld".into()),
-        "nobody is asked afterwards"
+        "there is no question after the call"
     );
     let labelled = r#"{"say":{"decision":"allow","result_labels":["odd"]}}"#;
     assert_eq!(review(read(), labelled, None).0.unwrap().confidentiality, Some(Confidentiality::Secret));
@@ -228,7 +228,7 @@ fn a_projects_manifest_only_narrows() {
 }
 
 #[test]
-fn what_nothing_here_can_answer_for_is_refused_when_it_is_loaded() {
+fn unsupported_manifest_features_are_load_errors() {
     let whole = manifest(&[("pre_tool_call", "$.tool_call.args")]);
     let cases = [
         (whole.replace("0.3.1-beta", "0.9.0"), "unknown version"),
@@ -264,7 +264,7 @@ fn what_nothing_here_can_answer_for_is_refused_when_it_is_loaded() {
 }
 
 #[test]
-fn the_files_beside_it_are_part_of_what_it_is() {
+fn the_digest_of_a_manifest_covers_its_files() {
     let text = manifest(ALL);
     let of = |rules: &str| {
         let files = BTreeMap::from([("rules/a.rego".to_owned(), rules.to_owned())]);
@@ -275,7 +275,7 @@ fn the_files_beside_it_are_part_of_what_it_is() {
 }
 
 #[test]
-fn a_difference_between_manifests_is_found() {
+fn detects_differences_between_manifests() {
     let text = manifest(&[("pre_tool_call", "$.tool_call.args")]);
     let of = |rules: &str| {
         let files = BTreeMap::from([("rules/a.rego".to_owned(), rules.to_owned())]);

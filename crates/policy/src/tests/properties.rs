@@ -1,4 +1,4 @@
-//! What holds for every policy and every call, not only for the ones that somebody thought of.
+//! Properties of all policies and calls.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::{
     run_cases,
 };
 
-/// How often rules were used, by the parity of their ids, for the rates that the policy asks for.
+/// Use counts by the parity of rule ids, for the rates that the policy names.
 fn counted(policy: &Policy, facts: &Facts<'_>, used: u32) -> RateCounts {
     let mut counts = RateCounts::default();
     policy.rates(facts, &mut |charge| {
@@ -28,7 +28,7 @@ fn pick(words: &'static [&'static str]) -> impl Strategy<Value = Value> {
     ]
 }
 
-/// One condition, from a vocabulary small enough for rules and calls to meet.
+/// One condition, from a vocabulary small enough for rules and calls to match.
 fn condition() -> BoxedStrategy<(&'static str, Value)> {
     let args = prop::sample::select(vec![
         json!({"/n": 1}),
@@ -212,7 +212,7 @@ fn call() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Takes every `secret:` out of a condition; branches that are empty then go with it.
+/// Removes every `secret:` from a condition, and branches that become empty.
 fn strip_secrets(condition: &mut Value) {
     let Some(fields) = condition.as_object_mut() else { return };
     fields.remove("secret");
@@ -242,7 +242,7 @@ fn decided(policy: &Policy, call: &Value, used: u32) -> Verdict {
     })
 }
 
-/// The same policy with no changes but those that a project may make.
+/// The same policy with only those changes that a project may make.
 fn narrowing(text: &str) -> String {
     let mut file: Value = serde_json::from_str(text).unwrap();
     for rule in file["rules"].as_array_mut().unwrap() {
@@ -261,7 +261,7 @@ fn strictness(verdict: &Verdict) -> u8 {
     }
 }
 
-/// What an allow grants, now or after an approval.
+/// The grant of an allow, or after an approval.
 fn grant(verdict: &Verdict) -> Option<&crate::Grant> {
     match verdict {
         Verdict::Allow(grant) => Some(grant),
@@ -270,7 +270,7 @@ fn grant(verdict: &Verdict) -> Option<&crate::Grant> {
     }
 }
 
-/// The plain way: walk all rules of a one-file policy, then combine as the manual says.
+/// The reference evaluator: evaluates all rules of a one-file policy and combines them as the manual says.
 fn plainly(policy: &Policy, facts: &Facts<'_>) -> (u8, Option<String>, Limits, Tier) {
     let set = &policy.sets()[0];
     let matching: Vec<_> = set.rules.iter().filter(|rule| rule.matches(facts)).collect();
@@ -320,7 +320,7 @@ proptest! {
     }
 
     #[test]
-    fn decide_equals_the_plain_evaluator(text in policy_text(ALL_MODES, 12), call in call(), used in 0_u32..5) {
+    fn decide_equals_the_reference_evaluator(text in policy_text(ALL_MODES, 12), call in call(), used in 0_u32..5) {
         let policy = loaded(&text, Layer::User);
         parsed(&call).with_facts(|facts| {
             let counts = counted(&policy, facts, used);
@@ -332,7 +332,7 @@ proptest! {
             if let Some(grant) = grant(&verdict) {
                 assert_eq!((grant.limits, grant.tier), (limits, tier));
             }
-            // Same question, same answer; and `explain` gives it too.
+            // The same question gets the same answer, and so does `explain`.
             assert_eq!(policy.decide(&facts), verdict);
             assert_eq!(policy.explain(&facts).verdict, verdict);
         });
@@ -354,7 +354,7 @@ proptest! {
     }
 
     #[test]
-    fn deny_always_wins(text in policy_text(&["strict", "permissive"], 10), call in call(), place in any::<prop::sample::Index>()) {
+    fn an_added_deny_always_wins(text in policy_text(&["strict", "permissive"], 10), call in call(), place in any::<prop::sample::Index>()) {
         let mut file: Value = serde_json::from_str(&text).unwrap();
         let rules = file["rules"].as_array_mut().unwrap();
         rules.insert(place.index(rules.len() + 1), json!({"id": "no", "effect": "deny"}));
@@ -373,19 +373,19 @@ proptest! {
     }
 
     #[test]
-    fn a_call_is_not_made_acceptable_by_touching_more(text in policy_text(&["strict"], 10), mut call in call(), first in path(), second in path()) {
+    fn touching_more_never_makes_a_call_acceptable(text in policy_text(&["strict"], 10), mut call in call(), first in path(), second in path()) {
         let policy = loaded(&text, Layer::User);
         call["path"] = json!([first]);
         let before = decided(&policy, &call, 0);
         call["path"] = json!([first, second]);
         let after = decided(&policy, &call, 0);
-        // Where an ask catches the new part, a person decides about the whole; nothing is let through unseen.
+        // If an ask matches the new part, the reviewer decides about the entire call.
         prop_assert!(strictness(&before) == 0 || strictness(&after) > 0, "{before:?} became {after:?}");
     }
 
     #[test]
-    fn a_secret_is_granted_by_a_rule_that_names_it_and_by_nothing_else(text in policy_text(&["strict", "permissive"], 10), mut call in call(), name in prop::sample::select(&["aws", "github/token", "other"][..])) {
-        // Rules without `secret:` can't let a call with a secret through, whatever else they say.
+    fn only_a_rule_that_names_a_secret_grants_it(text in policy_text(&["strict", "permissive"], 10), mut call in call(), name in prop::sample::select(&["aws", "github/token", "other"][..])) {
+        // Rules without `secret:` can't allow a call with a secret.
         let mut file: Value = serde_json::from_str(&text).unwrap();
         for rule in file["rules"].as_array_mut().unwrap() {
             for side in ["match", "unless"] {
@@ -402,7 +402,7 @@ proptest! {
         }
         let verdict = decided(&loaded(&file.to_string(), Layer::User), &call, 0);
         prop_assert!(strictness(&verdict) > 0, "{verdict:?}");
-        // And adding a secret never makes a call more acceptable.
+        // Adding a secret never makes a call more acceptable.
         let policy = loaded(&text, Layer::User);
         let with = strictness(&decided(&policy, &call, 0));
         if with == 0 {
@@ -412,7 +412,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_a_loader_panic(text in "(?s).{0,200}", yaml in "[-a-z0-9:{}\\[\\]\"'&*!|> \n.,#?/$]{0,200}", toml in "([a-z_]{1,12} = [\"a-z0-9{}\\[\\].,=-]{0,20}\n){1,5}") {
+    fn loaders_never_panic(text in "(?s).{0,200}", yaml in "[-a-z0-9:{}\\[\\]\"'&*!|> \n.,#?/$]{0,200}", toml in "([a-z_]{1,12} = [\"a-z0-9{}\\[\\].,=-]{0,20}\n){1,5}") {
         for text in [&text, &yaml, &toml] {
             for name in ["policy.yml", "security.md"] {
                 drop(load(text, &source(name)));
@@ -423,7 +423,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_policy_is_refused_or_loads_without_panic(at in any::<prop::sample::Index>(), length in 0_usize..40, with in ".{0,8}") {
+    fn a_damaged_policy_never_panics(at in any::<prop::sample::Index>(), length in 0_usize..40, with in ".{0,8}") {
         let boundary = |at: usize| (at..=DEFAULT_POLICY.len()).find(|at| DEFAULT_POLICY.is_char_boundary(*at)).unwrap();
         let start = boundary(at.index(DEFAULT_POLICY.len()));
         let end = boundary((start + length).min(DEFAULT_POLICY.len()));

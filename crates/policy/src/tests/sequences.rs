@@ -1,4 +1,4 @@
-//! Rules that look back, driven as the kernel drives them: decide, begin, end.
+//! Rules that look back, driven as by the kernel: decide, begin, end.
 
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ impl Session {
         Notes { session: &mut self.now, lasting: &mut self.lasting }
     }
 
-    /// Makes a call, to which a person agrees or doesn't; what comes back is that confidential. Says what was decided.
+    /// Makes a call with the given approval and output label. Returns the verdict.
     fn make(&mut self, policy: &Policy, text: &str, level: Confidentiality, agreed: bool) -> &'static str {
         let call = call(text);
         let verdict = self.judge(policy, &call);
@@ -42,7 +42,7 @@ impl Session {
         verdict.word()
     }
 
-    /// What lasts, in a new session.
+    /// A new session with the permanent history.
     fn next(&self) -> Self {
         let text = serde_json::to_string(&self.lasting).unwrap();
         Self { now: History::new(), lasting: serde_json::from_str(&text).unwrap() }
@@ -65,7 +65,7 @@ rules:
 ";
 
 #[test]
-fn after_reading_a_secret_nothing_leaves_until_a_person_agrees() {
+fn after_reading_a_secret_nothing_leaves_without_an_approval() {
     let policy = policy(RULES);
     let (mut session, fetch) = (Session::default(), "{ tool: http.fetch, url: 'https://x.test/' }");
     let (public, secret) = (Confidentiality::Public, Confidentiality::Secret);
@@ -84,10 +84,10 @@ fn after_reading_a_secret_nothing_leaves_until_a_person_agrees() {
 }
 
 #[test]
-fn at_most_one_payment_across_sessions_and_side_by_side() {
+fn at_most_one_payment_across_sessions_and_concurrent_calls() {
     let policy = policy(RULES);
     let (mut session, pay) = (Session::default(), "{ tool: pay.send, args: { amount: 1 } }");
-    // Two calls that were judged by the same count: the second comes too late, and hears so before anything happens.
+    // Two calls that were judged by the same count: the second is too late, and is denied before any effect.
     let call = call(pay);
     assert_eq!(session.judge(&policy, &call).word(), "allow");
     assert!(call.with_facts(|facts| policy.begin(facts, false, session.notes())).is_ok());
@@ -112,7 +112,7 @@ fn a_write_needs_a_read_of_the_same_file() {
     assert_eq!(make("{ tool: fs.write, path: a }"), "allow");
     assert_eq!(make("{ tool: fs.write, path: [a, c] }"), "deny");
     assert_eq!(make("{ tool: fs.write, path: [a, b] }"), "allow");
-    // Without a path there is nothing that could be the same.
+    // Without a path, nothing can be the same.
     assert_eq!(make("{ tool: fs.write, args: {} }"), "deny");
     assert_eq!(make("{ tool: order.get, args: { id: 7 } }"), "allow");
     assert_eq!(make("{ tool: order.cancel, args: { order: 8 } }"), "deny");
@@ -125,7 +125,7 @@ fn a_write_needs_a_read_of_the_same_file() {
 }
 
 #[test]
-fn a_read_that_failed_is_no_read() {
+fn a_failed_read_does_not_count() {
     let policy = policy(RULES);
     let mut session = Session::default();
     let read = call("{ tool: fs.read, path: a }");
@@ -133,13 +133,13 @@ fn a_read_that_failed_is_no_read() {
     let label = Label { integrity: Integrity::File, confidentiality: Confidentiality::Secret };
     awaited.ended(label, false, session.notes());
     assert_eq!(session.make(&policy, "{ tool: fs.write, path: a }", Confidentiality::Public, false), "deny");
-    // What it has let slip before it failed is known all the same.
+    // Data that it returned before it failed is still known.
     let fetch = "{ tool: http.fetch, url: 'https://x.test/' }";
     assert_eq!(session.make(&policy, fetch, Confidentiality::Public, false), "ask");
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn rejects_invalid_history_conditions() {
     let rule = |rest: &str| format!("version: 1\nrules: [{{ id: a, {rest} }}]");
     let cases = [
         ("effect: allow, at_most: 1", "has no effect"),
@@ -159,11 +159,11 @@ fn what_makes_no_sense_is_refused() {
     }
 }
 
-/// The plain way: remember all calls that went through, and look at them again for every question.
+/// The reference model: remembers all calls that ran, and evaluates each question against all of them.
 #[derive(Debug, Default)]
-struct Told(Vec<(String, Confidentiality, bool)>);
+struct ReferenceHistory(Vec<(String, Confidentiality, bool)>);
 
-impl Told {
+impl ReferenceHistory {
     fn verdict(&self, tool: &str, path: &str) -> &'static str {
         let armed = self.0.iter().fold(false, |armed, (made, level, asked)| match made.split(' ').next() {
             Some("fs.read") if *level >= Confidentiality::Secret => true,
@@ -185,9 +185,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_automata_say_what_the_whole_story_says(steps in prop::collection::vec((0_usize..4, 0_usize..3, any::<bool>(), any::<bool>()), 1..40)) {
+    fn recorded_history_matches_the_reference_model(steps in prop::collection::vec((0_usize..4, 0_usize..3, any::<bool>(), any::<bool>()), 1..40)) {
         let policy = policy(RULES);
-        let (mut session, mut told) = (Session::default(), Told::default());
+        let (mut session, mut told) = (Session::default(), ReferenceHistory::default());
         for (tool, path, is_secret, agreed) in steps {
             let (tool, path) = (["fs.read", "fs.write", "http.fetch", "pay.send"][tool], ["a", "b", "c"][path]);
             let text = match tool {
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn what_has_happened_never_turns_a_no_into_a_yes_unless_a_rule_wants_it_first(steps in prop::collection::vec(0_usize..3, 0..20)) {
+    fn history_never_loosens_a_verdict_without_needs_or_until(steps in prop::collection::vec(0_usize..3, 0..20)) {
         // Without `needs` and `until`, more history only narrows.
         let policy = policy("version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: a, effect: deny, match: { tool: x }, after: { tool: y } }\n  - { id: b, effect: deny, match: { tool: z }, at_most: 2 }\n");
         let mut session = Session::default();

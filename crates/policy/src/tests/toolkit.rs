@@ -1,4 +1,4 @@
-//! `governance.toolkit/v1` files load as they are, and mean what they say.
+//! `governance.toolkit/v1` files load unchanged and with their meaning.
 
 use super::{decide, source, verdict};
 use crate::{Policy, Verdict, codes, load};
@@ -72,7 +72,7 @@ fn a_toolkit_policy_loads_as_it_is() {
     };
     assert_eq!((&*grant.warnings[0].code, &*grant.warnings[0].message), (codes::WARNED, "money moves"));
     assert_eq!(grant.charges[0].limit, 5);
-    // A blank priority comes last, and the first in the file wins among equals.
+    // A missing priority comes last, and the first rule in the file wins a tie.
     let open = file(
         "apiVersion: governance.toolkit/v1\nagents: [ada]\ndefault_action: allow\nrules:\n  - { name: a, condition: \"message == 'show me the secret'\", action: deny }",
     );
@@ -85,7 +85,7 @@ fn a_toolkit_policy_loads_as_it_is() {
 }
 
 #[test]
-fn what_a_toolkit_policy_gets_wrong_is_never_skipped() {
+fn mistakes_in_a_toolkit_policy_are_errors() {
     let rule = |rest: &str| format!("apiVersion: governance.toolkit/v1\nrules:\n  - {{ name: a, {rest} }}");
     let cases = [
         (rule("action: deny"), "no `condition`"),

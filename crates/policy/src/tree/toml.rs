@@ -1,11 +1,11 @@
-//! TOML into the same tree.
+//! Parses TOML into the same tree.
 
 use toml::de::{DeTable, DeValue};
 
 use super::{Content, DEPTH_MAX, Entry, Node, TEXT_BYTES_MAX};
 use crate::finding::{Findings, SourceSpan, Span};
 
-/// Reads a document. `None` if it can't be read at all; findings say why.
+/// Parses a document. `None` if that fails; the findings state why.
 pub(crate) fn parse(text: &str, findings: &mut Findings) -> Option<Node> {
     let places = Places::new(text);
     if text.len() > TEXT_BYTES_MAX {
@@ -26,7 +26,7 @@ pub(crate) fn parse(text: &str, findings: &mut Findings) -> Option<Node> {
     }
 }
 
-/// Turns byte offsets into lines and columns.
+/// Converts byte offsets to lines and columns.
 struct Places<'t> {
     text: &'t str,
     line_starts: Vec<usize>,

@@ -1,4 +1,4 @@
-//! YAML into a tree with places, from the events of a streaming parser.
+//! Parses YAML into a tree with positions, from the events of a streaming parser.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,7 +7,7 @@ use granit_parser::{Event, Parser, ScalarStyle, options};
 use super::{Content, DEPTH_MAX, Entry, NODES_MAX, Node, TEXT_BYTES_MAX};
 use crate::finding::{Findings, SourceSpan, Span};
 
-/// Reads one document. `None` if it can't be read at all; findings say why.
+/// Parses one document. `None` if that fails; the findings state why.
 pub(crate) fn parse(text: &str, findings: &mut Findings) -> Option<Node> {
     if text.len() > TEXT_BYTES_MAX {
         findings.error(
@@ -50,7 +50,7 @@ fn narrow(number: usize) -> u32 {
 }
 
 fn place(span: &granit_parser::Span) -> SourceSpan {
-    // A node with a tag starts with its tag.
+    // A node with a tag starts at its tag.
     let mark = span.tag_start().unwrap_or(span.start);
     let start = mark.byte_offset().unwrap_or(0);
     SourceSpan {
@@ -69,7 +69,7 @@ struct Builder<'f> {
     nodes: usize,
 }
 
-/// A list or mapping that is not closed yet.
+/// An open list or mapping.
 struct Open {
     at: SourceSpan,
     anchor: usize,
@@ -104,7 +104,7 @@ impl Builder<'_> {
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(at),
             Event::Alias(id) => match self.anchors.get(&id).cloned() {
-                // The copy is reported where it is used.
+                // Errors in the copy are reported where the alias is.
                 Some(copy) if self.open.len() + copy.depth() <= DEPTH_MAX => {
                     self.nodes += copy.size();
                     self.add(Node { at, ..copy }, 0)
@@ -114,7 +114,7 @@ impl Builder<'_> {
             },
             Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Anchor(..) => Some(()),
             Event::UnresolvedAlias(_) => self.stop(at, "this alias is undefined"),
-            // The parser may learn new kinds of event; a policy that contains one is not understood.
+            // A future parser may emit new kinds of events; a policy that contains one is an error.
             _ => self.stop(at, "this kind of YAML is not supported"),
         }
     }
@@ -145,9 +145,9 @@ impl Builder<'_> {
         self.add(Node { content, at }, anchor)
     }
 
-    /// Puts a finished node where it belongs.
+    /// Adds a finished node to its parent.
     fn add(&mut self, node: Node, anchor: usize) -> Option<()> {
-        // Anchored nodes count again: a copy of them is kept.
+        // Anchored nodes count twice, because a copy is kept.
         self.nodes += if anchor == 0 { 1 } else { node.size() };
         if self.nodes > NODES_MAX {
             return self.stop(

@@ -1,11 +1,11 @@
-//! A case: a manifest, a snapshot, what the policy answers, and what must come out.
+//! A case: a manifest, a snapshot, the policy's output, and the expected result.
 
 use regent_policy::acs::{
     Approval, Decision, Evaluation, Host, Limits, Manifest, Mode, Request, RuntimeError, resolve,
 };
 use serde_json::{Value, json};
 
-/// A host that says what the case says.
+/// A host that returns what the case defines.
 struct Fixture<'a> {
     case: &'a Value,
     asked: Vec<String>,
@@ -52,18 +52,18 @@ fn evaluate(manifest: &Manifest, case: &Value) -> (Evaluation, Vec<String>) {
         Request { point: case["intervention_point"].as_str().unwrap(), snapshot: &case["snapshot"], mode };
     let mut host = Fixture { case, asked: Vec::new() };
     let said = manifest.evaluate(&request, &limits(case), &mut host);
-    // The same question has the same answer.
+    // The same request gives the same result.
     assert_eq!(manifest.evaluate(&request, &limits(case), &mut Fixture { case, asked: Vec::new() }), said);
     (said, host.asked)
 }
 
-/// Runs a case, and says what is wrong.
+/// Runs a case, and returns the error, if any.
 fn run(case: &Value) -> Result<(), String> {
     let text = case["manifest_yaml"].as_str().unwrap();
     let (expected, id) = (&case["expected"], &case["id"]);
     let manifest = match Manifest::load(text) {
         Ok(manifest) => manifest,
-        // A manifest that can't be used refuses everything.
+        // An invalid manifest denies everything.
         Err(error) => {
             let as_expected = expected["decision"] == "deny"
                 && expected["reason"] == RuntimeError::ManifestInvalid.to_string();
@@ -76,7 +76,7 @@ fn run(case: &Value) -> Result<(), String> {
         let now = said.enforced_identity.clone().unwrap();
         let other = regent_policy::acs::identity(&json!("something else"));
         verdict = resolve(&said, Some(&Approval::Allow(other.clone())), &now);
-        // Nor may the action have changed since; an approval of exactly this action is valid.
+        // The action must be unchanged; an approval of exactly this action is valid.
         assert_eq!(resolve(&said, Some(&Approval::Allow(now.clone())), &other), verdict);
         assert_eq!(resolve(&said, Some(&Approval::Suspend(other)), &now), verdict);
         assert_eq!(resolve(&said, Some(&Approval::Allow(now.clone())), &now).decision, Decision::Allow);

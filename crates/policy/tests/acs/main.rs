@@ -1,4 +1,4 @@
-//! Agent Control Specification: the public cases where they can be had, and our own in the same form.
+//! Agent Control Specification: the public cases if available, and our own in the same format.
 
 #[cfg(test)]
 mod cases;

@@ -1,4 +1,4 @@
-//! Both evaluators, side by side.
+//! Compares both evaluators.
 
 use regent_policy::{CallSketch, Facts, Layer, Policy, Rates, Source, Tier, Verdict, codes, load};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::generate::{self, Dice};
 use crate::reference::{self, Answer, Given};
 
-/// Pairs where nobody says how many.
+/// Default number of pairs.
 const PAIRS_DEFAULT: usize = 20_000;
 const CALLS: usize = 2_000;
 const PAIRS_PER_POLICY: usize = 100;
@@ -16,7 +16,7 @@ fn number(name: &str, default: usize) -> usize {
 }
 
 #[test]
-fn the_index_and_the_plain_evaluator_never_differ() {
+fn the_index_never_differs_from_the_reference_evaluator() {
     let pairs = number("REGENT_DIFFERENCE_PAIRS", PAIRS_DEFAULT);
     let mut dice = Dice::new(number("REGENT_DIFFERENCE_SEED", 7) as u64);
     let calls: Vec<(Value, CallSketch)> = (0..CALLS)
@@ -43,7 +43,7 @@ fn the_index_and_the_plain_evaluator_never_differ() {
             seen[["allow", "ask", "deny"].iter().position(|word| *word == plain.verdict).unwrap()] += 1;
         }
     }
-    // A comparison in which nothing is ever allowed would prove nothing.
+    // A comparison without any allow would prove nothing.
     assert!(seen.iter().all(|count| count * 50 > pairs), "{seen:?} of {pairs}");
     println!("{pairs} pairs, no difference: {} allowed, {} asked, {} denied", seen[0], seen[1], seen[2]);
 }
@@ -57,7 +57,7 @@ fn loaded(files: &[Value]) -> Policy {
     Policy::layered(user, layers.next())
 }
 
-/// Our verdict in the plain evaluator's words.
+/// The verdict in the reference evaluator's terms.
 fn answer(verdict: &Verdict) -> Answer {
     let (grant, approvers) = match verdict {
         Verdict::Allow(grant) => (Some(grant), 0),

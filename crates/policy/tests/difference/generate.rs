@@ -1,8 +1,8 @@
-//! Random policies and calls as JSON, from a vocabulary small enough for them to meet.
+//! Random policies and calls as JSON, from a vocabulary small enough for matches.
 
 use serde_json::{Map, Value, json};
 
-/// A small generator with a seed, so that a difference can be seen again.
+/// A small seeded generator, so that a difference can be reproduced.
 #[derive(Debug, Clone)]
 pub(crate) struct Dice(u64);
 
@@ -36,7 +36,7 @@ impl Dice {
         serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// One word, or now and then a list of them.
+    /// One word, or sometimes a list.
     fn words(&mut self, words: &[&str]) -> Value {
         if self.one_in(4) {
             let count = 1 + self.below(3);
@@ -173,7 +173,7 @@ pub(crate) fn policy(dice: &mut Dice) -> Value {
 
 const PATHS: &[&str] = &include!("paths.in");
 
-/// A call in which nothing is left to be filled in.
+/// A call without omitted parts.
 pub(crate) fn call(dice: &mut Dice) -> Value {
     let mut call = json!({
         "agent": dice.pick(&["ada", "bob", "team-x.1", "al"]),

@@ -1,5 +1,5 @@
-//! The indexed evaluator against a plain one: random policies, random calls, no difference. `cargo xtask difference` puts
-//! a million pairs to both; a plain test run fewer.
+//! Compares the indexed evaluator with a reference evaluator on random policies and calls. `cargo xtask difference` compares a million
+//! pairs; an ordinary test run fewer.
 
 #[cfg(test)]
 mod compare;

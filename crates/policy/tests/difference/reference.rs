@@ -1,18 +1,18 @@
-//! A plain evaluator, written from the manual and from nothing else: it reads the policy and the call as JSON, walks all
-//! rules, and knows no index, no compiled pattern and none of the crate's own types. Slow, and easy to check by eye.
+//! A reference evaluator, written only from the manual. It reads the policy and the call as JSON, evaluates all rules, and uses no index,
+//! no compiled pattern and none of the crate's types. It is slow and easy to review.
 
 use serde_json::Value;
 
-/// What the plain evaluator says.
+/// The reference evaluator's verdict.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) verdict: &'static str,
     pub(crate) rule: Option<String>,
-    /// What an allow grants; empty for a deny.
+    /// The grant of an allow; empty for a deny.
     pub(crate) grant: Option<Given>,
 }
 
-/// What an allow grants, as far as the generated policies say.
+/// The grant of an allow, as far as generated policies set it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Given {
     pub(crate) wall_ms_max: u64,
@@ -36,7 +36,7 @@ fn place(all: &[&str], word: &Value) -> usize {
         .unwrap_or_else(|| panic!("{word} is none of {all:?}"))
 }
 
-/// Decides by several files: each on its own, and the strictest answer holds.
+/// Decides by several files: each on its own, and the strictest verdict applies.
 pub(crate) fn decide(policies: &[&Value], call: &Value, used: u64) -> Answer {
     let answers: Vec<Answer> = policies.iter().map(|policy| of_file(policy, call, used)).collect();
     if let Some(denied) = answers.iter().find(|answer| answer.verdict == "deny") {
@@ -67,7 +67,7 @@ fn of_file(policy: &Value, call: &Value, used: u64) -> Answer {
     let all: Vec<&Value> = policy["rules"].as_array().unwrap().iter().collect();
     let matching: Vec<&Value> = all.into_iter().filter(|rule| matches(rule, call)).collect();
     let effect = |rule: &Value, word: &str| rule["effect"] == word;
-    // With a rate, a deny denies only what is beyond the rate.
+    // With a rate, a deny denies only calls beyond the rate.
     let decides = |rule: &&&Value| {
         effect(rule, "allow") || effect(rule, "ask") || (effect(rule, "deny") && rule["rate"].is_null())
     };
@@ -76,7 +76,7 @@ fn of_file(policy: &Value, call: &Value, used: u64) -> Answer {
     let winner = winner(policy["conflicts"].as_str().unwrap_or("deny-overrides"), &deciding);
     let id = |rule: &Value| rule["id"].as_str().unwrap().to_owned();
     let said = winner.map_or("silence", |rule| rule["effect"].as_str().unwrap());
-    // A deny comes before a rate that is used up, and a rate before everything else.
+    // A deny comes before an exhausted rate, and an exhausted rate before everything else.
     let (verdict, rule) = match (said, used_up) {
         ("deny", _) => ("deny", winner.map(id)),
         (_, Some(rate)) => ("deny", Some(id(rate))),
@@ -114,7 +114,7 @@ fn given(matching: &[&Value], deciding: &[&Value], call: &Value, verdict: &str) 
     }
 }
 
-/// Which of the rules that match decides.
+/// The deciding rule among the matching ones.
 fn winner<'r>(strategy: &str, deciding: &[&'r Value]) -> Option<&'r Value> {
     let first = |effect: &str| deciding.iter().find(|rule| rule["effect"] == effect).copied();
     let strictness = |rule: &Value| match rule["effect"].as_str() {
@@ -138,7 +138,7 @@ fn winner<'r>(strategy: &str, deciding: &[&'r Value]) -> Option<&'r Value> {
     }
 }
 
-/// Every condition counts one, and two where it has no wildcard; of `any` the least branch counts, of `all` every one.
+/// Each condition counts one, or two without wildcards; `any` counts its least specific branch, `all` the sum.
 fn specificity(when: &Value) -> u64 {
     let Some(fields) = when.as_object() else { return 0 };
     let is_plain = |value: &Value| {
@@ -165,7 +165,7 @@ fn specificity(when: &Value) -> u64 {
     sum
 }
 
-/// An allow has to cover all of a call, everything else catches any part of it; exceptions the other way round.
+/// An allow must cover the entire call; other effects match any part; exceptions are reversed.
 fn matches(rule: &Value, call: &Value) -> bool {
     let is_allow = rule["effect"] == "allow";
     all_hold(&rule["match"], call, is_allow)
@@ -173,7 +173,7 @@ fn matches(rule: &Value, call: &Value) -> bool {
         && (rule["unless"].is_null() || !all_hold(&rule["unless"], call, !is_allow))
 }
 
-/// `every`: a condition must hold for everything that it looks at, of which there must be something; else for anything.
+/// `every`: a condition must hold for all of its items, of which there must be one; otherwise for any.
 fn all_hold(when: &Value, call: &Value, every: bool) -> bool {
     let Some(fields) = when.as_object() else { return true };
     fields.iter().all(|(key, value)| holds(key, value, when, call, every))
@@ -255,7 +255,7 @@ fn capabilities(call: &Value) -> Vec<String> {
     all
 }
 
-/// A secret is never granted in passing: conditions that hold have to name every one.
+/// Matching conditions must name every secret.
 fn names_secrets(when: &Value, call: &Value) -> bool {
     let Some(fields) = when.as_object() else { return false };
     fields.iter().any(|(key, value)| match key.as_str() {
@@ -273,7 +273,7 @@ fn names_secrets(when: &Value, call: &Value) -> bool {
     })
 }
 
-/// Patterns with their groups in braces written out; a group stands once in a pattern here.
+/// Expands the brace groups of patterns; here, a pattern has at most one.
 fn expanded(value: &Value) -> Vec<String> {
     let one = |text: String| match text.split_once('{').filter(|(before, _)| !before.ends_with('$')) {
         None => vec![text],
@@ -285,7 +285,7 @@ fn expanded(value: &Value) -> Vec<String> {
     texts(value).into_iter().flat_map(one).collect()
 }
 
-/// `*` runs over anything.
+/// `*` matches anything.
 fn is_like(glob: &str, text: &str) -> bool {
     match glob.split_once('*') {
         None => glob == text,
@@ -329,7 +329,7 @@ fn host_of(url: &str) -> String {
     url.split("://").nth(1).unwrap().split('/').next().unwrap().to_owned()
 }
 
-/// A bare name catches the program wherever it lives, and lets in only what the system's folders hold.
+/// In a deny, a bare name matches the program in any folder; in an allow, only in system folders.
 fn is_program(pattern: &str, program: &str, every: bool) -> bool {
     if pattern.contains('/') {
         return is_like(pattern, program);
@@ -389,8 +389,8 @@ fn equal(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// A missing value fails every test of an allow; for the others it passes the negative ones. What is no number fails a
-/// comparison of an allow and passes one of the others.
+/// A missing value fails every test of an allow, and passes negative tests of other effects. A non-number fails a comparison of an allow
+/// and passes one of other effects.
 fn passes(tests: &Value, value: Option<&Value>, every: bool) -> bool {
     let Some(tests) = tests.as_object() else { return value.is_some_and(|value| equal(value, tests)) };
     let ordered = |fits: &dyn Fn(f64) -> bool| value.is_some_and(|value| value.as_f64().map_or(!every, fits));
@@ -441,7 +441,7 @@ fn label(pointer: &str, test: &Value, call: &Value, every: bool) -> bool {
             all.extend(labels.iter().filter(|(key, _)| *key != "*").map(|(_, label)| read(label)));
             over(every, &all, fits)
         }
-        // Labels stand on whole arguments here, so nothing is around or inside of them.
+        // Labels apply to complete arguments here, so there is nothing around or inside them.
         pointer => fits(&labels.get(pointer).map_or(default, read)),
     }
 }

@@ -1,8 +1,8 @@
-//! What is remembered of the tools of hosts: their labels without corrections, where those are from, what their definitions were, and which
-//! fields of their results once held a stranger's text.
+//! The known tools of hosts: their labels without corrections, the source of those labels, their past definitions, and the output fields
+//! that once contained untrusted text.
 //!
-//! A field that once held free text can hold it again. Later sessions therefore don't trust it, also if it holds an id this time.
-//! Observations are only ever added. If there is no room to remember a tool, nothing of its results is trusted.
+//! A field that once contained free text can contain it again. Later sessions therefore don't trust it, even if it contains an id this
+//! time. Observations are only added. If a tool can't be remembered for lack of space, all its output is untrusted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,39 +16,39 @@ use serde_json::Value;
 
 use super::Corrections;
 
-/// Tools that are remembered.
+/// Maximum remembered tools.
 const TOOLS_MAX: u64 = 4_096;
-/// Fields that are remembered of one tool. If there are more, all of its fields count.
+/// Maximum remembered fields per tool. Beyond it, all fields count.
 const FIELDS_MAX: usize = 256;
-/// The longest name of a field that is remembered.
+/// Maximum length of a remembered field name.
 const FIELD_BYTES_MAX: usize = 128;
-/// The longest name of a server that is kept in words.
+/// Maximum length of a stored server name.
 const SERVER_CHARS_MAX: usize = 128;
-/// Definitions of one tool that count as known. Hosts that use several versions side by side aren't warned each time.
+/// Maximum known definitions per tool. Hosts that use several versions concurrently don't cause a warning each time.
 const DEFINITIONS_MAX: usize = 16;
 const PREFIX: &str = "labels.tool/";
 const COUNT: &str = "labels.count";
-/// Tools that one step writes down: a commit has a limit.
+/// Maximum tools written per commit, because commits are limited.
 const RENEWED_MAX: usize = 32;
 
-/// All tools that are remembered, and their number.
+/// All remembered tools, and their number.
 fn partition() -> Partition {
     Partition::containing(COUNT)
 }
 
-/// Where labels are from, without corrections.
+/// The source of labels without corrections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LabelSource {
     /// The host declared them.
     Declared,
-    /// The host declared some that can't be read, so that they are the worst.
+    /// Declared by the host but unreadable, so the worst labels apply.
     Unreadable,
-    /// The list of common servers has them.
+    /// From the list of common servers.
     Servers,
-    /// They were inferred, the effect from the tool's name.
+    /// Inferred; the effect comes from the tool's name.
     Name,
-    /// They were inferred, the effect from the server's annotations.
+    /// Inferred; the effect comes from the server's annotations.
     Annotations,
 }
 
@@ -56,52 +56,52 @@ pub enum LabelSource {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownTool {
-    /// As its host names it.
+    /// Its name at the host.
     pub name: String,
-    /// As the host names it; empty if it doesn't.
+    /// Its server's name at the host; empty if unknown.
     pub server: String,
     /// Digests of its definitions, the latest last.
     pub definitions: Vec<String>,
-    /// When the definition last became one that was not known.
+    /// When a new definition last appeared.
     pub changed_at_ms: Option<i64>,
     /// Its labels without corrections.
     pub labels: FieldLabels,
-    /// Where those are from.
+    /// The source of those labels.
     pub source: LabelSource,
-    /// Fields that once held a stranger's text.
+    /// Fields that once contained untrusted text.
     pub observed: BTreeSet<String>,
 }
 
-/// The tools that are remembered, in the state that processes share.
+/// The remembered tools, in the shared state.
 #[derive(Debug)]
 pub struct KnownTools {
     state: Arc<dyn State>,
     corrections: Corrections,
     clock: Arc<dyn Clock>,
-    /// What this process knows to be remembered, so that a result which shows nothing new changes nothing.
+    /// What this process knows to be stored, so that a result without news writes nothing.
     seen: Mutex<HashMap<String, BTreeSet<String>>>,
 }
 
-/// The tools of one session whose results are observed, with the keys of their records.
+/// The observed tools of one session, with the keys of their records.
 pub(crate) type Watched = HashMap<String, String>;
 
-/// What there is to say about the tools that a host brings.
+/// Notices about the tools of a host.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
     pub(crate) watched: Watched,
-    /// Tools whose definition is not what it was in earlier sessions.
+    /// Tools whose definition differs from earlier sessions.
     pub(crate) changed: Vec<String>,
-    /// Tools whose labels the host declared in a way that can't be read.
+    /// Tools whose declared labels are unreadable.
     pub(crate) unreadable: Vec<String>,
 }
 
 impl KnownTools {
-    /// What is remembered in this state, with the corrections in force.
+    /// The tools in this state, with the active corrections.
     pub fn new(state: Arc<dyn State>, corrections: Corrections, clock: Arc<dyn Clock>) -> Self {
         Self { state, corrections, clock, seen: Mutex::default() }
     }
 
-    /// Puts the labels in force into the tools that a host brings, and remembers the tools.
+    /// Sets the active labels of a host's tools, and remembers the tools.
     pub(crate) async fn begin(&self, tools: &mut BTreeMap<String, Declared>) -> Result<Noted, String> {
         let now: Vec<(String, KnownTool)> = tools.iter().map(|(name, tool)| known_tool(name, tool)).collect();
         let mut unknown = Vec::new();
@@ -144,7 +144,7 @@ impl KnownTools {
         Ok(noted)
     }
 
-    /// The labels in force of a tool, with what is remembered of it.
+    /// The active labels of a tool, including remembered observations.
     fn labels(
         &self,
         tool: &KnownTool,
@@ -155,14 +155,14 @@ impl KnownTools {
         if labels.taint == Taint::Whole(Whole::Observed) {
             match record {
                 Some(record) => labels.remembered.extend(record.observed.iter().cloned()),
-                // There is no room to remember what its results will show.
+                // Without space to remember its observations, all output is untrusted.
                 None => labels.taint = Taint::Whole(Whole::All),
             }
         }
         Ok(labels)
     }
 
-    /// Remembers which fields of a result hold a stranger's text. Has to succeed before the result is used.
+    /// Remembers which fields of an output contain untrusted text. Must succeed before the output is used.
     pub(crate) async fn observe(&self, key: &str, output: &Value) -> Result<(), StateError> {
         let fields = at_most(strangers_fields(output));
         let is_known =
@@ -188,7 +188,7 @@ impl KnownTools {
     }
 }
 
-/// All tools that are remembered, or those of one name.
+/// All remembered tools, or those of one name.
 pub async fn list(state: &dyn State, name: Option<&str>) -> Result<Vec<KnownTool>, StateError> {
     let records = state.scan(&partition(), PREFIX).await?;
     let tools: Result<Vec<KnownTool>, StateError> =
@@ -202,13 +202,13 @@ pub async fn list(state: &dyn State, name: Option<&str>) -> Result<Vec<KnownTool
 impl KnownTool {
     fn is_up_to_date(&self, now: &Self) -> bool {
         let is_known = now.definitions.iter().all(|digest| self.definitions.contains(digest));
-        // The names in a schema aren't kept.
+        // Schema names aren't stored.
         let labels = FieldLabels { fields: self.labels.fields.clone(), ..now.labels.clone() };
         is_known && self.labels == labels && self.source == now.source
     }
 }
 
-/// A tool as a host brings it, and the key of its record.
+/// A host's tool, and the key of its record.
 fn known_tool(name: &str, tool: &Declared) -> (String, KnownTool) {
     let key = format!("{PREFIX}{}/{}", key_part(&tool.server.to_lowercase()), key_part(name));
     let definition = serde_json::json!([tool.description, tool.schema, tool.annotations]);
@@ -234,7 +234,7 @@ fn known_tool(name: &str, tool: &Declared) -> (String, KnownTool) {
     (key, known)
 }
 
-/// Writes down tools that are new or not as they were. Gives what is remembered of each, and whether its definition has changed.
+/// Stores new and changed tools. Returns each record, and whether its definition has changed.
 fn renew(
     records: &mut Records<'_>,
     tools: &[(&String, &KnownTool)],
@@ -267,7 +267,7 @@ fn renew(
     Ok(renewed)
 }
 
-/// So many fields as are told apart, or all.
+/// Limits the number of fields; beyond the limit, all fields count.
 fn at_most(fields: BTreeSet<String>) -> BTreeSet<String> {
     let is_long = |field: &String| field.len() > FIELD_BYTES_MAX;
     if fields.len() > FIELDS_MAX || fields.iter().any(is_long) {

@@ -1,6 +1,5 @@
-//! Where the labels are kept of what hosts keep in their own stores. A call that wrote into a store leaves a label there; a call that reads
-//! it back, in any later session or process, gets at least that label. Labels only rise: nobody knows whether a later write replaced what was
-//! there.
+//! Labels of values in a host's own stores. A call that writes to a store leaves a label there; a call that reads it back, in any later
+//! session or process, gets at least that label. Labels only rise, because a later write may not have replaced the old value.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,24 +9,24 @@ use regent_store::{self as store, Draft as Records, FOR_GOOD, Partition, State, 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Keys with a label, of all stores together. What is written beyond that counts for every key of its store.
+/// Maximum labelled keys over all stores. Further writes apply to every key of their store.
 const KEYS_MAX: u64 = 50_000;
-/// Stores with a label. What is written into others counts for all stores.
+/// Maximum labelled stores. Writes to further ones apply to all stores.
 const STORES_MAX: u64 = 1_000;
-/// The longest key of a store.
+/// Maximum length of a key.
 const KEY_BYTES_MAX: usize = 4_096;
-/// The longest name of a store.
+/// Maximum length of a store's name.
 const NAME_BYTES_MAX: usize = 128;
-/// How many records there are.
+/// The key of the record counts.
 const COUNTS: &str = "stored.counts";
-/// The label of every store there is.
+/// The key of the label for every store.
 const EVERYWHERE: &str = "stored.all";
 
-/// The labels, in the state that processes share.
+/// The labels, in the shared state.
 #[derive(Debug)]
 pub struct Stores {
     state: Arc<dyn State>,
-    /// A label could not be kept. From then on nothing that this process reads from a store is trusted.
+    /// Whether storing a label failed. From then on, this process trusts nothing that it reads from a store.
     lost: AtomicBool,
 }
 
@@ -37,12 +36,12 @@ struct Counts {
     stores: u64,
 }
 
-/// What is known of a store as a whole.
+/// The labels of an entire store.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Whole {
-    /// Of everything in it, for reads that name no key.
+    /// The join of all labels in it, for reads that name no key.
     any: StoredLabel,
-    /// Of each key, whatever its own label is.
+    /// Applies to every key, in addition to its own label.
     every: StoredLabel,
 }
 
@@ -63,7 +62,7 @@ impl Stores {
         Self { state, lost: AtomicBool::new(false) }
     }
 
-    /// What a host reports of a call with these arguments, with the label of what it has read.
+    /// The store that a host reports for a call, with the label of the value it reads.
     pub(crate) async fn read(&self, report: &Value, args: &Value) -> Result<Option<StoreUse>, String> {
         let Some(mut used) = parse(report, args)? else { return Ok(None) };
         if used.wrote.is_none() {
@@ -74,7 +73,7 @@ impl Stores {
         Ok(Some(used))
     }
 
-    /// Keeps the label of what a call has written, as the kernel found it. What isn't known is the worst.
+    /// Stores the label of a written value, as the kernel computed it. An unknown label is the worst.
     pub(crate) async fn keep(&self, used: &StoreUse, found: Option<&Value>) -> Result<(), String> {
         let label = found.and_then(|label| StoredLabel::deserialize(label).ok());
         put(&*self.state, used, &label.unwrap_or_else(StoredLabel::worst)).await.map_err(|error| {
@@ -84,7 +83,7 @@ impl Stores {
     }
 }
 
-/// Reads a host's report. An unclear one is an error: it was meant to raise a label.
+/// Parses a host's report. An unclear report is an error, because it was intended to raise a label.
 fn parse(report: &Value, args: &Value) -> Result<Option<StoreUse>, String> {
     if report.is_null() {
         return Ok(None);
@@ -117,7 +116,7 @@ fn own_key(used: &StoreUse) -> Option<String> {
     Some(format!("stored.key/{}/{}", key_part(&used.name), used.key.as_ref()?))
 }
 
-/// The label of what is under a key.
+/// The label of the value under a key.
 async fn get(state: &dyn State, used: &StoreUse) -> Result<StoredLabel, StateError> {
     let keys = [Some(whole_key(used)), Some(EVERYWHERE.to_owned()), own_key(used)];
     let keys: Vec<String> = keys.into_iter().flatten().collect();
@@ -132,12 +131,12 @@ async fn get(state: &dyn State, used: &StoreUse) -> Result<StoredLabel, StateErr
     .await
 }
 
-/// All labels of stores: one step touches the counts, a store and a key in it.
+/// All labels of stores: one commit changes the counts, a store and a key in it.
 fn partition() -> Partition {
     Partition::containing(EVERYWHERE)
 }
 
-/// Raises the label of a key by that of what was written there, in one step.
+/// Raises the label of a key by that of the written value, in one commit.
 async fn put(state: &dyn State, used: &StoreUse, label: &StoredLabel) -> Result<(), StateError> {
     if label.is_plain() {
         return Ok(());
@@ -156,7 +155,7 @@ async fn put(state: &dyn State, used: &StoreUse, label: &StoredLabel) -> Result<
         whole.any = whole.any.join(label);
         match own_key(used).filter(|_| counts.keys < KEYS_MAX) {
             Some(own) => counts.keys = counts.keys.saturating_add(u64::from(raise(records, &own, label)?)),
-            // Nobody knows which key it was, or there is no room to say so.
+            // The key is unknown, or there is no space for it.
             None => whole.every = whole.every.join(label),
         }
         records.save(&key, &whole, FOR_GOOD)?;
@@ -165,7 +164,7 @@ async fn put(state: &dyn State, used: &StoreUse, label: &StoredLabel) -> Result<
     .await
 }
 
-/// Joins a label to the one of a record. Says whether the record is new.
+/// Joins a label to a record's. Returns whether the record is new.
 fn raise(records: &mut Records<'_>, key: &str, label: &StoredLabel) -> Result<bool, StateError> {
     let before: Option<StoredLabel> = records.load(key)?;
     let is_new = before.is_none();

@@ -1,4 +1,4 @@
-//! Files of labels: what they change, what they refuse, and where a mistake is.
+//! Labels files: their effect, invalid entries, and the position of errors.
 
 use super::*;
 use regent_kernel::Declared;

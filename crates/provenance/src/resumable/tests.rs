@@ -1,4 +1,4 @@
-//! A session that was out of memory rules as one that never was.
+//! A session restored from disk rules exactly like one that stayed in memory.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -32,7 +32,7 @@ fn begun(with_plan: bool) -> Resumable {
         .unwrap()
 }
 
-/// What a session can live through.
+/// The events of a session.
 fn happens(session: &mut Resumable, kind: u8, number: u8) {
     let calls = [
         ("pay", json!({"to": "DE1200", "amount": 5})),
@@ -141,7 +141,7 @@ proptest! {
 }
 
 #[test]
-fn a_history_that_could_not_be_saved_is_kept() {
+fn unsaved_history_is_kept() {
     let mut session = begun(false);
     happens(&mut session, 3, 1);
     let history = session.take_history().unwrap();
@@ -152,7 +152,7 @@ fn a_history_that_could_not_be_saved_is_kept() {
 }
 
 #[test]
-fn what_is_no_history_is_refused() {
+fn rejects_invalid_histories() {
     let mut session = begun(true);
     happens(&mut session, 3, 1);
     let history = session.take_history().unwrap();

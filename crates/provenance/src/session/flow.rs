@@ -1,4 +1,4 @@
-//! Flow instead of session taint: what a call was computed from, as far as the host knows it, and whether that is believed.
+//! Flow reports in place of session taint: what a call was computed from, as the host reports it, and whether the report is credible.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,47 +6,47 @@ use super::{CallId, Session};
 use crate::flow::{DerivedFrom, FlowError, FlowSource};
 use crate::labels::{Effect, FieldLabels};
 use crate::ruling::Point;
-use crate::said::{Argument, Leaf, Said};
+use crate::said::{Argument, CallArguments, Leaf};
 use crate::spans::Sources;
 use crate::text;
-use crate::transcript::Hearing;
+use crate::transcript::AddedOutput;
 
-/// Results that a report can name. A later one is unknown, and a report that names it is refused.
+/// Maximum number of results that a report can name. A report that names a later one is rejected.
 const RESULTS_MAX: usize = 100_000;
-/// So many words in a row of a stranger's text aren't there by chance.
+/// This many consecutive words of an untrusted text are no coincidence.
 const RUN_WORDS: usize = 4;
 
-/// The results of a session, as far as reports can name them.
+/// The results of a session that reports can name.
 #[derive(Debug, Default)]
 pub(super) struct Results {
     heard: HashMap<CallId, ResultFlow>,
-    /// Sources of results that a stranger can have had a say in.
+    /// Sources of results that an outsider may have influenced.
     strangers: Sources,
-    /// Something untrusted was heard that is no result, so that no report can leave it out.
+    /// Untrusted input was received outside any result, so no report can exclude it.
     pub(super) beside: bool,
-    /// The tools describe themselves, and nobody has vouched for them.
+    /// Tool descriptions are untrusted.
     descriptions: bool,
 }
 
 #[derive(Debug, Default)]
 struct ResultFlow {
-    /// A stranger can have chosen the call that gave it.
+    /// An outsider may have chosen its call.
     chosen: bool,
-    /// A stranger can have written a part of it.
+    /// An outsider may have written a part of it.
     written: bool,
     confidential: bool,
     sources: Sources,
-    /// Its fields, and whether a stranger can have written a part of one.
+    /// Its fields, and whether an outsider may have written a part of each.
     fields: BTreeMap<String, bool>,
 }
 
-/// Which parts of a call no stranger can have chosen.
+/// The parts of a call that no outsider can have chosen.
 #[derive(Debug, Default)]
 pub(super) struct Unswayed<'a> {
     /// The choice of the tool.
     pub(super) call: bool,
     arguments: BTreeSet<&'a str>,
-    /// Why the report isn't believed.
+    /// Why the report is not credible.
     pub(super) contradiction: Option<String>,
 }
 
@@ -59,21 +59,21 @@ impl<'a> Unswayed<'a> {
         self.arguments.contains(argument.name)
     }
 
-    /// The whole call.
-    pub(super) fn is_all(&self, said: &Said<'_>) -> bool {
+    /// Whether that is the entire call.
+    pub(super) fn is_all(&self, said: &CallArguments<'_>) -> bool {
         self.call && said.arguments.iter().all(|argument| self.has(argument))
     }
 }
 
 impl Results {
-    /// There are tools that nobody has vouched for.
+    /// Notes that some tools are unvouched.
     pub(super) fn describe(&mut self) {
         self.descriptions = true;
     }
 
-    /// Takes a result in. If one number has several, what is said of one holds for all.
-    pub(super) fn add(&mut self, call: CallId, chosen: bool, confidential: bool, hearing: Hearing) {
-        let Hearing { tainted, sources, fields, .. } = hearing;
+    /// Adds a result. If several results share a number, the flags of each apply to all.
+    pub(super) fn add(&mut self, call: CallId, chosen: bool, confidential: bool, hearing: AddedOutput) {
+        let AddedOutput { tainted, sources, fields, .. } = hearing;
         if chosen || tainted {
             self.strangers |= sources;
         }
@@ -95,7 +95,7 @@ impl Results {
             FlowSource::Request => false,
             FlowSource::Tools => self.descriptions,
             FlowSource::Call(call) => self.heard.get(call).is_none_or(|one| one.chosen || one.written),
-            // A field that isn't there was misnamed: then nobody knows what was looked at.
+            // A missing field was misnamed, so it is unknown what was used.
             FlowSource::Field(call, name) => self
                 .heard
                 .get(call)
@@ -114,12 +114,12 @@ impl Results {
 }
 
 impl Session {
-    /// Which parts of a call no stranger can have chosen: all of them as long as nothing untrusted was heard, later those that the report
-    /// says come from elsewhere. A report that names what isn't there is refused.
+    /// The parts of a call that no outsider can have chosen: all parts before any untrusted input, later those that the report attributes
+    /// to other sources. A report that names an unknown result is rejected.
     pub(super) fn unswayed<'a>(
         &self,
         report: Option<&DerivedFrom>,
-        said: &'a Said<'_>,
+        said: &'a CallArguments<'_>,
     ) -> Result<Unswayed<'a>, Point> {
         let Some(report) = report else { return Ok(self.unswayed_unreported(said)) };
         if let Some(call) = self.results.unknown(report) {
@@ -128,11 +128,11 @@ impl Session {
         }
         let mut unswayed = Unswayed { call: !self.results.is_swayed(&report.call), ..Unswayed::default() };
         for argument in &said.arguments {
-            let named = report.of(argument.name);
+            let named = report.sources_of(argument.name);
             if self.results.is_swayed(named) {
                 continue;
             }
-            // A find is better evidence than a report: a host that is wrong about one value may be wrong about all of them.
+            // A match is stronger evidence than a report: a host that is wrong about one value may be wrong about all.
             let has_theirs = self.transcript.is_tainted() || !self.quarantine.is_empty();
             if has_theirs && self.contradicts(argument, named) {
                 let contradiction = format!(
@@ -146,11 +146,11 @@ impl Session {
         Ok(unswayed)
     }
 
-    /// Whether an argument is found in what a stranger had a say in, and neither in the request nor in what the report names.
+    /// Whether an argument occurs in an outsider's text, but neither in the request nor in the reported sources.
     fn contradicts(&self, argument: &Argument<'_>, named: &BTreeSet<FlowSource>) -> bool {
         let sources = self.results.of(named).fold(0, |all, result| all | result.sources);
         let trusted = self.transcript.trusted();
-        // A source that a swayed result shares can't speak for a named one, unless no outsider writes it.
+        // A source that an influenced result shares doesn't support the report, unless no outsider can write it.
         let named = 1 | self.transcript.agreed() | (sources & (trusted | !self.results.strangers));
         let said = 1 | self.transcript.agreed();
         let is_value = |leaf: &Leaf| {
@@ -160,13 +160,13 @@ impl Session {
         self.is_found_in(argument, self.results.strangers, named) || argument.leaves.iter().any(is_value)
     }
 
-    /// Whether a value, an address or some words in a row of an argument are found in `theirs`, and not in `named`.
+    /// Whether a value, an address or several consecutive words of an argument occur in `theirs` but not in `named`.
     pub(super) fn is_found_in(&self, argument: &Argument<'_>, theirs: Sources, named: Sources) -> bool {
         let is_theirs = |words: &[String]| {
             let seen = self.transcript.seen(words).sources;
             seen & theirs != 0 && seen & named == 0
         };
-        // In content a single plain word is anybody's.
+        // In content, a single plain word proves nothing.
         let runs = |leaf: &Leaf| {
             let length = RUN_WORDS.min(leaf.words.len()).max(2);
             let reaches =
@@ -180,8 +180,8 @@ impl Session {
         argument.leaves.iter().any(|leaf| runs(leaf) || (argument.is_sink && sink(leaf)))
     }
 
-    /// Whether content may tell what is confidential: it was computed from such a result, or has a word that only such results have. A
-    /// report takes nothing from this. It says who chose a value, not who may read it.
+    /// Whether content may reveal confidential data: it was computed from such a result, or contains a word that only such results have. A
+    /// flow report doesn't affect this: it states who chose a value, not who may read it.
     pub(super) fn may_tell(
         &self,
         labels: &FieldLabels,
@@ -191,14 +191,14 @@ impl Session {
         let Some(report) = report.filter(|_| self.transcript.is_tainted() && labels.acts()) else {
             return false;
         };
-        // Whom a call is for is no message, unless it is the address that is fetched. If nobody has declared which arguments those are, only
-        // ids, figures and single words are believed to be none.
+        // A recipient is not a message, unless it is a URL to fetch. If the sinks are undeclared, only ids, figures and single words count
+        // as recipients.
         let is_name = |leaf: &Leaf| !labels.inferred || text::is_token(&leaf.text);
         if argument.is_sink && labels.effect != Effect::Egress && argument.leaves.iter().all(is_name) {
             return false;
         }
         let (open, secret) = (self.transcript.open(), self.transcript.secret());
-        let computed = self.results.of(report.of(argument.name)).any(|result| result.confidential);
+        let computed = self.results.of(report.sources_of(argument.name)).any(|result| result.confidential);
         let seen = |words: &[String]| self.transcript.seen(words).sources;
         let is_open = |word: &String| {
             let sources = seen(std::slice::from_ref(word));

@@ -1,4 +1,4 @@
-//! A call without a plan: whether what it does rests on the request and on trusted outputs.
+//! Judges a call without a plan: whether it is grounded in the request and in trusted outputs.
 
 use super::readers::reached;
 use super::{Session, acts_of};
@@ -6,34 +6,34 @@ use crate::date;
 use crate::intent;
 use crate::labels::FieldLabels;
 use crate::ruling::{Point, Stance};
-use crate::said::{Argument, Leaf, Said};
+use crate::said::{Argument, CallArguments, Leaf};
 use crate::spans::Sources;
 use crate::text;
 use crate::transcript::Origin;
 
 impl Session {
-    /// A call that may have been computed from anything heard so far.
-    pub(super) fn by_grounds(&self, tool: &str, labels: &FieldLabels, said: &Said<'_>) -> Point {
+    /// Judges a call that may have been computed from anything received so far.
+    pub(super) fn by_grounds(&self, tool: &str, labels: &FieldLabels, said: &CallArguments<'_>) -> Point {
         let is_free = !self.transcript.is_tainted();
         let is_fine = |argument: &Argument<'_>| is_free && !self.is_quarantined(argument);
         self.by_grounds_but(tool, labels, said, is_free, is_fine)
     }
 
-    /// The same, but for what nobody else can have chosen: the tool, if `is_called_by_us`, and arguments that are `is_fine`.
+    /// Judges a call, except for the parts that only the agent can have chosen: the tool, if `is_called_by_us`, and arguments that are
+    /// `is_fine`.
     pub(super) fn by_grounds_but(
         &self,
         tool: &str,
         labels: &FieldLabels,
-        said: &Said<'_>,
+        said: &CallArguments<'_>,
         is_called_by_us: bool,
         is_fine: impl Fn(&Argument<'_>) -> bool,
     ) -> Point {
-        // Before anything untrusted was heard, nobody else can have chosen what is done or said.
+        // Before any untrusted input, no outsider can have influenced the call.
         if !self.transcript.is_tainted() && self.quarantine.is_empty() {
             return Point::fine();
         }
-        // Who is affected comes first: that is what a person should hear.
-        // What a stranger named comes first among those.
+        // Reports sinks first, because they matter most to a reviewer; among those, values from an outsider's text.
         let is_theirs =
             |argument: &Argument<'_>| matches!(self.transcript.origin_of(argument), Origin::Untrusted(_));
         let mut sinks: Vec<_> = said.sinks().filter(|argument| !is_fine(argument)).collect();
@@ -65,14 +65,13 @@ impl Session {
         so_far
     }
 
-    /// The sources whose words may be said to those whom a call reaches.
-    pub(super) fn open_to(&self, said: &Said<'_>) -> Sources {
+    /// The sources whose words may be sent to the call's targets.
+    pub(super) fn open_to(&self, said: &CallArguments<'_>) -> Sources {
         let open = self.transcript.open();
         if self.transcript.has_readers() { open | self.transcript.readable(&reached(said)) } else { open }
     }
 
-    /// A sink is what the request says, or what a person has agreed to. A choice among trusted values is as good only as long as nobody else
-    /// can have made it.
+    /// A sink must be in the request or approved. A choice among trusted values is safe only if no outsider can have made it.
     pub(super) fn is_grounded(&self, tool: &str, argument: &Argument<'_>) -> Point {
         let name = argument.name;
         let origin = |leaf: &Leaf| {
@@ -90,8 +89,8 @@ impl Session {
         }
     }
 
-    /// A trusted value that nobody else can have chosen: a person agreed to it, a call of this session brought it about, or it is the one that
-    /// the request names ("the largest").
+    /// Whether a trusted value leaves no choice to an outsider: it was approved, a call of this session created it, or the request
+    /// identifies it ("the largest").
     pub(super) fn is_no_choice(&self, tool: &str, name: &str, leaf: &Leaf) -> bool {
         let is_extreme = || {
             self.intent.may_ask_for(tool)
@@ -107,14 +106,14 @@ impl Session {
             || (!leaf.words.iter().all(|word| date::is_date(word)) && self.is_beside_named(name, leaf, None))
     }
 
-    /// Content is made of words of the request and of trusted outputs that aren't confidential to those it reaches.
+    /// Content must consist of words of the request and of trusted outputs that its recipients may read.
     pub(super) fn is_covered(&self, argument: &Argument<'_>, open: Sources) -> Point {
         let may_tell = self.transcript.may_tell_secrets(open);
         let is_fine = |leaf: &Leaf| {
             if may_tell && leaf.says_between {
                 return false;
             }
-            // A figure that readers take for different ones has to be written as it was.
+            // A figure that readers could misinterpret must be spelled as in its source.
             let is_figure = leaf.words.iter().all(|word| text::is_number(word));
             if is_figure
                 && !text::is_clear_figure(&leaf.text)
@@ -125,13 +124,14 @@ impl Session {
             if self.transcript.seen(&leaf.words).sources & open != 0 {
                 return true;
             }
-            // When something is due says too little to be of use to others.
+            // A due date alone reveals too little to be useful to others.
             if let [day] = leaf.words.as_slice()
                 && date::is_date(day)
             {
                 return true;
             }
-            // A number is what the request means if its record is: what Ann was paid. Not in a text, which could tell any number.
+            // A number is grounded if the request identifies its record ("what Ann was paid"). Not in free text, which could contain any
+            // number.
             if argument.value.is_number()
                 && (self.is_beside_named(argument.name, leaf, None)
                     || self.is_worked_out(argument.name, leaf))
@@ -139,7 +139,7 @@ impl Session {
                 return true;
             }
             let sources = |word: &String| self.transcript.seen(std::slice::from_ref(word)).sources;
-            // A time of day says little by itself: on a day that the request names, it is how long and when.
+            // A time of day alone reveals little: on a day in the request, it is a time or a duration.
             let on_a_day = leaf.words.iter().any(|word| date::is_date(word) && sources(word) & 1 != 0);
             leaf.words.iter().all(|word| sources(word) & open != 0 || (on_a_day && date::is_clock(word)))
         };
@@ -151,7 +151,7 @@ impl Session {
         Point::ask_about("provenance.content", argument.name, reason)
     }
 
-    /// Nothing in a free text that reaches somebody by itself, unless the request or an open trusted output has it.
+    /// Free text must not contain an address, link or code, unless the request or an open trusted output has it.
     pub(super) fn smuggles_nothing(&self, argument: &Argument<'_>) -> Point {
         let (open, secret) = (self.transcript.open(), self.transcript.secret());
         let sources = |word: &String| self.transcript.seen(std::slice::from_ref(word)).sources;
@@ -170,12 +170,12 @@ impl Session {
         Point::ask_about("provenance.smuggled", argument.name, reason)
     }
 
-    /// One argument as it is judged without a plan.
+    /// Judges one argument as without a plan.
     pub(super) fn is_fine_unplanned(
         &self,
         tool: &str,
         labels: &FieldLabels,
-        said: &Said<'_>,
+        said: &CallArguments<'_>,
         argument: &Argument<'_>,
     ) -> Point {
         match (argument.is_sink, labels.acts()) {

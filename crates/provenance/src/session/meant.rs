@@ -1,15 +1,19 @@
-//! What the request means without saying it as it is: the record that it names, and what is worked out of that.
+//! Resolves what the request implies: the record that it identifies, and numbers calculated from it.
 
 use super::Session;
 use crate::labels::FieldLabels;
 use crate::records::Naming;
-use crate::said::{Leaf, Said};
+use crate::said::{CallArguments, Leaf};
 use crate::text;
 
 impl Session {
-    /// An argument that the request has a word for and a call doesn't have.
-    pub(super) fn left_out<'l>(&self, labels: &'l FieldLabels, said: &Said<'_>) -> Option<&'l String> {
-        // In JSON a quotation mark is escaped unless it is around a key or a value.
+    /// An argument that the request mentions and the call omits.
+    pub(super) fn left_out<'l>(
+        &self,
+        labels: &'l FieldLabels,
+        said: &CallArguments<'_>,
+    ) -> Option<&'l String> {
+        // In JSON, a quotation mark is escaped unless it delimits a key or a value.
         let has_key =
             |value: &serde_json::Value, name: &str| value.to_string().contains(&format!("\"{name}\":"));
         let is_given =
@@ -17,8 +21,8 @@ impl Session {
         labels.fields.iter().find(|name| self.intent.wants(name) && !is_given(name))
     }
 
-    /// Whether it stands in the one record that the request names, of this tool or of each that has it. Where the request wants a number worked
-    /// out, none is meant as it is.
+    /// Whether the value is in the one record that the request names, of this tool or of each tool with that value. If the request asks for
+    /// a calculation, a plain value doesn't count.
     pub(super) fn is_beside_named(&self, argument: &str, leaf: &Leaf, planned: Option<&str>) -> bool {
         let (spelt, records) = (leaf.words.join(" "), &self.transcript.records);
         let naming = self.naming(argument, planned.is_some());
@@ -34,8 +38,9 @@ impl Session {
         Naming { intent: &self.intent, transcript: &self.transcript, argument, planned }
     }
 
-    /// Whether a number is what the request wants worked out: half of a number of a record that it names, or the sum or the difference of that
-    /// number, or of a share of it, and a number that the request says, or half of that. Names in untrusted text do: an attacker who adds a record of that name makes it ambiguous.
+    /// Whether a number is a calculation that the request asks for: half of a number of an identified record; or the sum or difference of
+    /// that number, or a percentage of it, and a number in the request, or half of that. Records with names in untrusted text count too: an
+    /// attacker who adds a record of that name makes it ambiguous.
     pub(super) fn is_worked_out(&self, argument: &str, leaf: &Leaf) -> bool {
         let wanted = leaf.words.first().filter(|_| is_number(leaf)).and_then(|word| word.parse::<f64>().ok());
         let Some(wanted) = wanted.filter(|_| self.intent.reckons()) else { return false };
@@ -46,7 +51,7 @@ impl Session {
             |one: f64| plain.iter().any(|other| is(one + other) || is(one - other) || is(other - one));
         let gives_it = |number: f64| {
             let of = |share: &f64| [number * share, number * (1.0 + share), number * (1.0 - share)];
-            // The number as it is isn't worked out.
+            // The unchanged number isn't a calculation.
             is(number / 2.0) || (!is(number) && is_sum(number)) || shares.iter().flat_map(of).any(is_sum)
         };
         let (records, naming) = (&self.transcript.records, self.naming(argument, true));

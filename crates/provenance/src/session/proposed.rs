@@ -1,9 +1,8 @@
-//! A plan that nobody made: proposed from the words of the request alone, by its verbs and the things that it names, and by a model that
-//! has read nothing else.
+//! Proposed plans: derived from the request alone, by its verbs and the things it names, and by a model that has read nothing else.
 //!
-//! It adds to what is allowed without a plan, and takes nothing away. An effect that the request has a word for may say it once in the
-//! agent's own words. A model may find such a word in a language that the lexicon doesn't know, ask for an effect once more for somebody else whom
-//! the request names, and select a record by what the request says. Everything else is held to the same rules as without a plan.
+//! A proposed plan only adds permissions. An effect that the request names may happen once with content in the agent's own words. A model
+//! may find such a word in a language that the lexicon lacks, ask for the effect again for another target that the request names, and
+//! select a record by words of the request. Everything else follows the rules without a plan.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +13,17 @@ use crate::intent::{self, Intent};
 use crate::labels::FieldLabels;
 use crate::plan::{Argument, Pick, Plan, PlanStep, ProposedStep, Selection};
 use crate::ruling::{Point, Ruling, Stance};
-use crate::said::{self, Said};
+use crate::said::{self, CallArguments};
 use crate::text;
 
-/// Steps of a model that are taken. No request in words asks for more.
+/// Maximum number of a model's steps. No request needs more.
 const PROPOSED_MAX: usize = 32;
 
 impl Session {
-    /// Each effect that this turn of the person has a word for, once, and what the model's steps add. What an earlier turn asked for was done
-    /// then, or not.
+    /// One step for each effect that this turn's request names, plus the model's steps. Effects of earlier turns are not proposed again.
     pub(super) fn proposal(&mut self, request: &str, proposed: &[ProposedStep]) -> Plan {
         let mut turn = Intent::default();
-        turn.hear(request);
+        turn.add_message(request);
         let is_open = |(_, labels): &(&String, &FieldLabels)| is_proposable(labels);
         let asked = self.tools.iter().filter(is_open).filter(|(tool, _)| turn.asks_for(tool));
         let mut steps: Vec<PlanStep> =
@@ -37,7 +35,7 @@ impl Session {
         Plan { steps }
     }
 
-    /// A model's step, if the request bears it out and it adds something to the steps so far.
+    /// A model's step, if the request supports it and it adds something to the steps so far.
     fn accepted(
         &mut self,
         turn: &mut Intent,
@@ -51,7 +49,7 @@ impl Session {
         let is_sink = |name: &String| labels.sinks.contains(name);
         let has_selection =
             args.iter().any(|(name, one)| is_sink(name) && matches!(one, Argument::Select(_)));
-        // Once more only for somebody else: a repetition has to name whom it is for.
+        // A repetition must name another target.
         let others: Vec<&PlanStep> = so_far.iter().filter(|step| step.tool == *tool).collect();
         let is_another = args.keys().any(is_sink)
             && !others
@@ -61,12 +59,12 @@ impl Session {
         if turn.asks_for(tool) {
             return (has_selection || is_another || others.is_empty()).then_some(step);
         }
-        // The whole conversation hears of it, as of any word of the request.
+        // The grant applies to the entire conversation, like any word of the request.
         let is_granted = turn.grant(tool, word) && self.intent.grant(tool, word);
         is_granted.then_some(step)
     }
 
-    /// Whether the request says this of an argument: the constant as a whole, or by what a record is selected.
+    /// Whether the request contains the argument: the full constant, or the words that select a record.
     fn is_borne_out(&self, labels: &FieldLabels, name: &str, argument: &Argument) -> bool {
         let is_in_request = |value: &Value| {
             let text = text::text_of(text::Leaf::Scalar(value));
@@ -80,7 +78,7 @@ impl Session {
             let reads = |tool: &String| self.tools.get(tool).is_some_and(|labels| !labels.acts());
             let is_by_end = match pick {
                 Pick::Every => whose.is_some(),
-                // "The first" of a list is wherever its author puts it.
+                // The author of a list decides what is first.
                 Pick::First | Pick::Count => false,
                 Pick::Largest | Pick::Smallest | Pick::Latest | Pick::Earliest => {
                     by.is_some() && self.ends.iter().any(|end| end.is_picked_by(*pick))
@@ -104,7 +102,7 @@ impl Session {
         planned: &Planned,
         tool: &str,
         labels: &FieldLabels,
-        said: &Said<'_>,
+        said: &CallArguments<'_>,
         by_grounds: impl FnOnce() -> Point,
     ) -> Ruling {
         let by_plan = self.by_plan(planned, tool, labels, said);
@@ -116,20 +114,20 @@ impl Session {
         if by_plan.stance == Stance::Allow && (by_plan.step.is_none() || (is_plain() && !is_done())) {
             return by_plan;
         }
-        // A call uses up the step of its tool, however it came to be allowed.
+        // A call consumes its tool's step, however it was allowed.
         Ruling { step: by_plan.step, ..Ruling::new(by_grounds()) }
     }
 
-    /// Whether content is grounded, or has no figure and no word that only a result has which may not be passed on.
-    fn is_in_own_words(&self, argument: &said::Argument<'_>, said: &Said<'_>) -> bool {
+    /// Whether content is grounded, or has no figure and no word that occurs only in results that may not be sent.
+    fn is_in_own_words(&self, argument: &said::Argument<'_>, said: &CallArguments<'_>) -> bool {
         let open = self.open_to(said);
-        // Any word can stand for what is confidential.
+        // Any word may encode confidential data.
         if self.transcript().may_tell_secrets(open) {
             return self.is_covered(argument, open).stance == Stance::Allow;
         }
         let is_fine = |word: &String| {
             let sources = self.transcript().seen(std::slice::from_ref(word)).sources;
-            // Letters of one script: no figure in disguise.
+            // Letters only, so no figure in disguise.
             let is_plain = word.chars().all(|c| c.is_alphabetic() || "'-\u{2019}".contains(c));
             sources & open != 0 || (sources == 0 && is_plain)
         };
@@ -138,12 +136,12 @@ impl Session {
     }
 }
 
-/// Whether steps of a tool are proposed at all: it does something, and somebody has vouched for what it says about itself.
+/// Whether steps of a tool can be proposed: it has an effect, and its description is trusted.
 fn is_proposable(labels: &FieldLabels) -> bool {
     labels.acts() && !labels.local && !labels.inferred
 }
 
-/// A step with these arguments, and with content in the agent's own words.
+/// A step with these arguments, and content in the agent's own words.
 fn step_of(tool: &str, labels: &FieldLabels, mut args: BTreeMap<String, Argument>) -> PlanStep {
     for name in labels.fields.iter().filter(|name| !labels.sinks.contains(*name)) {
         args.entry(name.clone()).or_insert(Argument::Free(true));

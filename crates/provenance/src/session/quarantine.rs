@@ -1,9 +1,9 @@
-//! Quarantined reading: a stranger's text that the agent never reads, and typed values that are read out of it.
+//! Quarantined reading: untrusted text that the agent never reads, and typed values extracted from it.
 //!
-//! A number, a date or one of several given answers carries no instruction. It doesn't taint the session: the agent's next step is still the
-//! agent's. What depends on the value is a stranger's choice: who or what is affected if a result names it and the request doesn't, since the value
-//! may have picked one of several, the value itself wherever it is found, every figure that could be computed from it, and what a call returned
-//! that was made with it. The value is as confidential as the texts that it may be from.
+//! A number, a date or one of several given answers carries no instruction, so it doesn't taint the session: the agent's next step is still
+//! its own. But an outsider controls whatever depends on the value: a target that results name and the request doesn't (the value may have
+//! picked one of several), the value itself, every figure that could be computed from it, and the results of calls made with it. The value
+//! is as confidential as the texts that it may come from.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use super::Session;
 use super::flow::Unswayed;
 use crate::labels::FieldLabels;
 use crate::ruling::Ruling;
-use crate::said::{Argument, Leaf, Said};
+use crate::said::{Argument, CallArguments, Leaf};
 use crate::spans::Sources;
 use crate::stored::StoredLabel;
-use crate::transcript::Hearing;
+use crate::transcript::AddedOutput;
 
 /// How much of a result the agent reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -23,21 +23,21 @@ pub enum Reading {
     /// All of it.
     #[default]
     Whole,
-    /// A typed value that a model without tools read out of a text.
+    /// A typed value that a model without tools extracted from a text.
     Typed,
     /// Nothing: the host keeps it for [typed](Self::Typed) reading.
     Unread,
 }
 
-/// What is kept from the agent, or reached it as typed values only.
+/// Results that the agent doesn't read, or reads only as typed values.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
     sources: Sources,
-    /// Sources of typed values. If there are any, figures may be computed from them, and choices made by them.
+    /// Sources of typed values. With any such source, figures may be computed from them and choices made by them.
     values: Sources,
-    /// Texts that the agent never receives, so nothing may quote them.
+    /// Texts that the agent never receives, so no question may quote them.
     unread: Sources,
-    /// How confidential the texts are that the agent doesn't read.
+    /// The confidentiality of the unread texts.
     label: StoredLabel,
 }
 
@@ -50,7 +50,7 @@ impl Quarantine {
         self.unread
     }
 
-    /// The least label of a result that the agent reads in this way. A typed value is as confidential as any text that it may be from.
+    /// The minimum label of a result that is read this way. A typed value is as confidential as any text that it may come from.
     pub(super) fn label_of<'l>(
         &mut self,
         reading: Reading,
@@ -71,12 +71,12 @@ impl Quarantine {
 }
 
 impl Session {
-    /// Notes a result of which the agent read less than the whole, or whose call was made with such a value.
-    pub(super) fn quarantine(&mut self, reading: Reading, ruling: Option<&Ruling>, hearing: &Hearing) {
+    /// Records a result that the agent didn't read in full, or whose call used such a value.
+    pub(super) fn quarantine(&mut self, reading: Reading, ruling: Option<&Ruling>, hearing: &AddedOutput) {
         let is_looked_up = !self.quarantine.is_empty() && ruling.is_some_and(|ruling| ruling.swayed);
         if reading != Reading::Whole || is_looked_up {
             self.quarantine.sources |= hearing.sources;
-            // What isn't indexed can't be found again, so nobody could tell what depends on it.
+            // Unindexed text can't be matched, so dependencies on it can't be detected.
             if hearing.is_partial {
                 self.taint();
             }
@@ -88,8 +88,8 @@ impl Session {
         }
     }
 
-    /// Which parts of a call no stranger can have chosen, if nobody reports what it was computed from.
-    pub(super) fn unswayed_unreported<'a>(&self, said: &'a Said<'_>) -> Unswayed<'a> {
+    /// The parts of a call that no outsider can have chosen, without a flow report.
+    pub(super) fn unswayed_unreported<'a>(&self, said: &'a CallArguments<'_>) -> Unswayed<'a> {
         let is_free = !self.transcript.is_tainted();
         let own = said.arguments.iter().filter(|argument| is_free && !self.is_quarantined(argument));
         Unswayed::new(is_free, own.map(|argument| argument.name))
@@ -100,12 +100,12 @@ impl Session {
         self.quarantine.values
     }
 
-    /// Whether any part of a call may rest on a quarantined text.
-    pub(super) fn uses_quarantined(&self, said: &Said<'_>) -> bool {
+    /// Whether any part of a call may depend on a quarantined text.
+    pub(super) fn uses_quarantined(&self, said: &CallArguments<'_>) -> bool {
         said.arguments.iter().any(|argument| self.is_quarantined(argument))
     }
 
-    /// Whether an argument is found in a quarantined text, may be computed from a typed value, or chosen by one.
+    /// Whether an argument occurs in a quarantined text, or may be computed from or chosen by a typed value.
     pub(super) fn is_quarantined(&self, argument: &Argument<'_>) -> bool {
         if self.quarantine.is_empty() {
             return false;
@@ -115,7 +115,7 @@ impl Session {
         self.is_found_in(argument, theirs, own) || self.depends_on_value(argument, said)
     }
 
-    /// Whether a typed value may have chosen an argument, or be in it, unless `said` has it.
+    /// Whether a typed value may have chosen an argument or be part of it, unless `said` contains it.
     pub(super) fn depends_on_value(&self, argument: &Argument<'_>, said: Sources) -> bool {
         let values = self.quarantine.values;
         if values == 0 {
@@ -132,7 +132,7 @@ impl Session {
         argument.leaves.iter().any(|leaf| is_theirs(leaf) || leaf.words.iter().any(is_computed))
     }
 
-    /// Whether a typed value may have picked this of several that results name: any part of it is in a result and not `said`.
+    /// Whether a typed value may have picked this from several results: any part of it is in a result and not in `said`.
     fn may_pick(&self, leaf: &Leaf, said: Sources) -> bool {
         const PART_CHARS_MIN: usize = 3;
         let sources = |words: &[String]| self.transcript.seen(words).sources;
@@ -150,7 +150,7 @@ impl Session {
             || parts.into_iter().any(|part| is_in_result(&[part]))
     }
 
-    /// Whether a typed value may have chosen what an argument says, and not only whom it affects.
+    /// Whether a typed value may have chosen an argument's content, and not only its target.
     pub(crate) fn may_be_chosen_by_value(&self, argument: &Argument<'_>) -> bool {
         let said = 1 | self.transcript.agreed();
         let is_said = |leaf: &Leaf| {

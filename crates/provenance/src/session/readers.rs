@@ -1,16 +1,16 @@
-//! Who may read it: an output whose label names readers goes to them, and to nobody else without a person's yes. It holds from the first
-//! byte on, with a plan and without one, whether or not anything untrusted was heard.
+//! Enforces readers: an output whose label names readers goes to those parties only, unless approved. This applies from the first byte,
+//! with or without a plan, tainted or not.
 
 use super::Session;
 use crate::labels::FieldLabels;
 use crate::ruling::Point;
-use crate::said::{Argument, Said};
+use crate::said::{Argument, CallArguments};
 use crate::spans::Sources;
 
 impl Session {
-    /// Nothing that the call says is from a source that those it reaches may not read. As ever that takes a positive find: what is found
-    /// nowhere may be the same in other words, and is asked about.
-    pub(super) fn is_for_readers(&self, labels: &FieldLabels, said: &Said<'_>) -> Point {
+    /// Checks that a call contains nothing from sources that its targets may not read. Openness needs a match: a word without origin may be
+    /// the same content in other words, and becomes a question.
+    pub(super) fn is_for_readers(&self, labels: &FieldLabels, said: &CallArguments<'_>) -> Point {
         if !labels.acts() || !self.transcript.has_readers() {
             return Point::fine();
         }
@@ -28,7 +28,7 @@ impl Session {
                 return false;
             }
             let whole = self.transcript.seen(&leaf.words).sources;
-            // Where a sink comes from is judged already; here only whether it says what isn't for all.
+            // The origin of a sink is judged elsewhere; here only whether it contains restricted data.
             whole & !kept != 0
                 || match argument.is_sink {
                     true => whole & kept == 0 && leaf.words.iter().all(|word| open(word) || !is_kept(word)),
@@ -44,7 +44,7 @@ impl Session {
     }
 }
 
-/// Those whom a call names as affected, in words.
-pub(super) fn reached(said: &Said<'_>) -> Vec<Vec<String>> {
+/// The targets of a call, as words.
+pub(super) fn reached(said: &CallArguments<'_>) -> Vec<Vec<String>> {
     said.sinks().flat_map(|argument| &argument.leaves).map(|leaf| leaf.words.clone()).collect()
 }

@@ -1,5 +1,5 @@
-//! A call against the plan. A plan forgives: a planner makes honest mistakes, so that what it did not foresee becomes a question, never a
-//! loss, and not even a question as long as nobody else can have had the idea.
+//! Judges a call against the plan. Planners make honest mistakes, so a call outside the plan becomes a question, never a lost call. As long
+//! as no outsider can have influenced the call, it doesn't even become a question.
 
 use super::meant::is_number;
 use super::{Planned, Session};
@@ -8,16 +8,16 @@ use crate::labels::FieldLabels;
 use crate::plan::{self, PlanStep, Selection};
 use crate::records;
 use crate::ruling::{Point, Ruling};
-use crate::said::{Argument, Leaf, Said};
+use crate::said::{Argument, CallArguments, Leaf};
 use crate::spans::Sources;
 use crate::text;
 use crate::whole;
 
-/// A call as it is held against a step.
-struct Held<'a, 'v> {
+/// A call compared with a step.
+struct StepCheck<'a, 'v> {
     planned: &'a Planned,
     labels: &'a FieldLabels,
-    said: &'a Said<'v>,
+    said: &'a CallArguments<'v>,
     step: &'a PlanStep,
 }
 
@@ -27,7 +27,7 @@ impl Session {
         planned: &Planned,
         tool: &str,
         labels: &FieldLabels,
-        said: &Said<'_>,
+        said: &CallArguments<'_>,
     ) -> Ruling {
         let mut best: Option<(Point, usize)> = None;
         let mut spent = false;
@@ -36,7 +36,7 @@ impl Session {
                 spent = true;
                 continue;
             }
-            let point = self.fits(&Held { planned, labels, said, step });
+            let point = self.fits(&StepCheck { planned, labels, said, step });
             if best.as_ref().is_none_or(|(so_far, _)| point.stance < so_far.stance) {
                 best = Some((point, number));
             }
@@ -47,7 +47,7 @@ impl Session {
                 ..Ruling::new(self.unless_alone(point, said))
             };
         }
-        // A look at something reaches nobody.
+        // A read affects no one.
         if !labels.acts() {
             return Ruling::new(self.by_grounds(tool, labels, said));
         }
@@ -59,17 +59,17 @@ impl Session {
         Ruling::new(self.unless_alone(point, said))
     }
 
-    /// As long as the agent has read nothing untrusted and uses no value of a quarantined text, nobody else can have had the idea.
-    fn unless_alone(&self, point: Point, said: &Said<'_>) -> Point {
+    /// Waives the point while the agent has read no untrusted input and the call uses no quarantined value.
+    fn unless_alone(&self, point: Point, said: &CallArguments<'_>) -> Point {
         if self.transcript.is_tainted() || self.uses_quarantined(said) { point } else { Point::fine() }
     }
 
-    fn fits(&self, held: &Held<'_, '_>) -> Point {
+    fn fits(&self, held: &StepCheck<'_, '_>) -> Point {
         let mut so_far = Point::fine();
         for argument in &held.said.arguments {
             so_far = so_far.or(self.argument_fits(held, argument));
         }
-        // What is left out changes what is done as much as what is added.
+        // Omitting an argument changes the effect as much as adding one.
         let is_given = |name: &String| held.said.arguments.iter().any(|argument| argument.name == name);
         let missing = held.step.args.iter().find(|(name, planned)| {
             let says_something = !matches!(planned, plan::Argument::Free(_))
@@ -84,15 +84,15 @@ impl Session {
         }
     }
 
-    fn argument_fits(&self, held: &Held<'_, '_>, argument: &Argument<'_>) -> Point {
-        let Held { labels, said, step, .. } = held;
+    fn argument_fits(&self, held: &StepCheck<'_, '_>, argument: &Argument<'_>) -> Point {
+        let StepCheck { labels, said, step, .. } = held;
         match step.args.get(argument.name) {
             None => self.is_fine_unplanned(&step.tool, labels, said, argument),
             Some(plan::Argument::Const(planned)) if text::same(planned, argument.value) => Point::fine(),
             Some(plan::Argument::Const(_)) => {
                 Point::ask_about("plan.const", argument.name, "the plan has another value")
             }
-            // What a read looks at is its own matter as long as it reaches nobody.
+            // A read may look at anything as long as it reaches no one.
             Some(plan::Argument::From(_) | plan::Argument::Select(_) | plan::Argument::Free(_))
                 if !labels.acts() && !argument.is_sink =>
             {
@@ -104,8 +104,8 @@ impl Session {
         }
     }
 
-    /// A value out of named outputs. A sink may come from what others can write only where that leaves no choice.
-    fn is_from(&self, held: &Held<'_, '_>, argument: &Argument<'_>, from: &[String]) -> Point {
+    /// A value from named outputs. A sink may come from untrusted output only if that leaves no choice.
+    fn is_from(&self, held: &StepCheck<'_, '_>, argument: &Argument<'_>, from: &[String]) -> Point {
         let sources = self.transcript.of_tools(|tool| from.iter().any(|one| self.tool_of(one) == tool));
         let leaves = argument.leaves.iter();
         leaves.fold(Point::fine(), |so_far, leaf| {
@@ -115,7 +115,7 @@ impl Session {
 
     fn leaf_is_from(
         &self,
-        held: &Held<'_, '_>,
+        held: &StepCheck<'_, '_>,
         argument: &Argument<'_>,
         from: &[String],
         leaf: &Leaf,
@@ -136,7 +136,7 @@ impl Session {
         if seen & sources == 0 || !from.iter().any(in_field) {
             return Point::ask_about("plan.from", name, format!("it should be from {}", list(from)));
         }
-        // How much is a choice as well as who is.
+        // An amount is a choice as well as a target.
         let is_chosen = argument.is_sink || is_number(leaf);
         if !is_chosen || !held.labels.acts() || self.transcript.is_whole_in(leaf, seen & 1) {
             return Point::fine();
@@ -151,7 +151,7 @@ impl Session {
         if !argument.is_sink {
             return Point::fine();
         }
-        // What can't be taken back goes to nobody that only a stranger names.
+        // An irreversible effect needs a target that not only untrusted text names.
         let is_only = match words.as_slice() {
             _any if intent::endorses(tool) => false,
             [word] => {
@@ -166,11 +166,11 @@ impl Session {
         Point::ask_about("plan.untrusted_choice", name, "untrusted text could have named another")
     }
 
-    /// Of several trusted values one is meant: the one that the request names by a word beside it or by its place ("the largest"), or the
-    /// only one there is. Any other could be a stranger's choice.
+    /// Whether one of several trusted values is meant: the request names it by a word beside it or by its rank ("the largest"), or it is
+    /// the only one. Otherwise an outsider may have chosen it.
     fn is_the_one_meant(
         &self,
-        held: &Held<'_, '_>,
+        held: &StepCheck<'_, '_>,
         argument: &Argument<'_>,
         from: &[String],
         leaf: &Leaf,
@@ -199,12 +199,12 @@ impl Session {
         Point::ask_about("plan.choice", argument.name, reason)
     }
 
-    /// The tool that a `from` names.
+    /// The tool in a `from`.
     fn tool_of<'f>(&self, one: &'f str) -> &'f str {
         one.rsplit_once('.').filter(|_| !self.tools.contains_key(one)).map_or(one, |(tool, _)| tool)
     }
 
-    fn is_selected(&self, held: &Held<'_, '_>, argument: &Argument<'_>, selection: &Selection) -> Point {
+    fn is_selected(&self, held: &StepCheck<'_, '_>, argument: &Argument<'_>, selection: &Selection) -> Point {
         let name = argument.name;
         let Some(picked) = self.transcript.records.select(selection) else {
             return Point::ask_about("plan.select", name, "there is nothing to select it from");
@@ -213,7 +213,7 @@ impl Session {
         if !items.iter().all(|item| picked.contains(&records::spelt(item))) {
             return Point::ask_about("plan.select", name, "the planned selection gives another value");
         }
-        // A proposed selection was checked by nobody, so it may not rest on a stranger's text at all.
+        // A proposed selection was not reviewed, so it must not depend on untrusted text at all.
         let is_open = held.planned.is_proposed || picked.len() > items.len();
         if argument.is_sink && is_open && self.transcript.records.is_by_untrusted(selection) {
             return Point::ask_about("plan.untrusted_choice", name, "it is selected by untrusted text");
@@ -221,11 +221,11 @@ impl Session {
         Point::fine()
     }
 
-    /// The planner leaves it open: a sink has to be trusted anyway, and content mustn't smuggle an address, a link or a code.
+    /// The plan leaves the argument open: a sink must still be trusted, and content must not contain an address, link or code.
     fn is_free(&self, argument: &Argument<'_>) -> Point {
         if !argument.is_sink {
-            // What was left open is worked out. A number that is in a result as it is would have been planned to come from there, and one of
-            // several that the request says would have been planned as it is.
+            // An open number must be a calculation. A number that occurs in a result, or one of several in the request, would have been
+            // planned explicitly.
             let is_taken = |leaf: &Leaf| {
                 let sources = self.transcript.seen(&leaf.words).sources;
                 let is_one_of_several = || self.intent.reckons() || self.intent.figures().0.len() > 1;
@@ -244,8 +244,8 @@ impl Session {
     }
 }
 
-/// How many steps have the same choice to make.
-fn room(held: &Held<'_, '_>, name: &str, from: &[String]) -> usize {
+/// Number of steps with the same choice.
+fn room(held: &StepCheck<'_, '_>, name: &str, from: &[String]) -> usize {
     let steps = held.planned.plan.steps.iter().filter(|step| {
         step.tool == held.step.tool
             && matches!(step.args.get(name), Some(plan::Argument::From(other)) if other == from)
@@ -253,8 +253,8 @@ fn room(held: &Held<'_, '_>, name: &str, from: &[String]) -> usize {
     steps.count()
 }
 
-/// What a call has in all arguments that are planned to be from the same.
-fn beside<'h>(held: &'h Held<'_, '_>, from: &[String]) -> Vec<whole::Value<'h>> {
+/// The call's values in all arguments planned from the same outputs.
+fn beside<'h>(held: &'h StepCheck<'_, '_>, from: &[String]) -> Vec<whole::Value<'h>> {
     let is_from =
         |name| matches!(held.step.args.get(name), Some(plan::Argument::From(other)) if other == from);
     let leaves = held.said.sinks().filter(|argument| is_from(argument.name)).flat_map(|one| &one.leaves);

@@ -1,4 +1,4 @@
-//! Labels of what is stored: how they follow from a session, join, and bind a later read.
+//! Labels of stored values: how they follow from a session, join, and restrict a later read.
 
 use std::collections::HashMap;
 
@@ -42,13 +42,13 @@ fn wrote(session: &Session, args: &Value) -> StoredLabel {
 }
 
 #[test]
-fn what_is_written_has_the_label_of_what_the_session_knows() {
+fn written_values_get_the_label_of_the_session() {
     const REQUEST: &str = "remember under ann that she likes tea";
     let cases = [
         (None, "she likes tea", (false, false)),
         (None, "a word of the agent's own", (false, false)),
         (Some(("letter", "ann moved to Mallory Vance")), "ann moved to Mallory Vance", (true, false)),
-        // The stranger may have chosen what is kept and under which key.
+        // The outsider may have chosen what is stored and under which key.
         (Some(("letter", "ann moved to Mallory Vance")), "she likes tea", (true, false)),
         (Some(("bank", "code 7781-aaa")), "code 7781-aaa", (false, true)),
         (Some(("bank", "code 7781-aaa")), "7781 in other letters", (false, true)),
@@ -68,7 +68,7 @@ fn what_is_written_has_the_label_of_what_the_session_knows() {
 }
 
 #[test]
-fn a_key_of_an_argument_carries_a_secret_as_well_as_a_value_does() {
+fn argument_keys_carry_labels_like_values() {
     let mut session = session("remember under ann that she likes tea");
     hear(&mut session, "bank", &json!("hunter2-password-9931"), &StoredLabel::default());
     assert!(wrote(&session, &json!({"key": "ann", "text": {"hunter2-password-9931": ""}})).confidential);
@@ -93,7 +93,7 @@ fn readers_survive_a_store() {
 }
 
 #[test]
-fn a_read_has_at_least_the_label_that_is_kept() {
+fn a_read_has_at_least_the_stored_label() {
     let theirs = StoredLabel { untrusted: true, ..StoredLabel::default() };
     for (label, tainted, stance) in
         [(StoredLabel::default(), false, Stance::Allow), (theirs, true, Stance::Ask)]
@@ -106,9 +106,9 @@ fn a_read_has_at_least_the_label_that_is_kept() {
 }
 
 proptest! {
-    /// The join of labels is an upper bound of both, in any order, and readers are only ever taken away.
+    /// The join is an upper bound of both labels in any order, and readers are only removed.
     #[test]
-    fn joins_only_rise(
+    fn joining_labels_only_raises_them(
         one in (any::<bool>(), any::<bool>(), proptest::collection::btree_set("[a-c]", 0..3)),
         other in (any::<bool>(), any::<bool>(), proptest::collection::btree_set("[a-c]", 0..3)),
     ) {

@@ -1,7 +1,7 @@
 //! `regent cost`: what was used, summed up from the ledger's receipts alone.
 
 use clap::{Subcommand, ValueEnum};
-use regent_lookup::{By, Cost};
+use regent_lookup::{Cost, GroupBy};
 use serde_json::json;
 
 use crate::codes;
@@ -61,13 +61,13 @@ pub(crate) fn run(context: &Context, command: &CostCommand) -> CommandResult {
     };
     let since_ms = since.as_ref().map(ago).transpose()?;
     let (by, name) = match by {
-        ByWord::Task => (By::Task, "TASK"),
-        ByWord::Agent => (By::Agent, "AGENT"),
-        ByWord::Day => (By::Day, "DAY"),
-        ByWord::Model => (By::Model, "MODEL"),
+        ByWord::Task => (GroupBy::Task, "TASK"),
+        ByWord::Agent => (GroupBy::Agent, "AGENT"),
+        ByWord::Day => (GroupBy::Day, "DAY"),
+        ByWord::Model => (GroupBy::Model, "MODEL"),
     };
     let mut costs = Past::open(context)?.costs(by, since_ms)?;
-    if by == By::Day {
+    if by == GroupBy::Day {
         costs.sort_by(|one, other| one.of.cmp(&other.of));
     }
     let total = costs.iter().fold(Cost::default(), |so_far, one| Cost {

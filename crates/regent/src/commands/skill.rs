@@ -209,7 +209,7 @@ fn verify(context: &Context, name: Option<&str>) -> CommandResult {
 
 fn scan(context: &Context, path: &std::path::Path) -> CommandResult {
     let package = Package::read(&context.cwd.join(path))?;
-    let plan = Plan::of(&package, &context.settings.trusted_keys(), |_| None)?;
+    let plan = Plan::compare(&package, &context.settings.trusted_keys(), |_| None)?;
     let data = json!({"plan": plan, "blocked": plan.blocking().count() > 0});
     let text = shown::findings(&context.screen, &plan.findings);
     let blocking = plan.blocking().count();

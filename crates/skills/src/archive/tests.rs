@@ -1,4 +1,4 @@
-//! Hostile archives: refused while reading, so nothing of them is ever written.
+//! Hostile archives are rejected while reading, so none of their files is written.
 
 use std::io::Write as _;
 
@@ -11,7 +11,7 @@ fn tar_with(change: impl FnOnce(&mut tar::Builder<Vec<u8>>)) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-/// Writes an entry with exactly this name, which the library itself would refuse.
+/// Writes an entry with exactly this name, which the library itself would reject.
 fn put(builder: &mut tar::Builder<Vec<u8>>, name: &str, content: &[u8], kind: EntryType, link: &str) {
     let mut header = tar::Header::new_ustar();
     header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
@@ -42,7 +42,7 @@ fn zip_with(entries: &[(&str, &[u8], Option<u32>)]) -> Vec<u8> {
 }
 
 #[test]
-fn the_same_package_comes_out_of_every_kind() {
+fn every_archive_format_gives_the_same_package() {
     let tar = tar_with(|builder| put(builder, "bin/run.sh", b"#!/bin/sh\n", EntryType::Regular, ""));
     let zip = zip_with(&[("SKILL.md", b"text", Some(0o755)), ("bin/run.sh", b"#!/bin/sh\n", Some(0o755))]);
     let read = Package::from_archive(&tar).unwrap();
@@ -54,7 +54,7 @@ fn the_same_package_comes_out_of_every_kind() {
 }
 
 #[test]
-fn adv_012_slips_links_and_devices_are_refused() {
+fn adv_012_rejects_path_traversal_links_and_devices() {
     let cases = [
         ("../evil", EntryType::Regular, ""),
         ("a/../../evil", EntryType::Regular, ""),
@@ -90,9 +90,9 @@ fn adv_012_slips_links_and_devices_are_refused() {
 }
 
 #[test]
-fn adv_012_bombs_are_refused() {
+fn adv_012_rejects_archive_bombs() {
     let zeros = vec![0_u8; 24 << 20];
-    // By ratio: 24 MiB of nothing in a few kilobytes.
+    // By ratio: 24 MiB of zeros in a few kilobytes.
     let tar = gz(&tar_with(|builder| put(builder, "zeros", &zeros, EntryType::Regular, "")));
     let zip = zip_with(&[("SKILL.md", b"text", None), ("zeros", &zeros, None)]);
     assert!(tar.len() < 64 << 10 && zip.len() < 64 << 10);
@@ -107,7 +107,7 @@ fn adv_012_bombs_are_refused() {
         }
     });
     assert!(Package::from_archive(&many).is_err());
-    // A header that claims more than there is, and one that claims more than fits.
+    // A header that claims more bytes than follow, and one that claims more than fits.
     let mut header = tar::Header::new_ustar();
     header.set_path("claims").unwrap();
     header.set_entry_type(EntryType::Regular);
@@ -121,7 +121,7 @@ fn adv_012_bombs_are_refused() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn rejects_garbage() {
     let tar = gz(&tar_with(|_| {}));
     let zip = zip_with(&[("SKILL.md", b"text", None)]);
     for bytes in
@@ -133,14 +133,14 @@ fn nonsense_is_refused() {
 
 proptest::proptest! {
     #[test]
-    fn no_bytes_make_it_panic(mut bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..600), kind in 0..4) {
+    fn reading_archives_never_panics(mut bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..600), kind in 0..4) {
         let valid = match kind {
             0 => zip_with(&[("SKILL.md", b"text", None)]),
             1 => gz(&tar_with(|_| {})),
             2 => tar_with(|_| {}),
             _ => Vec::new(),
         };
-        // A true beginning, then noise over the rest.
+        // A valid start, then noise over the rest.
         let at = bytes.len().min(valid.len());
         let mut mixed = valid.clone();
         for (place, byte) in mixed.iter_mut().rev().take(at / 8).zip(&bytes) {

@@ -1,4 +1,4 @@
-//! What a package refuses, whatever it comes from.
+//! The checks that packages of every source must pass.
 
 use std::os::unix::fs::symlink;
 
@@ -63,7 +63,7 @@ fn adv_012_names_do_not_collide() {
 }
 
 #[test]
-fn more_than_fits_is_refused() {
+fn rejects_packages_beyond_limits() {
     let mut package = Package::default();
     for index in 0..FILES_MAX {
         package.add(format!("f{index}").as_bytes(), Vec::new(), false).unwrap();
@@ -74,7 +74,7 @@ fn more_than_fits_is_refused() {
 }
 
 #[test]
-fn adv_012_folders_with_links_and_pipes_are_refused() {
+fn adv_012_rejects_folders_with_links_and_pipes() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("skill");
     let make = || {
@@ -103,7 +103,7 @@ fn adv_012_folders_with_links_and_pipes_are_refused() {
 
 proptest! {
     #[test]
-    fn whatever_is_taken_stays_inside(path in proptest::collection::vec(any::<u8>(), 0..40)) {
+    fn accepted_paths_stay_inside(path in proptest::collection::vec(any::<u8>(), 0..40)) {
         if let Ok(path) = checked_path(&path) {
             let path = Path::new(&path);
             prop_assert!(path.is_relative());
@@ -114,14 +114,14 @@ proptest! {
 }
 
 proptest! {
-    // Each case writes files and waits for the disk.
+    // Each case writes files and syncs them.
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn what_is_written_is_read_back(names in proptest::collection::btree_set("[a-z]{1,8}(/[a-z]{1,8}){0,3}", 1..12)) {
+    fn written_packages_read_back_unchanged(names in proptest::collection::btree_set("[a-z]{1,8}(/[a-z]{1,8}){0,3}", 1..12)) {
         let mut package = Package::default();
         for name in &names {
-            // Those that are file and folder at once are refused, by the rule above.
+            // `add` rejects paths that are both file and folder.
             drop(package.add(name.as_bytes(), name.clone().into_bytes(), name.len() % 2 == 0));
         }
         let folder = tempfile::tempdir().unwrap();

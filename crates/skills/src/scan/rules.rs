@@ -1,4 +1,4 @@
-//! What the scan looks for, line by line. All patterns are of the linear kind.
+//! The line patterns of the scan. All are linear-time regular expressions.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use regex::Regex;
 
 use super::Severity;
 
-/// One thing to look for.
+/// One pattern.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) severity: Severity,
@@ -16,7 +16,7 @@ pub(super) struct Rule {
     place: TextKind,
 }
 
-/// Where it matters.
+/// The kind of text that a rule applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TextKind {
     Anywhere,
@@ -67,7 +67,7 @@ const PATTERNS: &[(Severity, &str, TextKind, &str, &str)] = &[
         High,
         "injection",
         Prose,
-        "it wants something hidden from the user",
+        "it asks to hide something from the user",
         r"(?i)\b(do not|don't|never|without)\b.{0,20}\b(tell|telling|inform|informing|mention|mentioning|reveal|notify|asking|show)\b.{0,30}\b(the )?(user|human|operator|person|developer)\b",
     ),
     (
@@ -139,28 +139,28 @@ const PATTERNS: &[(Severity, &str, TextKind, &str, &str)] = &[
         Critical,
         "script",
         Script,
-        "it opens a shell to another machine",
+        "it opens a reverse shell",
         r"(?i)/dev/(tcp|udp)/|\bn(et)?c(at)?\b[^;&|]*\s-[a-z]*[ec]\b|\bbash\s+-i\b|mkfifo\b.{0,80}\bn(et)?c(at)?\b|socket\.socket.{0,200}(dup2|subprocess|/bin/sh)|pty\.spawn",
     ),
     (
         High,
         "script",
         Anywhere,
-        "it digs for coins",
+        "it mines cryptocurrency",
         r"(?i)\b(xmrig|minerd|cpuminer|ethminer|nicehash|coinhive|cryptonight)\b|stratum\+(tcp|ssl)://",
     ),
     (
         High,
         "script",
         Script,
-        "it writes files that steer shells, git, editors or the system",
+        "it writes files that control shells, git, editors or the system",
         r#"(?i)(>>?|\btee\b(\s+-a)?|\bcp\b.*|\bmv\b.*|\bln\b.*|open\(.{0,60}|write(file|_text)?\(.{0,60})\s*["']?\S*(\.bashrc|\.bash_profile|\.zshrc|\.zshenv|\.profile|authorized_keys|\.git/(hooks|config)|\.gitconfig|\.mcp\.json|\.vscode/|\.cursor/|\.claude/|\.regent/|/etc/|/cron|LaunchAgents|systemd/)"#,
     ),
     (
         Medium,
         "script",
         Script,
-        "it installs itself to start again",
+        "it installs itself to run at startup",
         r"(?i)\bcrontab\s+(-|\S)|\bsystemctl\s+(--user\s+)?enable\b|\blaunchctl\s+load\b|\bschtasks\b|@reboot",
     ),
     (
@@ -174,7 +174,7 @@ const PATTERNS: &[(Severity, &str, TextKind, &str, &str)] = &[
         High,
         "script",
         Anywhere,
-        "it asks a cloud for the machine's credentials",
+        "it requests the machine's cloud credentials",
         r"169\.254\.169\.254|metadata\.google\.internal",
     ),
     (
@@ -194,7 +194,7 @@ const PATTERNS: &[(Severity, &str, TextKind, &str, &str)] = &[
     (Low, "script", Script, "it requests root", r"(?i)\bsudo\s"),
 ];
 
-/// All rules. A pattern that isn't one would be left out; a test sees to it that all are.
+/// All rules. An invalid pattern would be skipped; a test checks that all compile.
 pub(super) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     let rule = |(severity, kind, place, message, pattern): &(
         Severity,
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pattern_is_one() {
+    fn every_pattern_compiles() {
         assert_eq!(RULES.len(), PATTERNS.len());
     }
 }

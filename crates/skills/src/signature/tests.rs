@@ -1,4 +1,4 @@
-//! Signatures hold for one content and one key.
+//! A signature is valid for one content and one key.
 
 use super::*;
 
@@ -13,11 +13,11 @@ fn signed(package: Package, signer: &str, key: &LedgerKey) -> Package {
 }
 
 fn who(package: &Package, trusted: &[TrustedKey]) -> Result<Option<String>, SkillError> {
-    signer(package, &Skill::of(package).unwrap(), trusted)
+    signer(package, &Skill::from_package(package).unwrap(), trusted)
 }
 
 #[test]
-fn a_trusted_key_vouches_and_nobody_else() {
+fn only_a_trusted_key_vouches() {
     let (ada, eve) = (LedgerKey::from_seed(&[1; 32]), LedgerKey::from_seed(&[2; 32]));
     let trusted = [TrustedKey::parse(&ada.public().vkey("ada@example.org")).unwrap()];
     let good = signed(package("text"), "ada@example.org", &ada);
@@ -25,18 +25,18 @@ fn a_trusted_key_vouches_and_nobody_else() {
     assert_eq!(who(&good, &[]).unwrap(), None);
     assert_eq!(who(&package("text"), &trusted).unwrap(), None);
     assert_eq!(who(&signed(package("text"), "eve", &eve), &trusted).unwrap(), None);
-    // Under Ada's name, by another key: another key's id, so nobody we know.
+    // Ada's name with another key: the key id is unknown.
     assert_eq!(who(&signed(package("text"), "ada@example.org", &eve), &trusted).unwrap(), None);
 }
 
 #[test]
-fn a_signature_about_something_else_is_refused() {
+fn rejects_a_signature_over_other_content() {
     let ada = LedgerKey::from_seed(&[1; 32]);
     let trusted = [TrustedKey::parse(&ada.public().vkey("ada")).unwrap()];
     let note = sign(&package("text"), "ada", &ada).unwrap();
     let moved = package("other").with_file(SIGNATURE_FILE, note.clone().into_bytes());
     assert!(matches!(who(&moved, &trusted), Err(SkillError::Signature(_))));
-    assert!(matches!(who(&moved, &[]), Err(SkillError::Signature(_))), "also where nobody is trusted");
+    assert!(matches!(who(&moved, &[]), Err(SkillError::Signature(_))), "also without trusted keys");
     let added = package("text")
         .with_file("hidden.sh", b"x".to_vec())
         .with_file(SIGNATURE_FILE, note.clone().into_bytes());

@@ -1,4 +1,4 @@
-//! Heads of `SKILL.md`, as data.
+//! Headers of `SKILL.md`, as data.
 
 use super::*;
 use serde_json::json;
@@ -17,7 +17,7 @@ fn wants(fields: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_fields_of_agentskills_and_of_older_skills_are_read() {
+fn reads_fields_of_agentskills_and_older_skills() {
     let skill = head(
         "license: MIT\ncompatibility: needs python\nallowed-tools: Bash(git:*) Read\nmetadata:\n  author: ada\n  version: 2.1\nversion: 1.2.0\n\
          id: org/pdf\nruntime: host\nentrypoint: scripts/run.py\npermissions:\n  filesystem:\n    read: [docs/**]\n    write: [out]\n  \
@@ -57,7 +57,7 @@ fn each_runtime_has_one_word() {
 }
 
 #[test]
-fn what_is_wanted_is_seen() {
+fn parses_requested_permissions() {
     let cases: [(&str, &[&str]); 9] = [
         ("", &[]),
         ("allowed-tools: '*'\n", &["tool:*"]),
@@ -75,7 +75,7 @@ fn what_is_wanted_is_seen() {
 }
 
 #[test]
-fn mistakes_are_named() {
+fn reports_mistakes_in_the_header() {
     let long = "x".repeat(1025);
     for (text, why) in [
         ("# no head".to_owned(), "`---`"),
@@ -110,7 +110,7 @@ fn mistakes_are_named() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in "(---\n)?(\\PC|\n){0,200}(---\n)?") {
+    fn the_parser_never_panics(text in "(---\n)?(\\PC|\n){0,200}(---\n)?") {
         drop(Skill::parse(&text));
     }
 }

@@ -1,12 +1,12 @@
-//! Installing, checking, updating, removing; and what happens when files change in between.
+//! Installing, checking, updating and removing skills, and files that change in between.
 
 use super::*;
 
-struct World {
+struct SkillsFixture {
     folder: tempfile::TempDir,
 }
 
-impl World {
+impl SkillsFixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join(".regent")).unwrap();
@@ -37,15 +37,15 @@ fn package(version: &str, permissions: &str) -> Package {
 
 fn install(skills: &Skills, package: &Package, granted: &[&str]) -> Result<Plan, SkillError> {
     let granted: Permissions = granted.iter().map(|one| one.parse().unwrap()).collect();
-    let digest = Manifest::of(package).digest().unwrap();
+    let digest = Manifest::from_package(package).digest().unwrap();
     let agreed =
         Agreed { digest, source: "test", granted: &granted, findings_accepted: false, by_agent: false };
     skills.install(package, &agreed)
 }
 
 #[test]
-fn what_is_installed_is_there_for_the_next_process() {
-    let world = World::new();
+fn the_next_process_sees_installed_skills() {
+    let world = SkillsFixture::new();
     install(&world.skills(), &package("1.0.0", "permissions: {filesystem: {read: [docs]}}\n"), &["read:."])
         .unwrap();
     let checked = world.skills().check("pdf").unwrap();
@@ -62,15 +62,15 @@ fn what_is_installed_is_there_for_the_next_process() {
 }
 
 #[test]
-fn tampering_is_refused_by_name() {
+fn rejects_tampering_and_names_the_file() {
     use std::os::unix::fs::PermissionsExt as _;
-    type Tamper = fn(&World);
+    type Tamper = fn(&SkillsFixture);
     let cases: [(&str, Tamper); 6] = [
         ("`run.sh` has changed", |world| {
             let path = world.file("run.sh");
             let times = std::fs::metadata(&path).unwrap().modified().unwrap();
             std::fs::write(&path, "sh\n\n").unwrap();
-            // Same size, same time: there is no short cut that this could slip past.
+            // Same size, same time: the check has no shortcut.
             std::fs::File::options().write(true).open(&path).unwrap().set_modified(times).unwrap();
         }),
         ("`run.sh` has changed", |world| {
@@ -88,7 +88,7 @@ fn tampering_is_refused_by_name() {
         }),
     ];
     for (why, tamper) in cases {
-        let world = World::new();
+        let world = SkillsFixture::new();
         let skills = world.skills();
         install(&skills, &package("1.0.0", ""), &[]).unwrap();
         skills.check("pdf").unwrap();
@@ -100,8 +100,8 @@ fn tampering_is_refused_by_name() {
 }
 
 #[test]
-fn adv_070_an_update_that_wants_more_is_granted_again() {
-    let world = World::new();
+fn adv_070_an_update_with_new_permissions_needs_new_grants() {
+    let world = SkillsFixture::new();
     let skills = world.skills();
     let narrow = package("1.0.0", "permissions: {filesystem: {read: [docs]}}\n");
     let wide = package(
@@ -122,20 +122,20 @@ fn adv_070_an_update_that_wants_more_is_granted_again() {
     assert_eq!(skills.check("pdf").unwrap().skill.version, "1.0.0", "the old one is still in force");
     install(&skills, &wide, &["shell", "network:*"]).unwrap();
     assert_eq!(skills.check("pdf").unwrap().skill.version, "1.1.0");
-    // Wanting less takes away what it no longer wants; wanting it again is asked again.
+    // A narrower update drops the grant; requesting it later needs a new approval.
     install(&skills, &narrow, &[]).unwrap();
     assert!(install(&skills, &wide, &[]).is_err());
-    // `allowed-tools: *` is a wish like any other, and one that the scan points at.
+    // `allowed-tools: *` is an ordinary request, and the scan reports it.
     let all = package("2.0.0", "allowed-tools: '*'\n");
     assert!(matches!(install(&skills, &all, &["tool:*"]), Err(SkillError::Blocked(_))));
 }
 
 #[test]
-fn what_was_looked_at_is_what_is_installed() {
-    let world = World::new();
+fn installs_only_the_reviewed_package() {
+    let world = SkillsFixture::new();
     let granted = Permissions::new();
     let agreed = Agreed {
-        digest: Manifest::of(&package("1.0.0", "")).digest().unwrap(),
+        digest: Manifest::from_package(&package("1.0.0", "")).digest().unwrap(),
         source: "test",
         granted: &granted,
         findings_accepted: true,
@@ -148,8 +148,8 @@ fn what_was_looked_at_is_what_is_installed() {
 }
 
 #[test]
-fn a_damaged_lock_is_said_to_be_one() {
-    let world = World::new();
+fn reports_a_damaged_lock() {
+    let world = SkillsFixture::new();
     let lock = world.folder.path().join(".regent/skills.lock");
     for text in [
         "",
@@ -167,8 +167,8 @@ fn a_damaged_lock_is_said_to_be_one() {
 }
 
 #[test]
-fn two_at_once_lose_nothing() {
-    let world = World::new();
+fn concurrent_installations_lose_nothing() {
+    let world = SkillsFixture::new();
     let names: Vec<String> = (0..8).map(|index| format!("s{index}")).collect();
     std::thread::scope(|scope| {
         for name in &names {
@@ -187,14 +187,14 @@ fn two_at_once_lose_nothing() {
 
 #[test]
 fn c4_a_lock_that_came_with_the_project_grants_nothing() {
-    let world = World::new();
+    let world = SkillsFixture::new();
     install(
         &world.skills(),
         &package("1.0.0", "permissions: {filesystem: {write: [.]}, shell: {default: allow}}\n"),
         &["write:.", "shell"],
     )
     .unwrap();
-    // The project as somebody else gets it, with what an older lock could claim.
+    // The project as another user receives it, with the claims of an older lock.
     std::fs::remove_file(world.pins()).unwrap();
     let lock = world.folder.path().join(".regent/skills.lock");
     let mut value: serde_json::Value = serde_json::from_slice(&std::fs::read(&lock).unwrap()).unwrap();
@@ -220,12 +220,12 @@ fn c4_a_lock_that_came_with_the_project_grants_nothing() {
 }
 
 #[test]
-fn c4_files_and_lock_changed_together_are_not_what_was_agreed_to() {
-    let world = World::new();
+fn c4_rejects_files_and_lock_changed_together() {
+    let world = SkillsFixture::new();
     let skills = world.skills();
     install(&skills, &package("1.0.0", ""), &[]).unwrap();
-    // Somebody installs another content with the same name elsewhere and brings files and lock.
-    let other = World::new();
+    // Another user installs other content under the same name, and this project receives files and lock.
+    let other = SkillsFixture::new();
     install(&other.skills(), &package("1.0.0", "permissions: {shell: {default: allow}}\n"), &["shell"])
         .unwrap();
     for name in ["skills.lock", "skills/pdf/SKILL.md", "skills/pdf/run.sh"] {
@@ -237,13 +237,13 @@ fn c4_files_and_lock_changed_together_are_not_what_was_agreed_to() {
 
 #[test]
 fn c4_the_signature_is_checked_at_each_load() {
-    let world = World::new();
+    let world = SkillsFixture::new();
     let key = regent_ledger::LedgerKey::from_seed(&[7; 32]);
     let signed = package("1.0.0", "");
     let note = crate::sign(&signed, "ada", &key).unwrap();
     let signed = signed.with_file(crate::SIGNATURE_FILE, note.into_bytes());
     install(&world.skills(), &signed, &[]).unwrap();
-    assert_eq!(world.skills().check("pdf").unwrap().trust, Trust::Community, "nobody trusts the key yet");
+    assert_eq!(world.skills().check("pdf").unwrap().trust, Trust::Community, "the key is not trusted yet");
     let trusted = TrustedKey::parse(&key.public().vkey("ada")).unwrap();
     let root = world.folder.path();
     let open = |keys| Skills::open(&root.join(".regent"), &root.join("staged"), &world.pins(), keys).unwrap();

@@ -1,5 +1,5 @@
-//! `cargo xtask sim [--crowd] [--seed N] [--seeds K]`: worlds in which the power goes between any two steps, with one caller or, with
-//! `--crowd`, several at once. See `regent_testkit::sim`.
+//! `cargo xtask sim [--crowd] [--seed N] [--seeds K]`: simulations that crash between any two steps, with one caller or, with `--crowd`,
+//! several concurrent ones. See `regent_testkit::sim`.
 
 use std::process::ExitCode;
 

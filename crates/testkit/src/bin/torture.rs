@@ -6,14 +6,14 @@ use std::time::Instant;
 use regent_testkit::torture::points::{Blow, can_trace, strike};
 use regent_testkit::torture::{Broken, Tally, child_program, flips, full, load, tasks};
 
-/// How much of each.
+/// The number of cases per part.
 struct Amounts {
     /// Marks that a child makes while it is struck at every point.
     marks: u64,
     deaths: u64,
     fillings: u64,
     flips: flips::Extent,
-    /// One in so many of a task's writes.
+    /// Strike at one in this many of a task's writes.
     task_points: usize,
     task_deaths: u64,
 }
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the parts whose names contain one of the words; all of them if there are no words.
+/// Runs the parts whose names contain one of the words, or all parts.
 fn run(amounts: &Amounts, named: &[&str]) -> Result<usize, Broken> {
     let child = child_program()?;
     let mut breaches = 0;

@@ -1,4 +1,4 @@
-//! The exam for a tier that runs programs: every task is a line for the shell.
+//! The suite for a tier that runs programs: every task is a shell command.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,9 +68,9 @@ fn line(task: &Task<'_>) -> String {
         Task::Inherited => "env; ls /proc/self/fd".to_owned(),
         Task::Flood => "yes | head -c 1000000".to_owned(),
         Task::Hang => "sleep 60".to_owned(),
-        // `tail` holds what has no line end, all of it.
+        // `tail` buffers input without line ends completely.
         Task::Hog => format!("head -c {HOG_BYTES} /dev/zero | tail > /dev/null && echo taken"),
-        // A grandchild in a session of its own.
+        // A grandchild in its own session.
         Task::Linger(workspace) => {
             let beat = "while :; do echo x >> beat; sleep 0.02; done";
             format!("cd '{}' && (setsid sh -c '{beat}' > /dev/null 2>&1 &) ; sleep 0.3", workspace.display())

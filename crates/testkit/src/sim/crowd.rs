@@ -1,13 +1,11 @@
-//! Several callers at once, under a scheduler that the seed decides.
+//! Several concurrent callers, with a scheduler driven by the seed.
 //!
-//! Every call is one future that is polled by hand, and the ledger commits only when the scheduler lets the disk have its turn. So the
-//! seed decides every interleaving: which caller continues at each await, and which drafts share a batch. Beside that the machine is struck
-//! as in the other simulation, and the disk may be full for a while. What kernels share (approvals, rates, counts) outlives a life, and a
-//! dead process changes none of it.
+//! Every call is a future that is polled by hand, and the ledger commits only when the scheduler lets it. The seed therefore decides every
+//! interleaving: which caller continues at each await, and which drafts share a batch. Blows happen as in the other simulation, and the
+//! disk may be full for a while. State that kernels share (approvals, rates, counts) outlives a life, and a dead process can't change it.
 //!
-//! What must hold, whatever the order: no effect without an intent; no call that begins while an outcome is owed takes effect before that
-//! outcome is written; budgets are never overspent; rates and counts are charged for calls that ran and for no others; an approval is used
-//! once, and never lost.
+//! Invariants in every order: no effect without an intent; no call that begins while an outcome is owed takes effect before that outcome is
+//! written; budgets are never overspent; rates and counts are charged only for calls that ran; an approval is used once, and never lost.
 
 mod book;
 mod callers;
@@ -29,7 +27,7 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 
 use super::Seen;
-use super::world::{Blow, Machine};
+use super::machine::{Blow, Machine};
 use crate::drivers::{run, spec};
 use crate::random::Random;
 use crate::torture::check::{Journal, settled};
@@ -39,14 +37,14 @@ use schedule::{Schedule, Tasks};
 
 const LIVES_MAX: u64 = 3;
 const CALLERS_MAX: u64 = 5;
-/// About how many moments a life has. A blow beyond the end of a life doesn't fall.
+/// Approximate moments of a life. A blow beyond the end of a life doesn't happen.
 const MOMENTS_PER_LIFE: u64 = 500;
-/// How often `ping` may be called in an hour, and `pay` at all.
+/// How often `ping` may be called per hour, and `pay` in total.
 const PING_MAX: usize = 4;
 const PAY_MAX: usize = 3;
-/// Far more than any future needs; one that isn't done by then never is.
+/// Far more polls than any future needs; a future beyond this never completes.
 const POLLS_MAX: u64 = 1_000_000;
-/// What a tool may take, and how much of that may run at once.
+/// Time limit of a tool, and how many such calls the budget allows at once.
 const WALL_MS: u64 = 30_000;
 const AT_ONCE: usize = 3;
 
@@ -59,7 +57,7 @@ rules:
   - { id: ask-first, effect: ask, match: { tool: ask } }
 ";
 
-/// Runs one world to its end. An error says what did not hold.
+/// Runs one simulation. An error names the broken invariant.
 pub fn simulate_crowd(seed: u64) -> Result<Seen, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
@@ -76,12 +74,12 @@ struct Crowd {
     book: Arc<Book>,
     folder: tempfile::TempDir,
     seen: Seen,
-    /// A process died: what it had charged for calls that hadn't begun is lost with it.
+    /// A process was killed, which loses its charges for calls that hadn't begun.
     killed: bool,
     history: Vec<String>,
 }
 
-/// A kernel of one life, with what drives it.
+/// One life of a kernel, with its drivers.
 struct Life {
     host: Host,
     ledger: Ledger,
@@ -110,7 +108,7 @@ impl Crowd {
         let lives = 1 + self.random.below(LIVES_MAX);
         for number in 0..=lives {
             let disk = self.machine.disk_afterwards();
-            // In the last life nothing happens: whatever can be settled is.
+            // The last life has no blow and settles everything.
             let (blow, moment) = if number == lives {
                 (Blow::Kill, u64::MAX)
             } else {
@@ -146,7 +144,7 @@ impl Crowd {
         }
         tasks.add(answer_questions(life.host.clone(), Arc::clone(&self.book), life.agents.len()));
         {
-            // Timers need a runtime around them; nobody drives it here, so none fires.
+            // Timers need a runtime context. Nothing drives it, so no timer fires.
             let _entered = self.runtime.enter();
             let (ledger, machine) = (&life.ledger, &*self.machine);
             Schedule { random: &mut self.random, ledger, machine }.run(tasks)?;
@@ -191,7 +189,7 @@ impl Crowd {
         for _ in 0..2 + self.random.below(CALLERS_MAX - 1) {
             agents.push(self.spawn(&host, &ledger)?);
         }
-        // From here on the wall clock of a few calls fits into the budget, with some to spare for what they really take.
+        // From here on, the budget holds the time limits of a few calls, plus some for actual use.
         let calls = 8 + self.random.below(30);
         let wall_ms = Some(WALL_MS * AT_ONCE as u64 + WALL_MS / 2);
         let limits = Budget { calls: Some(calls), wall_ms, ..Budget::default() };
@@ -205,7 +203,7 @@ impl Crowd {
         self.own(host, ledger, op).map(drop)
     }
 
-    /// All agents have one name, so they share what goes by the name: rates and counts that last.
+    /// All agents share one name, and thereby the lasting rates and counts.
     fn spawn(&self, host: &Host, ledger: &Ledger) -> Result<Principal, String> {
         let spec = serde_json::from_value(json!({"name": "worker", "roles": []}));
         let outcome = self.own(host, ledger, Op::Spawn(spec.map_err(|error| error.to_string())?))?;
@@ -223,10 +221,10 @@ impl Crowd {
         }
     }
 
-    /// Everybody has finished. What wasn't used must still be there: an approval, the rest of a rate, the rest of a count.
+    /// After all callers have finished: unused approvals, rates and counts must remain.
     fn take_stock(&mut self, life: &Life) -> Result<(), String> {
         self.machine.spare();
-        // Writes what is still owed, if the kernel can continue at all.
+        // Writes outcomes that are still owed, if the kernel can continue at all.
         let unlimited = Budget { calls: Some(1_000_000), wall_ms: Some(1_000_000_000), ..Budget::default() };
         if self.budget(&life.host, &life.ledger, unlimited).is_err() {
             return if self.machine.was_struck() { Ok(()) } else { Err("a budget can't be set".to_owned()) };
@@ -235,9 +233,9 @@ impl Crowd {
         let agent = self.spawn(&life.host, &life.ledger)?;
         if !self.killed {
             for (id, asker) in self.book.unused_approvals() {
-                // It may be suspended, for want of budget.
+                // The agent may be suspended for lack of budget.
                 if let Some(who) = asker.agent_id() {
-                    let resumed = life.host.raise(who, Signal::Cont, "there is enough again");
+                    let resumed = life.host.raise(who, Signal::Cont, "the budget suffices again");
                     self.drive(&life.ledger, resumed)
                         .ok_or("the machine died")?
                         .map_err(|fault| fault.to_string())?;
@@ -266,10 +264,10 @@ impl Crowd {
         let reply = self.drive(&life.ledger, life.host.attached(agent, run(tool, json!({"id": id}))));
         let reply = reply.ok_or("the machine died")?;
         self.book.ended(id, &reply);
-        reply.map_err(|fault| format!("{tool} {id} broke although nothing stood in its way: {fault}"))
+        reply.map_err(|fault| format!("{tool} {id} failed although nothing prevented it: {fault}"))
     }
 
-    /// Runs a future to its end while nobody else does anything; `None` if the machine dies first.
+    /// Runs a future to its end while nothing else runs; `None` if the machine dies first.
     fn drive<T>(&self, ledger: &Ledger, future: impl Future<Output = T>) -> Option<T> {
         self.runtime.block_on(async {
             let mut future = std::pin::pin!(future);
@@ -288,7 +286,7 @@ impl Crowd {
         })
     }
 
-    /// Everything that must hold on the disk as it is now.
+    /// Checks all invariants on the current disk.
     fn look(&self, when: &str, is_last: bool) -> Result<(), String> {
         let disk = self.machine.disk_afterwards();
         match verify_on(Arc::new(disk.clone()), &VerifyOptions::default()) {
@@ -296,13 +294,13 @@ impl Crowd {
             Err(VerifyError::NoLedger) if !is_last => {}
             Err(error) => return Err(format!("{when}: {error}")),
         }
-        let journal = Journal::of(&Reader::on(Arc::new(disk)), 0..self.book.ids())
+        let journal = Journal::from_reader(&Reader::on(Arc::new(disk)), 0..self.book.ids())
             .map_err(|error| error.to_string())?;
         journal.against(&self.book.acks(), &self.book.marks()).map_err(|why| format!("{when}: {why}"))
     }
 }
 
-/// What goes wrong on a machine that was struck is no breach.
+/// Errors on a machine that was struck are not breaches.
 fn excused(machine: &Machine, why: String) -> Result<(), String> {
     if machine.was_struck() { Ok(()) } else { Err(why) }
 }
@@ -312,7 +310,7 @@ mod tests {
     use super::simulate_crowd;
 
     #[test]
-    fn a_few_crowds_hold() {
+    fn invariants_hold_for_some_crowds() {
         for seed in 0..60 {
             if let Err(why) = simulate_crowd(seed) {
                 panic!("cargo xtask sim --crowd --seed {seed}: {why}");
@@ -321,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_is_the_same_crowd() {
+    fn the_same_seed_gives_the_same_crowd() {
         for seed in 0..5 {
             assert_eq!(format!("{:?}", simulate_crowd(seed)), format!("{:?}", simulate_crowd(seed)));
         }

@@ -1,4 +1,4 @@
-//! What the ledger says, against what really happened.
+//! Compares the ledger with the actual effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,23 +12,27 @@ use serde_json::json;
 
 use super::{Broken, audit, effects, witness};
 
-/// What the ledger says about the marks `ids`.
+/// The ledger's record of the marks `ids`.
 #[derive(Debug, Default)]
 pub struct Journal {
-    /// Intents that were allowed.
+    /// Allowed intents.
     pub intended: BTreeSet<u64>,
-    /// Outcomes that say it was done.
+    /// Successful outcomes.
     pub done: BTreeSet<u64>,
 }
 
 impl Journal {
-    /// Reads the ledger of a folder back, as a task that resumes would. An absent ledger says nothing.
+    /// Reads the ledger of a folder, as a resuming task would. A missing ledger is empty.
     pub fn read(folder: &Path, ids: Range<u64>) -> Result<Self, Broken> {
-        if audit(folder).exists() { Self::of(&Reader::new(&audit(folder)), ids) } else { Ok(Self::default()) }
+        if audit(folder).exists() {
+            Self::from_reader(&Reader::new(&audit(folder)), ids)
+        } else {
+            Ok(Self::default())
+        }
     }
 
-    /// Reads a ledger back, wherever it is stored.
-    pub fn of(ledger: &Reader, ids: Range<u64>) -> Result<Self, Broken> {
+    /// Reads a ledger in any storage.
+    pub fn from_reader(ledger: &Reader, ids: Range<u64>) -> Result<Self, Broken> {
         let mut journal = Self::default();
         let (arguments, results) = digests(ids);
         for entry in ledger.entries()? {
@@ -46,12 +50,12 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Intents without an outcome: it may or may not have happened, so it is not done again without a person.
+    /// Intents without an outcome: the effect may have happened, so it is not repeated without an operator.
     pub fn in_doubt(&self) -> BTreeSet<u64> {
         self.intended.difference(&self.done).copied().collect()
     }
 
-    /// What the ledger says against what was acknowledged and what really happened.
+    /// Compares the ledger with the acknowledgements and the actual effects.
     pub fn against(&self, acks: &BTreeSet<u64>, marks: &[u64]) -> Result<(), String> {
         if let Some(lost) = acks.difference(&self.done).next() {
             return Err(format!("{lost} was acknowledged and is not in the ledger"));
@@ -72,7 +76,7 @@ impl Journal {
     }
 }
 
-/// The payloads that a mark's intent and outcome name.
+/// The payload digests of the intents and outcomes of marks.
 fn digests(ids: Range<u64>) -> (BTreeMap<Digest, u64>, BTreeMap<Digest, u64>) {
     let (mut arguments, mut results) = (BTreeMap::new(), BTreeMap::new());
     for id in ids {
@@ -82,16 +86,16 @@ fn digests(ids: Range<u64>) -> (BTreeMap<Digest, u64>, BTreeMap<Digest, u64>) {
     (arguments, results)
 }
 
-/// When the looking is done.
+/// The time of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// Right after the crash: the end of a lane may be unproven.
+    /// Directly after the crash: the end of a lane may be unproven.
     Crashed,
-    /// After the next kernel has come up and gone down: everything is settled.
+    /// After the next kernel has started and shut down: everything is settled.
     Settled,
 }
 
-/// A crash may leave an end that no signature covers; nothing else is excused.
+/// A crash may leave an unsigned end; no other flaw is accepted.
 pub fn settled(verdict: &LedgerVerdict, may_lack_proof: bool) -> Result<(), String> {
     match verdict {
         LedgerVerdict::Ok => Ok(()),
@@ -102,7 +106,7 @@ pub fn settled(verdict: &LedgerVerdict, may_lack_proof: bool) -> Result<(), Stri
     }
 }
 
-/// Looks at everything that must hold. Returns what the ledger says.
+/// Checks all invariants. Returns the ledger's record.
 pub fn judge(
     folder: &Path,
     ids: Range<u64>,
@@ -116,7 +120,7 @@ pub fn judge(
                 settled(&report.verdict, moment == Moment::Crashed)
                     .map_err(|why| format!("{moment:?}: {why}"))?;
             }
-            // It was struck down before it had recorded anything.
+            // The child died before it recorded anything.
             Err(VerifyError::NoLedger) if moment == Moment::Crashed => {}
             Err(error) => return Err(format!("{moment:?}: {error}").into()),
         }
@@ -126,7 +130,7 @@ pub fn judge(
     Ok(journal)
 }
 
-/// What really happened, in order.
+/// The actual effects, in order.
 fn marks(folder: &Path) -> Result<Vec<u64>, Broken> {
     if !effects(folder).exists() {
         return Ok(Vec::new());

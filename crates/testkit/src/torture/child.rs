@@ -1,7 +1,7 @@
-//! The program that is tortured: it makes marks under a kernel with a durable ledger, and acknowledges each one that is done.
+//! The child program: makes marks under a kernel with a durable ledger, and prints an acknowledgement for each completed one.
 //!
-//! `torture-child FOLDER FIRST COUNT CALLERS`. What the ledger says was done is not done again; what is in doubt is left to a
-//! person. One line a mark: `ack ID`, `was ID`, `doubt ID` or `fault ID WHY`.
+//! `torture-child FOLDER FIRST COUNT CALLERS`. It skips marks that the ledger records as done, and leaves those in doubt to an operator.
+//! One line per mark: `ack ID`, `was ID`, `doubt ID` or `fault ID WHY`.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -15,24 +15,24 @@ use serde_json::json;
 
 use super::check::Journal;
 use super::{Broken, effects, witness};
-use crate::drivers::{Behaviour, World, run};
+use crate::drivers::{Behaviour, EffectSink, run};
 use crate::test_kernel::TestKernel;
 
-/// A file that marks are appended to, each one synced.
+/// A file to which marks are appended; each one is synced.
 #[derive(Debug)]
 pub struct MarkFile(pub PathBuf);
 
-impl World for MarkFile {
+impl EffectSink for MarkFile {
     fn mark(&self, id: u64) -> io::Result<()> {
         let mut file = OpenOptions::new().create(true).append(true).open(&self.0)?;
-        // Vectored, so that strace can tell these writes from the journal's.
+        // Vectored, so that strace can distinguish these writes from the journal's.
         let line = format!("{id}\n");
         let wrote = file.write_vectored(&[io::IoSlice::new(line.as_bytes())])?;
         if wrote == line.len() { file.sync_all() } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 }
 
-/// What the child is told to do.
+/// The child's command line.
 #[derive(Debug)]
 pub struct Orders {
     folder: PathBuf,
@@ -42,7 +42,7 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// From the command line.
+    /// Parses the command line.
     pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, Broken> {
         let folder = words.next().ok_or("usage: torture-child FOLDER FIRST COUNT CALLERS")?.into();
         let mut number = |what: &str| -> Result<u64, Broken> {
@@ -52,14 +52,14 @@ impl Orders {
     }
 }
 
-/// Does it. A fault of one call is said and the next is tried; the child itself fails only if it can't come up or go down.
+/// Makes the marks. A fault of one call is printed and the next one is tried; the child itself fails only at startup or shutdown.
 pub fn obey(orders: &Orders) -> Result<(), Broken> {
     let ids = orders.first..orders.first + orders.count;
     let mut runtime = match orders.callers {
         1 => tokio::runtime::Builder::new_current_thread(),
         _many => tokio::runtime::Builder::new_multi_thread(),
     };
-    // Without the driver for sockets: its wake-ups are writes too, and no part of the journal.
+    // Without the I/O driver: its wake-ups are writes too, and not part of the journal.
     runtime.enable_time().build()?.block_on(async {
         let kernel = Arc::new(boot(&orders.folder).await?);
         let journal = Arc::new(Journal::read(&orders.folder, ids.clone())?);
@@ -77,7 +77,7 @@ pub fn obey(orders: &Orders) -> Result<(), Broken> {
     })
 }
 
-/// A kernel over a folder that other children have left.
+/// A kernel on a folder that other children have left.
 pub async fn boot(folder: &Path) -> Result<TestKernel, Broken> {
     let world = Arc::new(MarkFile(effects(folder)));
     let options = Options { witness: Some(witness(folder)), ..Options::default() };
@@ -106,7 +106,7 @@ async fn work(kernel: Arc<TestKernel>, journal: Arc<Journal>, next: Arc<AtomicU6
                 Err(fault) => format!("fault {id} {fault}\n"),
             }
         };
-        // One vectored write a line: whole lines, and told apart from the journal's writes. Nobody listening is no fault of ours.
+        // One vectored write per line: complete lines, distinguishable from the journal's writes. A closed pipe is not an error.
         drop(io::stdout().lock().write_vectored(&[io::IoSlice::new(line.as_bytes())]));
     }
 }

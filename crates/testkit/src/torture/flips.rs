@@ -1,4 +1,4 @@
-//! Tampering: bits of a ledger flipped in turn, and the forgeries that a person with an editor would try.
+//! Tampering: single bit flips of a ledger, and forgeries with an editor.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use super::{Broken, Tally};
 const ENTRIES: u64 = 1_000;
 const BATCH: u64 = 20;
 const WORKERS: usize = 2;
-/// Bits between two flips. Prime, so that all bits of a byte and all parts of a line get their turn. Here the whole of `verify` runs for
-/// each; a test of the ledger itself flips every single bit, segment by segment, and `cargo xtask torture` runs that too.
+/// Distance between two flips. A prime, so that all bits of a byte and all parts of a line are covered. Each flip runs a complete `verify`.
+/// A test of the ledger crate flips every single bit, segment by segment, and `cargo xtask torture` runs that too.
 const STRIDE_MANY: usize = 61;
 const STRIDE_FEW: usize = 997;
 const INDEX: &str = "index";
 
-/// How many of the bits.
+/// The number of flips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// Tens of thousands.
@@ -34,7 +34,7 @@ pub enum Extent {
     Few,
 }
 
-/// Flips bits, one at a time. Each must be found, and the place be named.
+/// Flips bits, one at a time. Verification must detect each flip and name its position.
 pub fn flip(extent: Extent) -> Result<Tally, Broken> {
     let whole = Snapshot::build(&LedgerKey::from_seed(&[3; 32]), ENTRIES)?;
     let stride = match extent {
@@ -60,7 +60,7 @@ pub fn flip(extent: Extent) -> Result<Tally, Broken> {
     Ok(Tally { cases: bits.len() as u64, breaches, ..Tally::default() })
 }
 
-/// Takes bits off the list until there are none left. Returns what was not found.
+/// Flips bits from the list until it is empty. Returns the undetected ones.
 fn flip_some(whole: &Snapshot, bits: &[(String, usize)], next: &AtomicUsize) -> Result<Vec<String>, Broken> {
     let storage = whole.storage()?;
     let mut breaches = Vec::new();
@@ -76,14 +76,14 @@ fn flip_some(whole: &Snapshot, bits: &[(String, usize)], next: &AtomicUsize) -> 
     Ok(breaches)
 }
 
-/// Where a change was made.
+/// The position of a change.
 #[derive(Debug)]
 struct FlipSite {
     path: String,
     line: u64,
 }
 
-/// Whether verification says that it is broken, and where.
+/// Whether verification reports an error at the right position.
 fn found(storage: &Memory, place: Option<&FlipSite>) -> Result<(), String> {
     let report =
         verify_on(Arc::new(storage.clone()), &VerifyOptions::default()).map_err(|error| error.to_string())?;
@@ -97,8 +97,8 @@ fn found(storage: &Memory, place: Option<&FlipSite>) -> Result<(), String> {
     }
 }
 
-/// A link has two ends: a change in one entry may be named there or at the entry that links to it, and where index and lane don't
-/// agree the lane may be the one that is named.
+/// A link has two ends: a change in one entry may be reported there or at the entry that links to it. If index and lane disagree, the lane
+/// may be reported.
 fn names(found: &Break, place: &FlipSite) -> bool {
     let is_there = found.file == place.path || (place.path == INDEX && found.why.to_string().contains(INDEX));
     let is_near =
@@ -106,7 +106,7 @@ fn names(found: &Break, place: &FlipSite) -> bool {
     is_there && is_near
 }
 
-/// The forgeries, each on many entries: found by verification, and found again when a kernel would open the ledger.
+/// Forges many entries: verification must detect each forgery, and opening the ledger must fail.
 pub fn forge() -> Result<Tally, Broken> {
     let key = LedgerKey::from_seed(&[3; 32]);
     let whole = Snapshot::build(&key, ENTRIES)?;
@@ -131,7 +131,7 @@ pub fn forge() -> Result<Tally, Broken> {
             check(format!("{} at line {}", forgery.name, at + 1), whole.with(&segment, join(&forged)))?;
         }
     }
-    // A pack may be gone on purpose, so opening doesn't mind; verification does, and the flips show that.
+    // A pack may be removed on purpose, so opening accepts it; verification doesn't, which the flips test.
     for path in whole.0.keys().filter(|path| is_evidence(path) && !path.ends_with(".pack")) {
         check(format!("`{path}` removed"), whole.without(path))?;
     }
@@ -179,7 +179,7 @@ const FORGERIES: &[Forgery] = &[
     Forgery { name: "rewritten, with all links after it, without the key", make: rewrite },
 ];
 
-/// Changes one entry's time and repairs every link after it, as someone without the key can.
+/// Changes one entry's time and repairs every later link, as an attacker without the key can.
 fn rewrite(lines: &[LineBytes], at: usize) -> Option<Vec<LineBytes>> {
     let mut lines = lines.to_vec();
     let changed = String::from_utf8(lines.get(at)?.clone()).ok()?.replacen("\"at\":1", "\"at\":2", 1);
@@ -215,7 +215,7 @@ impl Snapshot {
         Self::build(&LedgerKey::from_seed(&[3; 32]), BATCH)
     }
 
-    /// One of its files with an edit in it: two bytes that say where, and what is written there. Anything else is a file by itself.
+    /// One of its files with an edit: two bytes for the position, then the replacement. For other paths, the edit is the file.
     pub fn edited(&self, path: &str, edit: &[u8]) -> Vec<u8> {
         let mut bytes = self.file(path).unwrap_or_default().to_vec();
         let [0, high, low, written @ ..] = edit else { return edit.to_vec() };
@@ -282,7 +282,7 @@ impl Snapshot {
         Self(files)
     }
 
-    /// The files in a storage of their own.
+    /// The files in a separate storage.
     pub fn storage(&self) -> Result<Memory, Broken> {
         let storage = Memory::default();
         for (path, bytes) in &self.0 {
@@ -296,7 +296,7 @@ impl Snapshot {
     }
 }
 
-/// What verification rests on. Locks are empty, and what was seen before is only remembered to save work.
+/// Whether verification depends on a file. Locks are empty, and the `seen` note is only a cache.
 fn is_evidence(path: &str) -> bool {
     path.ends_with(".jsonl") || path.ends_with(".pack") || path == INDEX
 }

@@ -1,4 +1,4 @@
-//! A full disk, on a small file system of its own: new effects are refused, reading continues, and freed space is enough to continue.
+//! A full disk, on a small separate file system: new effects are denied, reading continues, and freed space is enough to continue.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,12 +15,12 @@ use crate::drivers::run;
 use crate::test_kernel::TestKernel;
 
 const DISK_BYTES: usize = 16 << 20;
-/// What the ballast leaves free in each round.
+/// Free bytes beside the ballast in each round.
 const ROOM_BYTES: u64 = 192 << 10;
-/// More than fit on the disk.
+/// More marks than fit on the disk.
 const MARKS_MAX: u64 = 20_000;
 
-/// A mounted file system; unmounted when dropped.
+/// A mounted file system, unmounted on drop.
 #[derive(Debug)]
 struct SmallDisk {
     at: tempfile::TempDir,
@@ -45,22 +45,22 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // A failure leaves a mount behind, which the message of the folder's own removal will show.
+        // A failure leaves the mount behind; removing its folder then reports it.
         drop(program("umount").arg("-l").arg(self.at.path()).output());
     }
 }
 
-/// Whether a small disk can be had: mounting needs root.
+/// Whether a small disk can be mounted; that needs root.
 pub fn can_mount() -> Result<(), Broken> {
     SmallDisk::mount().map(drop)
 }
 
-/// Fills a disk `rounds` times and frees it again, under one kernel that is never restarted.
+/// Fills a disk `rounds` times and frees it again, under one running kernel.
 pub fn fill(rounds: u64) -> Result<Tally, Broken> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let disk = SmallDisk::mount()?;
-        // The world has room: it is the ledger's disk that is full.
+        // The marks are on another disk: only the ledger's disk is full.
         let world = tempfile::tempdir()?;
         std::os::unix::fs::symlink(world.path().join("effects"), effects(disk.path()))?;
         let mut filling = Filling {
@@ -79,7 +79,7 @@ pub fn fill(rounds: u64) -> Result<Tally, Broken> {
     })
 }
 
-/// Takes all the room there is, and gives a little back.
+/// Takes all free space, and releases a little.
 fn fill_up(ballast: &Path) -> io::Result<()> {
     let mut file = fs::File::create(ballast)?;
     let chunk = [0_u8; 4096];
@@ -102,7 +102,7 @@ impl Filling<'_> {
         let ballast = self.disk.join("ballast");
         fill_up(&ballast)?;
         let refused = self.until_full().await?;
-        // Still full: refused again, and nothing happens.
+        // Still full: denied again, without an effect.
         let marks = fs::metadata(effects(self.disk)).map_or(0, |file| file.len());
         if self.mark().await?.is_ok() {
             return Err("a full disk took another effect".into());
@@ -133,7 +133,7 @@ impl Filling<'_> {
         Err("the disk never got full".into())
     }
 
-    /// One mark: done, or refused because there is no room. Anything else is a breach.
+    /// Makes one mark: done, or denied for lack of space. Any other result is a breach.
     async fn mark(&mut self) -> Result<Result<(), String>, Broken> {
         let id = self.next;
         self.next += 1;

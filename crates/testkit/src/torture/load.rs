@@ -1,4 +1,4 @@
-//! Random `kill -9` under load: four processes with two callers each, acknowledgements over a pipe, death at any moment.
+//! Random `kill -9` under load: four processes with two callers each, acknowledgements over a pipe, killed at any moment.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,24 +12,24 @@ use super::check::{Moment, judge};
 use super::{Broken, Tally, acknowledged_with, finish, program};
 use crate::random::Random;
 
-/// Processes that write to one ledger at once.
+/// Processes that write to one ledger concurrently.
 const WRITERS: u64 = 4;
 const CALLERS: u64 = 2;
-/// A start takes a fraction of a second; on a busy machine some. One that waits for a dead process takes longer.
+/// A start takes a fraction of a second, or some seconds on a busy machine. A start that waits for a dead process takes longer.
 const START_MAX: Duration = Duration::from_secs(12);
-/// A fresh folder after so many deaths, so that the looking doesn't come to cost more than the killing.
+/// A new folder after this many deaths, so that checks don't take longer than kills.
 const DEATHS_PER_FOLDER: u64 = 25;
 /// More marks than a child can make before it is killed.
 const MARKS_PER_LIFE: u64 = 2_000;
 const LIFE_MS_MAX: u64 = 30;
 const BOOT_MAX: Duration = Duration::from_secs(20);
 
-/// When a child dies.
+/// When a child is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Death {
     /// Some time after its first acknowledgement.
     AtWork,
-    /// Some time after its start, most likely while it comes up and recovers what the last one left.
+    /// Some time after its start, most likely during recovery.
     Young,
 }
 
@@ -42,7 +42,7 @@ pub fn kill(child: &Path, deaths: u64, seed: u64) -> Result<Tally, Broken> {
         let mut acks = BTreeSet::new();
         let mut end = 0;
         for _ in 0..DEATHS_PER_FOLDER.min(deaths - total.cases).div_ceil(WRITERS) {
-            // Some of the last life's range again: what was left undone is done now, what was done must not be done twice.
+            // Repeats some of the last life's range: missing marks are made, and completed ones must not be repeated.
             let first = end - (end.min(random.below(MARKS_PER_LIFE / 2)));
             let lives: Vec<(Range<u64>, Death, u64)> = (0..WRITERS)
                 .map(|writer| {
@@ -87,7 +87,7 @@ pub fn kill(child: &Path, deaths: u64, seed: u64) -> Result<Tally, Broken> {
     Ok(total)
 }
 
-/// Starts a child, lets it live a little, and kills it by its id.
+/// Starts a child, waits a little, and kills it by its id.
 fn one_life(
     child: &Path,
     folder: &Path,
@@ -125,7 +125,7 @@ fn one_life(
     Ok(acks)
 }
 
-/// A last child that finds nothing left to do and goes down well.
+/// A last child that finds nothing to do and shuts down cleanly.
 fn settle(child: &Path, folder: &Path, end: u64, acks: &BTreeSet<u64>) -> Result<u64, Broken> {
     let ended = finish(program(child).arg(folder).args(["0", "0", "1"]))?;
     if !ended.status.success() {

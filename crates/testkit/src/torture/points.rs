@@ -9,19 +9,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::check::{Moment, judge};
 use super::{Broken, Tally, acknowledged, finish, program};
 
-/// The system calls by which anything gets onto a disk.
+/// The system calls that write to a disk.
 const JOURNAL_CALLS: &str = "write,pwrite64,writev,pwritev,pwritev2,fdatasync,fsync,sync_file_range,rename,renameat,renameat2,\
     openat,openat2,ftruncate,fallocate,mkdir,mkdirat,unlink,unlinkat,link,linkat,flock";
 const WORKERS: usize = 2;
-/// One blow in so many may miss.
+/// One in this many blows may miss.
 const MISSED_PART: u64 = 10;
-/// Threads share the calls differently each time, so a thread may not get as far as it did when the points were listed.
+/// Threads divide the calls differently in each run, so a thread may not reach a listed point.
 const TRIES_MAX: u32 = 5;
 
-/// What is done to the child at a point.
+/// What happens to the child at a point.
 #[derive(Debug, Clone, Copy)]
 pub enum Blow {
-    /// It is killed on entering the call.
+    /// It is killed at entry of the call.
     Kill,
     /// The call fails with this error.
     Error(&'static str),
@@ -35,7 +35,7 @@ impl Blow {
         }
     }
 
-    /// What strace writes down when the blow has fallen.
+    /// The trace that strace writes when the blow happens.
     pub(super) fn trace(self) -> &'static str {
         match self {
             Self::Kill => "killed by SIGKILL",
@@ -105,8 +105,8 @@ fn enumerate(child: &Path, effects: u64) -> Result<Vec<Point>, Broken> {
     Ok(enumerate_calls(&fs::read_to_string(log)?))
 }
 
-/// strace counts calls by thread and by name; so do we. Of each name the busiest thread's calls are the points; where two threads
-/// make the same call, the blow falls on the one that gets there first.
+/// strace counts calls per thread and name. For each name, the points are the calls of the busiest thread. If two threads make the same
+/// call, the blow hits the first one.
 pub(super) fn enumerate_calls(log: &str) -> Vec<Point> {
     let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
     for line in log.lines().filter(|line| !line.contains(" resumed>")) {
@@ -126,7 +126,7 @@ pub(super) fn enumerate_calls(log: &str) -> Vec<Point> {
         .collect()
 }
 
-/// One blow at the point; a blow that doesn't fall is tried again, and counts as missed only in the end.
+/// One blow at the point. A missed blow is repeated, and counts as missed only after the last try.
 fn strike_at(child: &Path, effects: u64, blow: Blow, point: &Point) -> Result<Tally, Broken> {
     let mut tally = strike_once(child, effects, blow, point)?;
     for _ in 1..TRIES_MAX {
@@ -138,7 +138,7 @@ fn strike_at(child: &Path, effects: u64, blow: Blow, point: &Point) -> Result<Ta
     Ok(tally)
 }
 
-/// One blow, then a second child that picks up what is left, then a look at both.
+/// One blow, then a second child that continues, then a check of both.
 fn strike_once(child: &Path, effects: u64, blow: Blow, point: &Point) -> Result<Tally, Broken> {
     let folder = tempfile::tempdir()?;
     let log = folder.path().join("strace.log");
@@ -175,7 +175,7 @@ fn strike_once(child: &Path, effects: u64, blow: Blow, point: &Point) -> Result<
     })
 }
 
-/// Whether strace can trace here at all.
+/// Whether strace works here.
 pub fn can_trace() -> Result<(), Broken> {
     let tried = program("strace").args(["-qq", "-o", "/dev/null", "true"]).output();
     let output = tried.map_err(|error| format!("strace can't be started: {error}"))?;

@@ -1,8 +1,8 @@
-//! Real tasks of the real program, killed at every write and at random: each must come to the same result as an undisturbed one, make
-//! every mark once, and cost what its receipts say.
+//! Real tasks of the real program, killed at every write and at random. Each must end with the same result as an undisturbed one, make
+//! every mark once, and cost what its receipts add up to.
 //!
-//! The marks are edits that would show if they were made twice. A call that was cut down in the middle is in doubt, and the harness plays
-//! the person who is asked: it looks at the file, and says yes only if the mark isn't there.
+//! The marks are edits whose repetition would show. A call that was killed halfway is in doubt, and the harness plays the operator: it
+//! reads the file, and approves only if the mark isn't there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,20 +16,20 @@ use super::points::{Blow, Point, enumerate_calls};
 use super::{Broken, Tally, finish, program};
 use crate::random::Random;
 
-/// The calls by which a task gets onto the disk. Opening is left out: nothing is written by it, and the loader does most of it.
+/// The calls by which a task writes to the disk. Opening is left out: it writes nothing, and mostly the loader does it.
 const WRITES: &str = "write,pwrite64,writev,pwritev,pwritev2,fdatasync,fsync,rename,renameat,renameat2,ftruncate,fallocate,\
     mkdir,mkdirat,unlink,unlinkat,link,linkat";
 const MARKS: [&str; 3] = ["1", "2", "3"];
 const RESULT: &str = "123|";
 const ANSWER: &str = "made three marks";
-/// How often a task may have to be taken up again before that counts as never coming to an end.
+/// How often a task may be resumed before it counts as stuck.
 const ROUNDS_MAX: usize = 40;
-/// Tasks of the same project at once, each in a process of its own.
+/// Concurrent tasks of one project, each in its own process.
 const LOAD: usize = 3;
-/// Projects in which nobody died, before that is taken for a harness that doesn't strike.
+/// Projects without a kill, after which the harness itself counts as broken.
 const UNHARMED_MAX: u64 = 20;
 
-/// A project with a scripted model, in a home of its own.
+/// A project with a scripted model and its own home.
 struct Scene {
     folder: tempfile::TempDir,
     program: PathBuf,
@@ -77,21 +77,21 @@ impl Scene {
         command
     }
 
-    /// Whether it went well, and what it said on both streams.
+    /// Runs a command: its success, and both output streams.
     fn finish(&self, arguments: &[&str]) -> Result<(bool, String, String), Broken> {
         let ended = finish(&mut self.regent(arguments))?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ok((ended.status.success(), text(ended.stdout), text(ended.stderr)))
     }
 
-    /// What a command says with `--json`.
+    /// Runs a command with `--json` and parses its output.
     fn ask(&self, arguments: &[&str]) -> Result<Value, Broken> {
         let (_, stdout, stderr) = self.finish(&[arguments, &["--json"]].concat())?;
         let last = stdout.lines().last().ok_or_else(|| format!("{arguments:?} said nothing: {stderr}"))?;
         Ok(at(&serde_json::from_str(last)?, "/data").clone())
     }
 
-    /// The tasks that are there: id, goal and state.
+    /// The existing tasks: id, goal and state.
     fn tasks(&self) -> Result<Vec<(String, String, String)>, Broken> {
         let told = self.ask(&["task", "list"])?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -102,7 +102,7 @@ impl Scene {
             .collect())
     }
 
-    /// Answers every question as someone who has looked.
+    /// Answers every question after checking the file.
     fn answer(&self) -> Result<(), Broken> {
         let told = self.ask(&["approve", "list"])?;
         for question in at(&told, "/questions").as_array().into_iter().flatten() {
@@ -123,7 +123,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Takes up what is left over until every task of every worker has come to its end.
+    /// Resumes tasks until every task of every worker has ended.
     fn settle(&self, workers: usize) -> Result<(), Broken> {
         let mut last = String::new();
         for _ in 0..ROUNDS_MAX {
@@ -132,7 +132,7 @@ impl Scene {
             for worker in 0..workers {
                 let goal = goal(worker);
                 match tasks.iter().find(|(_, named, _)| *named == goal) {
-                    // Killed before it was taken: nothing was promised, so it is given again.
+                    // Killed before the task was accepted: nothing was promised, so it is submitted again.
                     None => {
                         open = true;
                         self.finish(&["task", "run", &goal, "--model", "play/m"])?;
@@ -152,7 +152,7 @@ impl Scene {
         Err(format!("no end after {ROUNDS_MAX} rounds: {:?}: {last}", self.tasks()?).into())
     }
 
-    /// Everything as after an undisturbed run?
+    /// Checks that everything is as after an undisturbed run.
     fn judge(&self, workers: usize) -> Result<(), Broken> {
         let costs = self.receipts()?;
         for worker in 0..workers {
@@ -174,13 +174,13 @@ impl Scene {
                 return Err(format!("`{id}` cost {cost:?}, its receipts come to {sum:?}").into());
             }
         }
-        // A kill may leave an end that no signature covers; the next kernel signs it.
+        // A kill may leave an unsigned end; the next kernel signs it.
         self.finish(&["tool", "call", "fs.read", r#"{"path":"counter0.txt"}"#])?;
         let (verified, _, stderr) = self.finish(&["audit", "verify"])?;
         if verified { Ok(()) } else { Err(format!("the ledger doesn't verify: {stderr}").into()) }
     }
 
-    /// What the outcomes in the ledger come to, task by task, read from the files alone.
+    /// The sum of outcomes per task, read from the ledger's files alone.
     fn receipts(&self) -> Result<BTreeMap<String, u64>, Broken> {
         let mut steps = BTreeMap::new();
         let mut sums = BTreeMap::new();
@@ -195,7 +195,7 @@ impl Scene {
                     continue;
                 }
                 for line in fs::read_to_string(segment)?.lines() {
-                    // A torn last line is left as it was found.
+                    // A torn last line stays as found.
                     let Ok(entry) = serde_json::from_str::<Value>(line) else { continue };
                     let body = at(&entry, "/body");
                     if at(&entry, "/kind") == "intent"
@@ -239,14 +239,14 @@ fn script_text() -> Value {
     json!({"turns": turns})
 }
 
-/// The program under torture, which lies beside the harness.
+/// The program under test, beside the harness.
 pub fn regent_program() -> Result<PathBuf, Broken> {
     let own = std::env::current_exe()?;
-    let program = own.parent().ok_or("the harness lies nowhere")?.join("regent");
+    let program = own.parent().ok_or("the harness has no folder")?.join("regent");
     if program.is_file() { Ok(program) } else { Err(format!("`{}` is not built", program.display()).into()) }
 }
 
-/// Kills a task at every write, one after the other; `every` leaves some out.
+/// Kills a task at every write in turn; `every` samples them.
 pub fn strike(regent: &Path, every: usize) -> Result<Tally, Broken> {
     let scene = Scene::new(regent)?;
     let log = scene.folder.path().join("strace.log");
@@ -288,7 +288,7 @@ fn strike_at(regent: &Path, point: &Point) -> Result<Tally, Broken> {
     Ok(Tally { cases: 1, missed: u64::from(!fell), ..Tally::default() })
 }
 
-/// Kills tasks at random moments, several processes at work in one project, until so many have died.
+/// Kills tasks at random moments, with several processes at work in one project, until `deaths` have died.
 pub fn kill(regent: &Path, deaths: u64, seed: u64) -> Result<Tally, Broken> {
     let mut random = Random::new(seed);
     let mut total = Tally::default();
@@ -302,17 +302,17 @@ pub fn kill(regent: &Path, deaths: u64, seed: u64) -> Result<Tally, Broken> {
             total.breaches.push(format!("random kills, seed {seed}, after {} deaths: {broken}", total.cases));
         }
         if died == 0 {
-            // The machine was busy when they were timed: they are over long before the blow.
+            // The machine was busy during the timing, so the tasks ended before the kill.
             (unharmed, life_ms_max) = (unharmed + 1, (life_ms_max / 2).max(1));
         }
         if unharmed > UNHARMED_MAX {
-            return Err("nobody dies: this proves nothing".into());
+            return Err("no process was killed: this proves nothing".into());
         }
     }
     Ok(total)
 }
 
-/// How long the tasks of a project take when nobody is in their way: they are killed within that time.
+/// How long the tasks of a project take undisturbed; kills happen within that time.
 fn undisturbed_ms(regent: &Path) -> Result<u64, Broken> {
     let scene = Scene::new(regent)?;
     let started = Instant::now();
@@ -350,7 +350,7 @@ fn one_project(regent: &Path, life_ms_max: u64, random: &mut Random, died: &mut 
     scene.judge(LOAD)
 }
 
-/// What lies there, or nothing.
+/// The value at a pointer, or null.
 fn at<'v>(value: &'v Value, pointer: &str) -> &'v Value {
     value.pointer(pointer).unwrap_or(&Value::Null)
 }

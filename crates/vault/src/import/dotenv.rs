@@ -1,4 +1,4 @@
-//! `.env`: `NAME=value` a line, in the quotes that shells know. Nothing is expanded: what stands there is the value.
+//! `.env`: one `NAME=value` per line, with shell quotes. Values are literal: nothing is expanded.
 
 use regent_kernel::Secret;
 use zeroize::Zeroizing;
@@ -23,9 +23,9 @@ pub(super) fn read(text: &str) -> Result<Vec<(String, Secret)>, VaultError> {
                 return Err(at("the name has invalid characters"));
             }
             let value = match value.chars().next() {
-                // A quoted value may continue over lines, so it is read from all that is left.
+                // A quoted value may span lines, so it is parsed from all remaining text.
                 Some(quote @ ('"' | '\'')) => {
-                    // What was cut off so far stood before it, so the value ends where its line does.
+                    // `value` is the end of its line, so its length gives the start.
                     let line_end = rest.find('\n').unwrap_or(rest.len());
                     let start = line_end.saturating_sub(value.len()).saturating_add(1);
                     let quoted = rest.get(start..).unwrap_or_default();
@@ -53,7 +53,7 @@ pub(super) fn read(text: &str) -> Result<Vec<(String, Secret)>, VaultError> {
     Ok(found)
 }
 
-/// What stands up to the closing quote, and where that ends. Backslashes count in double quotes alone.
+/// The text up to the closing quote, and the quote's position. Backslashes escape only in double quotes.
 fn quoted_value(text: &str, quote: char) -> Option<(Vec<u8>, usize)> {
     let mut value = Zeroizing::new(String::new());
     let mut letters = text.char_indices();

@@ -1,4 +1,4 @@
-//! The values of a YAML or JSON file in the order in which they stand: a check over all of them depends on it.
+//! The values of a YAML or JSON file in document order, because a MAC covers them in that order.
 
 use std::fmt;
 
@@ -13,15 +13,15 @@ const LEAVES_MAX: usize = 100_000;
 /// One value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Leaf {
-    /// The keys that lead to it. Places in lists are not among them.
+    /// The keys that lead to it, without list indices.
     pub(super) keys: Vec<String>,
-    /// The same with the places in lists.
+    /// The keys that lead to it, with list indices.
     pub(super) place: Vec<String>,
-    /// What it is, as the check over all values counts it. Nothing at all is not counted.
+    /// The value as the MAC covers it; `None` for null, which the MAC skips.
     pub(super) text: Option<String>,
 }
 
-pub(super) fn of(text: &str) -> Result<Vec<Leaf>, VaultError> {
+pub(super) fn parse(text: &str) -> Result<Vec<Leaf>, VaultError> {
     if text.trim_start().starts_with('{') { json(text) } else { yaml(text) }
 }
 
@@ -29,7 +29,7 @@ fn too_much() -> VaultError {
     VaultError::Import("the file is nested too deeply or has too many values".to_owned())
 }
 
-/// A list or mapping that is open.
+/// An open list or mapping.
 enum Open {
     Map(Option<String>),
     List(usize),
@@ -84,7 +84,7 @@ fn leaf(open: &[Open], text: Option<String>) -> Leaf {
     leaf
 }
 
-/// A value is done: the next one has another key or place.
+/// Advances past a complete value: the next one has another key or index.
 fn step(open: &mut [Open]) {
     match open.last_mut() {
         Some(Open::Map(key)) => *key = None,
@@ -93,7 +93,7 @@ fn step(open: &mut [Open]) {
     }
 }
 
-/// Words that stand for themselves in YAML: truth, nothing, numbers with a point.
+/// The canonical text of a YAML scalar: booleans, null, and numbers with a decimal point.
 fn counted(text: &str) -> Option<String> {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => None,

@@ -1,5 +1,5 @@
-//! SOPS files for age keys: YAML, JSON and `.env` with values in `ENC[AES256_GCM,…]`. The code over all values is checked before
-//! any of them is given.
+//! SOPS files for age keys: YAML, JSON and `.env` with values in `ENC[AES256_GCM,…]`. Verifies the MAC over all values before it returns
+//! any of them.
 
 use std::io::Read as _;
 
@@ -22,18 +22,18 @@ use crate::file::identities;
 
 const KEY_BYTES: usize = 32;
 
-/// What is known about how a file was made.
+/// The SOPS metadata of a file.
 #[derive(Debug, Default)]
 struct Metadata {
-    /// The file's key, encrypted for each of several.
+    /// The file's data key, encrypted for each recipient.
     sealed_keys: Vec<String>,
     code: String,
     modified: String,
-    /// Something that we can't check or open.
+    /// A feature that this parser doesn't support.
     unsupported: Option<&'static str>,
 }
 
-/// The encrypted values of a file, decrypted; `None` if it is no SOPS file.
+/// The decrypted values of a file; `None` if it isn't a SOPS file.
 pub(super) fn read(text: &str, keys: &str) -> Result<Option<Vec<(String, Secret)>>, VaultError> {
     let (metadata, leaves) = match parts(text)? {
         Some(parts) => parts,
@@ -78,7 +78,7 @@ fn parts(text: &str) -> Result<Option<(Metadata, Vec<Leaf>)>, VaultError> {
         return Ok(None);
     }
     let (about, values): (Vec<Leaf>, Vec<Leaf>) =
-        leaves::of(text)?.into_iter().partition(|leaf| leaf.keys.first().is_some_and(|key| key == "sops"));
+        leaves::parse(text)?.into_iter().partition(|leaf| leaf.keys.first().is_some_and(|key| key == "sops"));
     let mut metadata = Metadata::default();
     for leaf in about {
         let keys: Vec<&str> = leaf.keys.iter().skip(1).map(String::as_str).collect();
@@ -87,7 +87,7 @@ fn parts(text: &str) -> Result<Option<(Metadata, Vec<Leaf>)>, VaultError> {
     Ok(Some((metadata, values)))
 }
 
-/// `NAME=ENC[…]` lines; the metadata are lines whose names spell out where they would stand in a tree.
+/// Parses `NAME=ENC[…]` lines. Metadata lines spell their path in a tree in their names.
 fn from_lines(text: &str) -> (Metadata, Vec<Leaf>) {
     let (mut metadata, mut values) = (Metadata::default(), Vec::new());
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -122,7 +122,7 @@ impl Metadata {
             ["mac"] => self.code = text,
             ["lastmodified"] => self.modified = text,
             ["mac_only_encrypted"] if text.eq_ignore_ascii_case("true") => {
-                self.unsupported = Some("has a code over its encrypted values alone, which is not supported");
+                self.unsupported = Some("uses `mac_only_encrypted`, which is not supported");
             }
             ["key_groups", ..] => {
                 self.unsupported = Some("needs several keys at once, which is not supported")
@@ -132,7 +132,7 @@ impl Metadata {
     }
 }
 
-/// The key that the values are encrypted with, out of what an age key of ours opens.
+/// Decrypts the data key of the values with one of the age keys.
 fn file_key(sealed: &[String], keys: &str) -> Result<Zeroizing<Vec<u8>>, VaultError> {
     if sealed.is_empty() {
         return Err(VaultError::Import("the SOPS file is not encrypted for an age key".to_owned()));
@@ -152,7 +152,7 @@ fn file_key(sealed: &[String], keys: &str) -> Result<Zeroizing<Vec<u8>>, VaultEr
     Err(VaultError::Import("none of the age keys at hand opens the SOPS file".to_owned()))
 }
 
-/// Opens `ENC[AES256_GCM,data:…,iv:…,tag:…,type:…]`, bound to its place.
+/// Decrypts `ENC[AES256_GCM,data:…,iv:…,tag:…,type:…]`, which is bound to its path.
 fn opened(text: &str, key: &[u8], bound: &str) -> Option<Secret> {
     let fields = text.strip_prefix("ENC[AES256_GCM,")?.strip_suffix(']')?;
     let field = |name: &str| {

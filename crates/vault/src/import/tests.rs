@@ -1,4 +1,4 @@
-//! Files of secrets as people have them, and files that somebody changed.
+//! Files of secrets in their usual forms, and tampered files.
 
 use aes_gcm::aead::consts::U32;
 use aes_gcm::aead::generic_array::GenericArray;
@@ -51,7 +51,7 @@ fn dotenv() {
     assert!(read("A=1234\na=5678", "", "", 0).unwrap_err().to_string().contains("two values"));
 }
 
-/// What `sops` does when it encrypts.
+/// Encrypts as `sops` does.
 struct Sops {
     identity: age::x25519::Identity,
     key: [u8; 32],
@@ -118,7 +118,7 @@ fn sops_in_json_and_lines() {
             "lastmodified": MODIFIED, "mac": sops.code(&["value of z", "value of a"]),
         },
     });
-    // The order of the file counts, and serde_json sorts: `a` is put behind `z` by hand.
+    // Document order matters, but serde_json sorts keys, so the test moves `a` after `z`.
     let text = serde_json::to_string_pretty(&json).unwrap();
     let end = text.rfind('}').unwrap();
     let text =
@@ -139,7 +139,7 @@ fn sops_in_json_and_lines() {
 }
 
 #[test]
-fn a_sops_file_that_was_changed_gives_nothing() {
+fn rejects_a_tampered_sops_file() {
     let sops = Sops::new();
     let whole = sops.yaml();
     let changed = [
@@ -164,7 +164,7 @@ fn a_sops_file_that_was_changed_gives_nothing() {
 }
 
 #[test]
-fn dotenv_keeps_the_first_letter_of_a_quoted_value_wherever_it_stands() {
+fn dotenv_keeps_the_first_letter_of_a_quoted_value() {
     for (text, value) in [
         ("Z='klmnopqrst'\n", "klmnopqrst"),
         ("Z='klmnopqrst'", "klmnopqrst"),

@@ -1,17 +1,17 @@
-//! Random letters without a name: only where nothing else looks like that.
+//! Finds unnamed random strings, only where no other content looks similar.
 
 use super::{Finding, Kind, run_end};
 
-/// Shorter ones are identifiers as often as keys.
+/// Shorter runs are often identifiers.
 const RUN_BYTES_MIN: usize = 32;
-/// Longer ones are content: images, archives.
+/// Longer runs are content: images, archives.
 const RUN_BYTES_MAX: usize = 128;
-/// Bits a letter that random base62 of this length reaches; names and sentences don't.
+/// Bits per character that random base62 of this length reaches; names and sentences don't.
 const BITS_MIN: f64 = 4.2;
 
 pub(super) fn find(bytes: &[u8], found: &mut Vec<Finding>) {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_+/-".contains(&byte);
-    // Every run that is long enough covers a byte in every so many.
+    // Every run of at least the minimum length covers one of these sample positions.
     let mut at = RUN_BYTES_MIN - 1;
     while let Some(byte) = bytes.get(at) {
         if !fits(*byte) {
@@ -35,7 +35,7 @@ pub(super) fn find(bytes: &[u8], found: &mut Vec<Finding>) {
     }
 }
 
-/// One run of random letters, not words, hexadecimal, a path, or the content of something.
+/// Whether a run is random, and not words, hexadecimal, a path or embedded content.
 fn is_key(run: &[u8]) -> bool {
     (RUN_BYTES_MIN..=RUN_BYTES_MAX).contains(&run.len())
         && run.iter().filter(|byte| **byte == b'/').count() <= 1
@@ -44,8 +44,8 @@ fn is_key(run: &[u8]) -> bool {
         && is_random(run)
 }
 
-/// Digests and embedded files say what they are right before: `sha256-…`, `sha512:…`, `;base64,…`; and a name or address continues
-/// around it.
+/// Whether the context explains the run: a prefix of a digest or an embedded file (`sha256-…`, `sha512:…`, `;base64,…`), or a surrounding
+/// name or address.
 fn has_context(bytes: &[u8], start: usize, end: usize) -> bool {
     let before = bytes.get(start.saturating_sub(16)..start).unwrap_or_default();
     let run = bytes.get(start..end).unwrap_or_default();
@@ -59,7 +59,7 @@ fn has_context(bytes: &[u8], start: usize, end: usize) -> bool {
     digest || named || inside
 }
 
-/// Changes of kind between neighbours as often as chance has them, all kinds there, and no letter too frequent.
+/// Whether character classes alternate as often as by chance, all classes occur, and no character is too frequent.
 pub(super) fn is_random(text: &[u8]) -> bool {
     let kind = |byte: u8| match byte {
         b'a'..=b'z' => 0,
@@ -78,7 +78,7 @@ pub(super) fn is_random(text: &[u8]) -> bool {
         && bits(text) >= BITS_MIN.min(most_bits(text.len()) * 0.85)
 }
 
-/// At least two kinds of letters, and not one letter over and over: what a name already says is a credential.
+/// Whether the text has at least two character classes and not one repeated character. For values whose name marks them as credentials.
 pub(super) fn is_mixed(text: &[u8]) -> bool {
     let kinds = [
         text.iter().any(u8::is_ascii_lowercase),
@@ -90,7 +90,7 @@ pub(super) fn is_mixed(text: &[u8]) -> bool {
     digits && kinds.iter().filter(|has| **has).count() >= 2 && bits(text) >= 2.5
 }
 
-/// Shannon's entropy of the letters, in bits each.
+/// Shannon entropy in bits per character.
 #[expect(clippy::cast_precision_loss, reason = "lengths of a few kilobytes")]
 fn bits(text: &[u8]) -> f64 {
     let mut counts = [0_u32; 256];
@@ -108,7 +108,7 @@ fn bits(text: &[u8]) -> f64 {
         .sum()
 }
 
-/// What a text of this length could have at most.
+/// The maximum entropy of a text of this length.
 #[expect(clippy::cast_precision_loss, reason = "lengths of a few kilobytes")]
 fn most_bits(length: usize) -> f64 {
     (length.max(1) as f64).log2()

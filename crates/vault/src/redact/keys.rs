@@ -1,4 +1,4 @@
-//! Credentials by what they begin with, and by the name that they are given.
+//! Finds credentials by prefix and by name.
 
 use std::sync::LazyLock;
 
@@ -8,29 +8,29 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::{Finding, Kind, before, entropy, is_word, run_end};
 
-/// How far a credential is followed.
+/// Maximum length of a credential.
 const TOKEN_BYTES_MAX: usize = 4_096;
 const VALUE_BYTES_MAX: usize = 512;
 const USER_BYTES_MAX: usize = 256;
 
-/// What is looked for.
+/// What the automaton searches for.
 #[derive(Debug, Clone, Copy)]
 enum Mark {
-    /// A prefix that only a provider's keys have.
+    /// A prefix that only one provider's keys have.
     Prefix { letters: Letters, least: usize, most: usize },
-    /// The header of a token in three parts.
+    /// The header of a JSON Web Token.
     Jwt,
     /// A scheme of the `Authorization` header.
     Bearer,
-    /// A name that says what its value is.
+    /// A name that states what its value is.
     Named(Kind),
     /// The block of a private key.
     Block,
-    /// A URL, which may have a password in it.
+    /// A URL, which may contain a password.
     Url,
 }
 
-/// The letters that a key continues with.
+/// The alphabet of the rest of a key.
 #[derive(Debug, Clone, Copy)]
 enum Letters {
     Upper,
@@ -79,7 +79,7 @@ const MARKS: &[(&str, Mark)] = &[
     ("sk-proj-", prefix(Letters::Dashed, 20, 255)),
     ("sk-svcacct-", prefix(Letters::Dashed, 20, 255)),
     ("sk-or-v1-", prefix(Letters::Dashed, 20, 255)),
-    // Words continue after a dash (`sk-learn-…`); a key of this kind doesn't.
+    // Words may continue after a dash (`sk-learn-…`); a key of this kind doesn't.
     ("sk-", prefix(Letters::Alnum, 32, 255)),
     ("AIza", prefix(Letters::Dashed, 35, 35)),
     ("ya29.", prefix(Letters::Dashed, 30, 1024)),
@@ -117,7 +117,7 @@ const MARKS: &[(&str, Mark)] = &[
     ("credential", Mark::Named(Kind::Key)),
 ];
 
-/// Case is told apart afterwards, where it matters; names come in any.
+/// The automaton ignores case. Prefixes whose case matters are compared afterwards.
 static AUTOMATON: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     AhoCorasick::builder()
         .match_kind(MatchKind::LeftmostLongest)
@@ -155,7 +155,7 @@ fn known(
     from: usize,
     (letters, least, most): (Letters, usize, usize),
 ) -> Option<Finding> {
-    // `task-`, `risk-`: a prefix in the middle of a word is none.
+    // `task-`, `risk-`: a match in the middle of a word is not a prefix.
     if is_word(before(bytes, start)) {
         return None;
     }
@@ -165,7 +165,7 @@ fn known(
     ((least..=most).contains(&key.len()) && varied).then_some(Finding { kind: Kind::Key, span: start..end })
 }
 
-/// Three parts in base64, of which the first is the header in JSON.
+/// Three base64 parts, the first of which is a JSON header.
 fn jwt(bytes: &[u8], start: usize) -> Option<Finding> {
     if is_word(before(bytes, start)) {
         return None;
@@ -188,7 +188,7 @@ fn dot(bytes: &[u8], at: usize) -> Option<usize> {
     (bytes.get(at) == Some(&b'.')).then(|| at.saturating_add(1))
 }
 
-/// `Bearer` and `Basic` are words too: what follows has to be no word.
+/// `Bearer` and `Basic` are ordinary words too, so the following text must not be a word.
 fn bearer(bytes: &[u8], start: usize, from: usize) -> Option<Finding> {
     if is_word(before(bytes, start)) {
         return None;
@@ -251,7 +251,7 @@ fn named(bytes: &[u8], name_end: usize, kind: Kind) -> Option<Finding> {
     fits.then_some(Finding { kind, span: start..end })
 }
 
-/// Not a piece of code: no call, no path of names; and unless it stands right at a `=`, not just a word.
+/// Whether a value is a literal and not code: not a call or a path of names, and not a plain word unless it directly follows a `=`.
 fn is_literal(value: &[u8], tight: bool) -> bool {
     let is_code = value.iter().any(|byte| b"(){}[]<>".contains(byte))
         || value.windows(2).any(|pair| pair == b"::" || pair == b"->");
@@ -268,7 +268,7 @@ fn is_literal(value: &[u8], tight: bool) -> bool {
         && (has_digit || tight && !is_word || !is_word && value.iter().any(u8::is_ascii_punctuation))
 }
 
-/// Where a value is yet to be put, was taken out, or comes from elsewhere.
+/// Whether a value is a placeholder: to be filled in, redacted, or a reference.
 fn is_stand_in(value: &[u8]) -> bool {
     const WORDS: [&[u8]; 8] =
         [b"null", b"none", b"true", b"false", b"undefined", b"changeme", b"redacted", b"example"];
@@ -284,7 +284,7 @@ fn is_stand_in(value: &[u8]) -> bool {
         || value.windows(3).any(|three| three == b"..." || three == b"***")
 }
 
-/// Remembers that no block ends from some place on, so that a text full of beginnings stays linear.
+/// Remembers that no block ends after some position, so that a text with many block starts stays linear.
 #[derive(Default)]
 struct BlockEnds {
     none_from: Option<usize>,
@@ -314,7 +314,7 @@ impl BlockEnds {
         if end.is_none() {
             self.none_from.get_or_insert(label_end);
         }
-        // A key that was cut off is still one: all of the rest is taken.
+        // A truncated key is still a key: the finding covers the rest of the text.
         let end = end.unwrap_or(bytes.len());
         self.taken = end;
         Some(Finding { kind: Kind::PrivateKey, span: start..end })

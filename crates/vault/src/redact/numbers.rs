@@ -1,4 +1,4 @@
-//! Numbers that are someone's: cards, accounts, telephones, social security.
+//! Finds personal numbers: cards, bank accounts, phone numbers, social security numbers.
 
 use super::{Finding, Kind, before, is_word, run_end};
 
@@ -6,7 +6,7 @@ const CARD_DIGITS_MAX: usize = 19;
 const PHONE_DIGITS: std::ops::RangeInclusive<usize> = 8..=15;
 const PHONE_BYTES_MAX: usize = 26;
 
-/// How long an account's number is, by country.
+/// Length of an IBAN, by country.
 const IBAN_LENGTHS: &[(&[u8; 2], usize)] = &[
     (b"AD", 24),
     (b"AE", 23),
@@ -100,7 +100,7 @@ pub(super) fn find(bytes: &[u8], found: &mut Vec<Finding>) {
     }
 }
 
-/// What begins with the digit there.
+/// The finding that starts at or around this digit.
 fn one_at(bytes: &[u8], start: usize) -> Option<Finding> {
     match before(bytes, start) {
         Some(b'+') => international(bytes, start.saturating_sub(1)),
@@ -113,7 +113,7 @@ fn one_at(bytes: &[u8], start: usize) -> Option<Finding> {
     }
 }
 
-/// Not the rest of a name, a fraction, a date or an identifier.
+/// Whether the number isn't part of a name, a fraction, a date or an identifier.
 fn stands_alone(bytes: &[u8], start: usize) -> bool {
     match before(bytes, start) {
         Some(b'.' | b',' | b'-' | b'/' | b'+' | b'%' | b'\\' | b'$') => false,
@@ -128,7 +128,7 @@ fn ends(bytes: &[u8], end: usize) -> bool {
     !is_word(next) && !goes_on && next != Some(b'%')
 }
 
-/// Up to so many digits, grouped by one kind of separator or none: where they end, and how long each group is.
+/// A bounded number of digits, grouped by at most one kind of separator: the end, and the length of each group.
 struct Digits {
     digits: Vec<u8>,
     groups: Vec<usize>,
@@ -159,7 +159,7 @@ fn digits(bytes: &[u8], start: usize, most: usize, separators: &[u8]) -> Digits 
 }
 
 fn card(bytes: &[u8], start: usize) -> Option<Finding> {
-    // Most numbers are short: look before collecting.
+    // Most numbers are short: check the length before collecting digits.
     if run_end(bytes, start, 4, |byte| byte.is_ascii_digit()) < start.saturating_add(4) {
         return None;
     }
@@ -173,7 +173,7 @@ fn card(bytes: &[u8], start: usize) -> Option<Finding> {
     fine.then_some(Finding { kind: Kind::Card, span: start..found.end })
 }
 
-/// Whether someone issues cards that begin so, of this length.
+/// Whether an issuer assigns cards with this prefix and length.
 fn is_issued(digits: &[u8]) -> bool {
     let head = |length: usize| {
         digits
@@ -237,7 +237,7 @@ fn iban(bytes: &[u8], start: usize) -> Option<Finding> {
         .then_some(Finding { kind: Kind::Iban, span: start..at })
 }
 
-/// `123-45-6789`, in the ranges that are given out.
+/// `123-45-6789`, in the assigned ranges.
 fn social(bytes: &[u8], start: usize) -> Option<Finding> {
     let end = start.saturating_add(11);
     let [a, b, c, dash, d, e, other, serial @ ..] = bytes.get(start..end)? else { return None };
@@ -254,7 +254,7 @@ fn social(bytes: &[u8], start: usize) -> Option<Finding> {
     (given && ends(bytes, end)).then_some(Finding { kind: Kind::Ssn, span: start..end })
 }
 
-/// `+44 20 7946 0958`. A line that begins with a plus and is nothing but digits is more likely a change to a file.
+/// `+44 20 7946 0958`. A line of a plus sign and digits only is more likely part of a diff.
 fn international(bytes: &[u8], plus: usize) -> Option<Finding> {
     let prior = before(bytes, plus);
     if is_word(prior) || prior.is_some_and(|byte| b"+-/*=.)".contains(&byte)) {
@@ -321,7 +321,7 @@ fn national(bytes: &[u8], start: usize) -> Option<Finding> {
         .then_some(Finding { kind: Kind::Phone, span: start..found.end })
 }
 
-/// Areas and exchanges begin with 2 to 9.
+/// Area codes and exchanges begin with 2 to 9.
 fn is_exchange(bytes: &[u8], at: usize) -> bool {
     bytes.get(at).is_some_and(|byte| (b'2'..=b'9').contains(byte))
 }

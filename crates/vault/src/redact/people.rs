@@ -1,10 +1,10 @@
-//! Mail addresses.
+//! Finds email addresses.
 
 use super::{Finding, Kind, before, run_end};
 
 const LOCAL_BYTES_MAX: usize = 64;
 const DOMAIN_BYTES_MAX: usize = 253;
-/// What follows the last dot of a unit or a file rather than of a domain: `getty@tty1.service`, `icon@2x.png`.
+/// Suffixes of systemd units and files rather than domains: `getty@tty1.service`, `icon@2x.png`.
 const NOT_DOMAINS: &[&str] = &[
     "service",
     "socket",
@@ -58,7 +58,7 @@ fn address(bytes: &[u8], at: usize) -> Option<Finding> {
         .take(LOCAL_BYTES_MAX.saturating_add(1))
         .take_while(|byte| is_local(byte));
     let mut start = at.saturating_sub(local.count());
-    // Punctuation in front belongs to the sentence; letters of other scripts are taken whole or not at all.
+    // Leading ASCII punctuation belongs to the sentence. Characters of other scripts are kept.
     while start < at && bytes.get(start).is_some_and(|byte| !byte.is_ascii_alphanumeric() && byte.is_ascii())
     {
         start = start.saturating_add(1);
@@ -81,14 +81,14 @@ fn address(bytes: &[u8], at: usize) -> Option<Finding> {
     let is_top =
         top.len() >= 2 && (top.bytes().all(|byte| byte.is_ascii_alphabetic()) || top.starts_with("xn--"));
     let is_file = NOT_DOMAINS.iter().any(|word| word.eq_ignore_ascii_case(top));
-    // `git@host:path` names a repository, not a person.
+    // `git@host:path` names a repository, not an email address.
     let is_remote = local == b"git" && matches!(bytes.get(end), Some(b':' | b'/'));
     let whole = !bytes.get(end).is_some_and(|byte| *byte == b'_' || *byte == b'@');
     (labels.split('.').all(fine) && is_top && !is_file && !is_remote && whole)
         .then_some(Finding { kind: Kind::Email, span: start..end })
 }
 
-/// Whether what stands before the `@` is who logs in at a URL: `ssh://git@…`, `https://user:…@…`.
+/// Whether the text before the `@` is a URL's user part: `ssh://git@…`, `https://user:…@…`.
 fn in_url(bytes: &[u8], start: usize) -> bool {
     let back = bytes.get(start.saturating_sub(LOCAL_BYTES_MAX)..start).unwrap_or_default();
     let word = back

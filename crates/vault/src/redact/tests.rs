@@ -1,4 +1,4 @@
-//! What is taken out, and, as important, what is left alone.
+//! What redaction finds and, equally important, what it leaves unchanged.
 
 use proptest::prelude::*;
 
@@ -9,9 +9,9 @@ fn redacted(input: &str) -> String {
 }
 
 #[test]
-fn what_is_taken_out() {
+fn redacts_credentials_and_personal_data() {
     assert!(keys::is_built());
-    // Pieces are put together here so that no scanner takes these examples for the real thing.
+    // The parts are joined here so that secret scanners don't report these examples.
     let random = "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1bC3dE5f";
     let upper = "QWERTY1234ASDFGH";
     let hex = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -75,7 +75,7 @@ fn what_is_taken_out() {
 const URL_HEADER: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9";
 
 #[test]
-fn what_is_left_alone() {
+fn leaves_ordinary_text_unchanged() {
     let cases = [
         "the task-force runs a risk-based desk-check on disk-usage",
         "ask-me-anything sk-learn-contrib-imbalanced-learn-0.12.3-documentation",
@@ -131,7 +131,7 @@ fn what_is_left_alone() {
 }
 
 #[test]
-fn numbers_go_on_from_text_to_text() {
+fn placeholder_numbers_continue_across_texts() {
     let mut numbers = Numbers::default();
     let first = redact_with(b"a@b.de and c@d.de", &mut numbers);
     let second = redact_with(b"c@d.de and e@f.de", &mut numbers);
@@ -144,7 +144,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_are_taken_and_letters_stay_whole(input in "(\\PC|@|\\.|[0-9 +(-]|password=|sk-|ü|a@b.de|://|-----BEGIN PRIVATE KEY-----){0,60}") {
+    fn redaction_accepts_any_text_and_splits_no_character(input in "(\\PC|@|\\.|[0-9 +(-]|password=|sk-|ü|a@b.de|://|-----BEGIN PRIVATE KEY-----){0,60}") {
         let found = find(input.as_bytes());
         let mut last = 0;
         for one in &found {
@@ -156,17 +156,17 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(input in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn redaction_never_panics(input in prop::collection::vec(any::<u8>(), 0..300)) {
         redact(&input);
     }
 
     #[test]
-    fn words_stay_as_they_are(input in "([a-z]{1,12}[ ,.-]){0,40}") {
+    fn words_stay_unchanged(input in "([a-z]{1,12}[ ,.-]){0,40}") {
         prop_assert_eq!(redacted(&input), input);
     }
 
     #[test]
-    fn every_card_with_a_right_check_digit_is_found(middle in prop::collection::vec(0_u8..10, 14), space in any::<bool>()) {
+    fn finds_every_card_with_a_valid_check_digit(middle in prop::collection::vec(0_u8..10, 14), space in any::<bool>()) {
         let mut digits: Vec<u8> = std::iter::once(4).chain(middle).collect();
         let sum: u32 = digits.iter().rev().enumerate().map(|(at, digit)| {
             let twice = u32::from(*digit) * 2;

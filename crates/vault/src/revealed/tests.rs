@@ -1,4 +1,4 @@
-//! Marks find what was revealed, in every form, and give nothing of it away.
+//! Marks find revealed values in every form, and disclose nothing about them.
 
 use proptest::prelude::*;
 
@@ -13,17 +13,17 @@ fn knowing(value: &[u8]) -> Revealed {
 }
 
 #[test]
-fn h2_a_value_is_found_in_its_usual_forms_without_being_kept() {
+fn h2_finds_a_value_in_its_usual_forms_without_storing_it() {
     let revealed = knowing(VALUE);
     let hex: String = VALUE.iter().map(|byte| format!("{byte:02x}")).collect();
     for form in [String::from_utf8_lossy(VALUE).into_owned(), STANDARD.encode(VALUE), hex] {
         let mut text = format!("before {form} after").into_bytes();
         assert!(revealed.scrub(&mut text), "{form}");
         let text = String::from_utf8(text).unwrap();
-        // The padding of base64 may stay: it says how long the value is modulo three, no more.
+        // The base64 padding may remain: it discloses only the length modulo three.
         assert_eq!(text.replace('=', ""), "before [secret:github/token] after");
     }
-    // As `od` and C put it.
+    // In the notation of `od` and C.
     let spaced: String = VALUE.iter().map(|byte| format!(" {byte:02x}")).collect();
     let escaped: String = VALUE.iter().map(|byte| format!("\\x{byte:02x}")).collect();
     for form in [spaced, escaped] {
@@ -48,7 +48,7 @@ fn h2_a_stream_waits_where_a_value_may_have_begun() {
         let text = [before.as_slice(), &VALUE[..begun]].concat();
         assert!(revealed.open_at(&text) <= before.len(), "{begun}");
     }
-    // No more waits than the longest window, or a form that is longer and has begun.
+    // At most the longest window waits, or a longer form that has begun.
     let whole = [before.as_slice(), VALUE, &before].concat();
     assert_eq!(revealed.open_at(&whole), whole.len() - (WINDOW_BYTES_MAX - 1));
     let hex: String = VALUE.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -57,7 +57,7 @@ fn h2_a_stream_waits_where_a_value_may_have_begun() {
 }
 
 impl Revealed {
-    /// A record of one value as an earlier version wrote it.
+    /// The record of one value in the format of an earlier version.
     pub(crate) fn older(form: u32, name: &str, value: &[u8]) -> Vec<u8> {
         let mut record = Revealed::empty().unwrap();
         record.add(name, &Secret::new(value.to_vec()));
@@ -71,7 +71,7 @@ impl Revealed {
     }
 }
 
-/// A text of random letters, the same in one place.
+/// Random letters with a fixed part at one offset.
 fn value_with(part: &[u8], at: usize, length: usize) -> Vec<u8> {
     let mut value = vec![0; length];
     getrandom::fill(&mut value).unwrap();
@@ -81,14 +81,14 @@ fn value_with(part: &[u8], at: usize, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn h2_eleven_bytes_of_a_value_decide_no_mark() {
+fn h2_no_mark_depends_on_only_eleven_bytes_of_a_value() {
     const PART: &[u8] = b"elevenbytes";
     for length in 12..200 {
         let last = length - PART.len();
         for at in (0..last).step_by(13).chain([last]) {
             let mut revealed = Revealed::empty().unwrap();
             let one = value_with(PART, at, length);
-            // Another one in every other byte.
+            // A second value that differs in every other byte.
             let mut two: Vec<u8> = one.iter().map(|byte| b'a' + (byte - b'a' + 1) % 26).collect();
             two[at..at + PART.len()].copy_from_slice(PART);
             revealed.add("one", &Secret::new(one));
@@ -101,7 +101,7 @@ fn h2_eleven_bytes_of_a_value_decide_no_mark() {
             assert!(!marks(0).any(is_shared), "a part at {at} of {length} can be guessed by itself");
         }
     }
-    // Shorter values have marks of the whole only.
+    // Shorter values have marks of the full value only.
     for length in 8..12 {
         let mut revealed = Revealed::empty().unwrap();
         let value = value_with(b"same", 0, length);
@@ -114,7 +114,7 @@ fn h2_eleven_bytes_of_a_value_decide_no_mark() {
 }
 
 #[test]
-fn h2_escapes_at_the_beginning_make_no_shorter_window() {
+fn h2_leading_escapes_do_not_shorten_the_window() {
     let mut revealed = Revealed::empty().unwrap();
     for (name, end) in
         [("one", "first end, which is long enough"), ("two", "other end, which is long enough")]
@@ -148,7 +148,7 @@ fn h2_a_stream_waits_where_an_escaped_value_may_have_begun() {
 }
 
 #[test]
-fn h2_values_that_begin_alike_have_no_tag_in_common() {
+fn h2_values_with_a_common_prefix_share_no_tag() {
     let mut revealed = Revealed::empty().unwrap();
     revealed.add("one", &Secret::new(b"eleven byte1 and the rest".to_vec()));
     revealed.add("two", &Secret::new(b"eleven byte2 and the rest".to_vec()));
@@ -161,7 +161,7 @@ fn h2_values_that_begin_alike_have_no_tag_in_common() {
 }
 
 #[test]
-fn h2_a_damaged_record_is_refused() {
+fn h2_rejects_a_damaged_record() {
     let good = knowing(VALUE).write().unwrap();
     for bad in [&b""[..], b"{}", &good[..good.len() / 2], br#"{"form":9,"key":"","values":[]}"#] {
         assert!(Revealed::read(bad).is_err());
@@ -169,9 +169,9 @@ fn h2_a_damaged_record_is_refused() {
 }
 
 proptest! {
-    /// Wherever it stands, it is found; where it doesn't stand, nothing is changed.
+    /// Finds a value wherever it occurs, and changes nothing else.
     #[test]
-    fn h2_found_exactly_where_it_stands(before in proptest::collection::vec(any::<u8>(), 0..64), after in proptest::collection::vec(any::<u8>(), 0..64)) {
+    fn h2_finds_a_value_exactly_where_it_occurs(before in proptest::collection::vec(any::<u8>(), 0..64), after in proptest::collection::vec(any::<u8>(), 0..64)) {
         let revealed = knowing(VALUE);
         let mut text = [before.as_slice(), VALUE, after.as_slice()].concat();
         prop_assert!(revealed.scrub(&mut text));

@@ -1,46 +1,46 @@
-//! The forms that programs put a value in.
+//! The forms in which programs print a value.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use zeroize::Zeroizing;
 
-/// Shorter encodings than this would mask half of everything.
+/// Shorter encodings would mask too much ordinary text.
 const PATTERN_BYTES_MIN: usize = 4;
-/// A line of a value with several is a value of its own from this length.
+/// Minimum length of one line of a multi-line value to be masked on its own.
 const LINE_BYTES_MIN: usize = 16;
-/// The end of a value that was broken into lines is recognised from this length.
+/// Minimum length of the last piece of a wrapped value.
 const PIECE_BYTES_MIN: usize = 8;
-/// Where `base64`, `openssl` and `xxd` break lines.
+/// Column widths at which `base64`, `openssl` and `xxd` wrap.
 const BASE64_COLUMNS: [usize; 2] = [76, 64];
 const HEX_COLUMNS: usize = 60;
 
 type Pattern = Zeroizing<Vec<u8>>;
 
-/// So much of the beginning of a form is enough to look for it.
+/// The prefix of a form that is enough to search for it.
 pub(crate) const WINDOW_BYTES_MAX: usize = 48;
-/// What tells fewer bytes of a value than this could be guessed without the rest of it.
-const TOLD_BYTES_MIN: usize = 12;
+/// A form that determines fewer bytes of a value than this could be guessed without the rest.
+const DETERMINED_BYTES_MIN: usize = 12;
 
-/// A form of a value.
+/// One form of a value.
 pub(crate) struct Form {
     pub(crate) text: Pattern,
-    /// How many bytes of the value somebody has to know to write down its first [`WINDOW_BYTES_MAX`] bytes.
-    told: usize,
+    /// Number of the value's bytes that determine the first [`WINDOW_BYTES_MAX`] bytes of the form.
+    determined: usize,
 }
 
 impl Form {
-    fn new(text: Vec<u8>, told: usize) -> Self {
-        Self { text: Zeroizing::new(text), told }
+    fn new(text: Vec<u8>, determined: usize) -> Self {
+        Self { text: Zeroizing::new(text), determined }
     }
 
     /// Whether a hash of it is as hard to guess as twelve bytes of the value, or as all of a shorter value.
     pub(crate) fn is_safe_to_hash(&self, value: &[u8]) -> bool {
-        self.told >= TOLD_BYTES_MIN.min(value.len())
+        self.determined >= DETERMINED_BYTES_MIN.min(value.len())
     }
 }
 
-/// Every form of a value, itself included.
-pub(super) fn of(value: &[u8]) -> Vec<Form> {
+/// Every form of a value, including the plain one.
+pub(super) fn all_forms(value: &[u8]) -> Vec<Form> {
     let mut all: Vec<Form> = Vec::new();
     plain(value, &mut all);
     let lines = value.split(|byte| matches!(byte, b'\n' | b'\r'));
@@ -55,7 +55,7 @@ pub(super) fn of(value: &[u8]) -> Vec<Form> {
     for other in [&little, &big] {
         cores(other, |bytes| bytes / 2, &mut all);
     }
-    // Of itself: its letters, whatever stood around them in the first.
+    // Base64 of base64: the characters that depend only on the value, in each alphabet and shift.
     for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
         for core in shifted_cores(value, &engine) {
             cores(&core, base64_bytes, &mut all);
@@ -66,31 +66,32 @@ pub(super) fn of(value: &[u8]) -> Vec<Form> {
         hex(value, digits, &mut all);
     }
     all.retain(|form| form.text.len() >= PATTERN_BYTES_MIN);
-    all.sort_unstable_by(|one, other| one.text.cmp(&other.text).then(one.told.cmp(&other.told)));
-    // The same text in two ways is as easy to guess as the easier one.
+    all.sort_unstable_by(|one, other| one.text.cmp(&other.text).then(one.determined.cmp(&other.determined)));
+    // If two forms have the same text, the smaller `determined` applies, because it is easier to guess.
     all.dedup_by(|later, first| later.text == first.text);
     all
 }
 
-/// As text: as it is, and escaped. Escapes at the beginning can fill the window with few bytes of the value.
+/// Plain text and its escaped forms. Escapes at the beginning can fill the window with few bytes of the value.
 fn plain(value: &[u8], all: &mut Vec<Form>) {
     let text = std::str::from_utf8(value).ok();
-    let first = text.map_or(TOLD_BYTES_MIN.min(value.len()), |text| text.ceil_char_boundary(TOLD_BYTES_MIN));
+    let first = text
+        .map_or(DETERMINED_BYTES_MIN.min(value.len()), |text| text.ceil_char_boundary(DETERMINED_BYTES_MIN));
     let beginnings = escaped(value.get(..first).unwrap_or(value), text.is_some());
     for (form, beginning) in escaped(value, text.is_some()).into_iter().zip(beginnings) {
         let is_narrow = form.len() > WINDOW_BYTES_MAX && beginning.len() > WINDOW_BYTES_MAX;
-        let told = if is_narrow { 0 } else { value.len() };
-        all.push(Form { text: form, told });
+        let determined = if is_narrow { 0 } else { value.len() };
+        all.push(Form { text: form, determined });
     }
 }
 
-/// As it is, and escaped for JSON, URLs, HTML and wide characters: always in this order.
+/// Plain, and escaped for JSON, URLs, HTML and wide characters, always in this order.
 fn escaped(value: &[u8], is_text: bool) -> Vec<Pattern> {
     let mut all = vec![Zeroizing::new(value.to_vec())];
     let (little, big) = wide(value);
     all.extend([little, big]);
     for digits in [HEX_LOWER, HEX_UPPER] {
-        // What is left as it is: nothing, the unreserved, what `encodeURIComponent`, `quote` and `encodeURI` leave.
+        // The unescaped characters: none, the unreserved ones, and those of `encodeURIComponent`, `quote` and `encodeURI`.
         let unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
         all.push(percent(value, digits, |_| false));
         all.push(percent(value, digits, unreserved));
@@ -105,7 +106,7 @@ fn escaped(value: &[u8], is_text: bool) -> Vec<Pattern> {
     if let Some(text) = std::str::from_utf8(value).ok().filter(|_| is_text) {
         for once in json(text) {
             if let Ok(text) = std::str::from_utf8(&once) {
-                // JSON within JSON: a body that a tool quotes.
+                // JSON within JSON, as in a body that a tool quotes.
                 all.extend(json(text));
             }
             all.push(once);
@@ -132,13 +133,13 @@ fn percent(value: &[u8], digits: &[u8; 16], keeps: impl Fn(u8) -> bool) -> Patte
     Zeroizing::new(out)
 }
 
-/// A form's spaces are pluses.
+/// Form encoding: spaces become plus signs.
 fn form(mut pattern: Pattern) -> Pattern {
     pattern.iter_mut().filter(|byte| **byte == b' ').for_each(|byte| *byte = b'+');
     pattern
 }
 
-/// As JSON writers write it: with other letters as they are or as `\u…`, with slashes as they are or escaped.
+/// As JSON serializers write it: non-ASCII literal or as `\u…`, slashes literal or escaped.
 fn json(text: &str) -> Vec<Pattern> {
     let mut all = Vec::new();
     for slash in ["/", "\\/"] {
@@ -185,36 +186,37 @@ fn html(value: &[u8], quote: &str, double: &str) -> Pattern {
     Zeroizing::new(out)
 }
 
-/// Base64 of anything that the value stands in: three bytes make four letters, so what comes before shifts it in one of three
-/// ways. Of each, the letters that the value alone decides.
+/// Base64 of any text that contains the value. Three bytes make four characters, so the preceding text shifts the value in one of three
+/// ways. For each shift, the characters that depend only on the value.
 fn base64(value: &[u8], all: &mut Vec<Form>) {
     cores(value, |bytes| bytes, all);
     for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
-        // By itself, or with the newline that `echo` adds: its last letter is known as well, and long ones are broken into lines.
+        // Without or with the newline that `echo` adds: the last character is known as well, and long values are wrapped.
         for ending in [&b""[..], b"\n"] {
             let whole = Zeroizing::new([value, ending].concat());
             let text = Zeroizing::new(engine.encode(whole.as_slice()));
-            // The newline tells nothing of the value.
-            let told = |letters: usize| base64_bytes(letters).saturating_sub(ending.len());
+            // The newline discloses nothing about the value.
+            let determined = |letters: usize| base64_bytes(letters).saturating_sub(ending.len());
             for columns in BASE64_COLUMNS {
-                pieces(text.as_bytes(), columns, told, all);
+                pieces(text.as_bytes(), columns, determined, all);
             }
             all.push(Form::new(text.as_bytes().to_vec(), value.len()));
         }
     }
 }
 
-/// The letters that the value alone decides, in either alphabet and each shift. `told` says how much of the value so many bytes tell.
-fn cores(value: &[u8], told: impl Fn(usize) -> usize, all: &mut Vec<Form>) {
+/// The characters that depend only on the value, in both alphabets and each shift. `determined` maps a number of encoded bytes to the value's
+/// bytes that they determine.
+fn cores(value: &[u8], determined: impl Fn(usize) -> usize, all: &mut Vec<Form>) {
     for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
         all.extend(shifted_cores(value, &engine).into_iter().map(|text| {
-            let told = told(base64_bytes(text.len().min(WINDOW_BYTES_MAX)));
-            Form { text, told }
+            let determined = determined(base64_bytes(text.len().min(WINDOW_BYTES_MAX)));
+            Form { text, determined }
         }));
     }
 }
 
-/// Whole bytes in so many letters.
+/// Complete bytes in this many characters.
 fn base64_bytes(letters: usize) -> usize {
     letters.saturating_mul(6) / 8
 }
@@ -235,7 +237,7 @@ fn shifted_cores(value: &[u8], engine: &GeneralPurpose) -> Vec<Pattern> {
     all
 }
 
-/// In sixteen bits a letter, the low byte first and the high byte first.
+/// As 16-bit characters, little-endian and big-endian.
 fn wide(value: &[u8]) -> (Pattern, Pattern) {
     let text = std::str::from_utf8(value).ok();
     let units: Zeroizing<Vec<u16>> = Zeroizing::new(match text {
@@ -247,7 +249,7 @@ fn wide(value: &[u8]) -> (Pattern, Pattern) {
     (Zeroizing::new(little), Zeroizing::new(big))
 }
 
-/// Base32 of anything that the value stands in: five bytes make eight letters, so there are five shifts.
+/// Base32 of any text that contains the value: five bytes make eight characters, so there are five shifts.
 fn base32(value: &[u8], all: &mut Vec<Form>) {
     for letters in [b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", b"abcdefghijklmnopqrstuvwxyz234567"] {
         for shift in 0..5_usize {
@@ -257,15 +259,15 @@ fn base32(value: &[u8], all: &mut Vec<Form>) {
                 .flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1));
             let bits: Pattern = Zeroizing::new(bits.collect());
             let first = shift.saturating_mul(8).div_ceil(5);
-            // A last letter that is not whole belongs half to what comes after.
+            // An incomplete last character also depends on the following text.
             let whole = bits.chunks_exact(5).skip(first);
             let text = whole.filter_map(|five| {
                 let index = five.iter().fold(0_usize, |index, bit| index << 1 | usize::from(*bit));
                 letters.get(index).copied()
             });
             let text: Vec<u8> = text.collect();
-            let told = text.len().min(WINDOW_BYTES_MAX).saturating_mul(5) / 8;
-            all.push(Form::new(text, told));
+            let determined = text.len().min(WINDOW_BYTES_MAX).saturating_mul(5) / 8;
+            all.push(Form::new(text, determined));
         }
     }
 }
@@ -273,14 +275,16 @@ fn base32(value: &[u8], all: &mut Vec<Form>) {
 fn hex(value: &[u8], digits: &[u8; 16], all: &mut Vec<Form>) {
     let text: Pattern = Zeroizing::new(value.iter().flat_map(|byte| hex_of(*byte, digits)).collect());
     pieces(&text, HEX_COLUMNS, |digits| digits / 2, all);
-    all.push(Form { text, told: value.len() });
+    all.push(Form { text, determined: value.len() });
 }
 
-/// What is longer than a line stands in several. A last piece that is too short to tell is left out.
-fn pieces(text: &[u8], columns: usize, told: impl Fn(usize) -> usize, all: &mut Vec<Form>) {
+/// Splits text that is longer than a line. A last piece that is too short is left out.
+fn pieces(text: &[u8], columns: usize, determined: impl Fn(usize) -> usize, all: &mut Vec<Form>) {
     if text.len() > columns {
         let long = text.chunks(columns).filter(|piece| piece.len() >= PIECE_BYTES_MIN);
-        all.extend(long.map(|piece| Form::new(piece.to_vec(), told(piece.len().min(WINDOW_BYTES_MAX)))));
+        all.extend(
+            long.map(|piece| Form::new(piece.to_vec(), determined(piece.len().min(WINDOW_BYTES_MAX)))),
+        );
     }
 }
 

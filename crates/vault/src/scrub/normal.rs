@@ -1,11 +1,11 @@
-//! Texts read once more the way a reader would decode them: escapes decoded, bytes of hex dumps put together, broken lines joined.
+//! Decodes text as a reader would: resolves escapes, collects the bytes of hex dumps, joins wrapped lines.
 //!
-//! A [`Reading`] is a piece of the text after that, with the place in the text that each of its bytes comes from. Most of a text gives
-//! no reading at all: each kind begins at what is rare in ordinary text, and ends soon after.
+//! A [`Reading`] is a decoded part of the text, with the source position of each of its bytes. Most text gives no reading: each kind begins
+//! at a pattern that is rare in ordinary text, and ends soon after.
 
 use std::ops::Range;
 
-/// The least that makes a reading.
+/// Minimum size of a reading.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Least {
     /// Bytes in hex.
@@ -15,46 +15,46 @@ pub(super) struct Least {
 }
 
 impl Least {
-    /// In a whole text: shorter runs are no value, and a single part is what the automaton finds by itself.
+    /// For a complete text: shorter runs contain no value, and the automaton finds a single part itself.
     pub(super) const WHOLE: Self = Self { bytes: 4, parts: 2 };
-    /// At the end of a text that continues.
+    /// For the end of a text that continues.
     pub(super) const AT_END: Self = Self { bytes: 1, parts: 1 };
 }
 
-/// Of a value at the end of joined lines.
+/// Minimum prefix of a value at the end of joined lines.
 const BLOCK_BEGINNING_MIN: usize = 8;
-/// Digits of a group that may still be going on.
+/// Maximum digits of a group that may be incomplete.
 const GROUP_DIGITS_MAX: usize = 8;
-/// The longest escape.
+/// Maximum length of an escape.
 const ESCAPE_BYTES_MAX: usize = 18;
-/// Lines of a block of encoded text are at least so long, the last one apart.
+/// Minimum length of a line of encoded text, except the last one.
 const LINE_MIN: usize = 4;
-/// Digits of the offsets of a dump.
+/// Number of digits of the offsets of a dump.
 const OFFSET_DIGITS: std::ops::RangeInclusive<usize> = 4..=16;
 
-/// A piece of a text, decoded.
+/// A decoded part of a text.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     pub(super) bytes: Vec<u8>,
-    /// Where each byte comes from.
+    /// The source of each byte.
     from: Sources,
-    /// Text columns of a dump: the bytes that each shows, and where it is.
+    /// Text columns of a dump: the range of bytes that each shows, and its range in the text.
     columns: Vec<(Range<usize>, Range<usize>)>,
-    /// Joined lines.
+    /// Whether it is joined lines.
     is_block: bool,
 }
 
-/// Where bytes come from, in runs: 16 MiB of base64 or of a dump are one run a line, not a range a byte.
+/// Sources of bytes, run-length encoded: 16 MiB of base64 or of a dump take one run per line, not one range per byte.
 #[derive(Debug, Default)]
 struct Sources {
     runs: Vec<Run>,
     count: usize,
 }
 
-/// Bytes whose sources are equally long and equally far from each other.
+/// Bytes whose sources have equal length and distance.
 #[derive(Debug)]
 struct Run {
-    /// The first of these bytes, and where it comes from.
+    /// The first of these bytes, and its source.
     byte: usize,
     start: usize,
     step: usize,
@@ -66,7 +66,7 @@ impl Sources {
         let at = self.count;
         self.count += 1;
         if let Some(run) = self.runs.last_mut().filter(|run| run.width == from.len()) {
-            // The second one sets the distance.
+            // The second byte sets the distance.
             if at - run.byte == 1 && from.start >= run.start {
                 run.step = from.start - run.start;
             }
@@ -100,7 +100,7 @@ impl Reading {
         self.from.push(from);
     }
 
-    /// The places of the text that these bytes come from.
+    /// The source ranges of these bytes.
     pub(super) fn places(&self, hit: &Range<usize>, places: &mut Vec<Range<usize>>) {
         let first = self.from.get(hit.start).map(|from| from.start);
         let last = hit.end.checked_sub(1).and_then(|last| self.from.get(last)).map(|from| from.end);
@@ -108,7 +108,7 @@ impl Reading {
             places.extend(first.zip(last).map(|(start, end)| start..end));
             return;
         }
-        // What stands between the lines of a dump are offsets and text columns.
+        // Between the lines of a dump are offsets and text columns.
         for (shown, column) in &self.columns {
             let (start, end) = (hit.start.max(shown.start), hit.end.min(shown.end));
             if start < end {
@@ -120,12 +120,12 @@ impl Reading {
         }
     }
 
-    /// How much of a value at its end is held back. Lines of letters end in the beginning of something all the time.
+    /// Minimum prefix of a value at the end to be held back. Encoded lines end in a short prefix of some value all the time.
     pub(super) fn beginning_bytes_min(&self) -> usize {
         if self.is_block { BLOCK_BEGINNING_MIN } else { 1 }
     }
 
-    /// Where the text continues from this byte.
+    /// The position in the text where this byte starts.
     pub(super) fn start_of(&self, byte: usize) -> Option<usize> {
         self.from.get(byte).map(|from| from.start)
     }
@@ -135,13 +135,13 @@ impl Reading {
         self.from.runs.len()
     }
 
-    /// Where it ends in the text.
+    /// Its end in the text.
     pub(super) fn end(&self) -> usize {
         self.from.last().map_or(0, |from| from.end)
     }
 }
 
-/// Every reading of a text. Around an escape, `reach` bytes on either side belong to it.
+/// Every reading of a text. A reading includes `reach` bytes on either side of an escape.
 pub(super) fn readings(text: &[u8], reach: usize, least: Least) -> Vec<Reading> {
     let mut all = Vec::new();
     escaped(text, reach, &mut all);
@@ -150,7 +150,7 @@ pub(super) fn readings(text: &[u8], reach: usize, least: Least) -> Vec<Reading> 
     all
 }
 
-/// Where an escape or a group of digits begins that a text ends in the middle of.
+/// The start of an escape or a digit group that the end of the text cuts.
 pub(super) fn incomplete(text: &[u8]) -> Option<usize> {
     let digits = text.iter().rev().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let before = text.len() - digits;
@@ -171,7 +171,7 @@ pub(super) fn incomplete(text: &[u8]) -> Option<usize> {
     group.then_some(before).into_iter().chain(escape).min()
 }
 
-/// With escapes decoded: `%41`, `%2541`, `\x41`, `\u0041`, `\101`, `&#65;`, `&#x41;`, `=41`.
+/// Decodes escapes: `%41`, `%2541`, `\x41`, `\u0041`, `\101`, `&#65;`, `&#x41;`, `=41`.
 fn escaped(text: &[u8], reach: usize, all: &mut Vec<Reading>) {
     let mut at = 0;
     while let Some(found) = text.get(at..).and_then(|rest| memchr::memchr3(b'%', b'\\', b'&', rest)) {
@@ -197,7 +197,7 @@ fn escaped(text: &[u8], reach: usize, all: &mut Vec<Reading>) {
     }
 }
 
-/// Decodes from `start`, to `reach` bytes after the last escape. The first one is at `first`.
+/// Decodes from `start` to `reach` bytes after the last escape. The first escape is at `first`.
 fn around(text: &[u8], start: usize, first: usize, reach: usize) -> Reading {
     let mut reading = Reading::default();
     let (mut at, mut last) = (start, first);
@@ -221,7 +221,7 @@ fn around(text: &[u8], start: usize, first: usize, reach: usize) -> Reading {
     reading
 }
 
-/// Up to four bytes that an escape stands for.
+/// Up to four decoded bytes.
 #[derive(Debug, Clone, Copy)]
 struct Decoded([u8; 4], usize);
 
@@ -241,19 +241,19 @@ impl Decoded {
     }
 }
 
-/// An escape that ordinary text has none of, and its length.
+/// An escape that is rare in ordinary text, and its length.
 fn decoded(text: &[u8], at: usize) -> Option<(Decoded, usize)> {
     let rest = text.get(at..)?;
     match rest.first()? {
         b'%' => {
-            // Escaped once more.
+            // Percent-encoded twice.
             let once = rest.strip_prefix(b"%25").filter(|more| number(more, 2, 16).is_some());
             let (digits, skipped) = once.map_or((rest.get(1..)?, 1), |digits| (digits, 3));
             let byte = u8::try_from(number(digits, 2, 16)?).ok()?;
             Some((Decoded::byte(byte), skipped + 2))
         }
         b'\\' => {
-            // Quoted once more, there are more of them.
+            // Quoted twice: several backslashes.
             let slashes = rest.iter().take(8).take_while(|byte| **byte == b'\\').count();
             let (kind, digits) = rest.get(slashes..)?.split_first()?;
             let prefix = slashes + 1;
@@ -287,7 +287,7 @@ fn decoded(text: &[u8], at: usize) -> Option<(Decoded, usize)> {
     }
 }
 
-/// Escapes that ordinary text is full of: they count beside others only.
+/// Escapes that are common in ordinary text. They count only near rare ones.
 fn simple(text: &[u8], at: usize) -> Option<(Decoded, usize)> {
     let rest = text.get(at..)?;
     let named: [(&[u8], u8); 5] =
@@ -305,7 +305,7 @@ fn simple(text: &[u8], at: usize) -> Option<(Decoded, usize)> {
     Some((Decoded::byte(byte), 2))
 }
 
-/// Quoted-printable: a byte, or the break of a line that there is none of in the text.
+/// Quoted-printable: a byte or a soft line break.
 fn printable(text: &[u8], at: usize) -> Option<(Decoded, usize)> {
     let rest = text.get(at..)?.strip_prefix(b"=")?;
     if rest.starts_with(b"\r\n") {
@@ -317,14 +317,14 @@ fn printable(text: &[u8], at: usize) -> Option<(Decoded, usize)> {
     Some((Decoded::byte(u8::try_from(number(rest, 2, 16)?).ok()?), 3))
 }
 
-/// `a=12` is none: two in a row are, and what has to be escaped.
+/// `a=12` alone is not an escape. Two in a row are, and so is a byte that must be escaped.
 fn is_quoted_printable(text: &[u8], at: usize) -> bool {
     let Some((byte, length)) = printable(text, at) else { return false };
     let is_odd = byte.as_slice().first().is_none_or(|byte| !(b' '..=b'~').contains(byte) || *byte == b'=');
     is_odd || printable(text, at.saturating_add(length)).is_some()
 }
 
-/// Exactly so many digits.
+/// Parses exactly `count` digits.
 fn number(digits: &[u8], count: usize, radix: u32) -> Option<u32> {
     if count == 0 {
         return None;
@@ -335,7 +335,7 @@ fn number(digits: &[u8], count: usize, radix: u32) -> Option<u32> {
     })
 }
 
-/// Bytes in hex with something between them: `68 75`, `68:75`, `0x68, 0x75`, and the dumps of `xxd`, `hexdump` and `od -tx1`.
+/// Hex bytes with separators: `68 75`, `68:75`, `0x68, 0x75`, and the dumps of `xxd`, `hexdump` and `od -tx1`.
 fn hex(text: &[u8], least: Least, all: &mut Vec<Reading>) {
     let mut open: Option<Dump> = None;
     let mut start = 0;
@@ -357,7 +357,7 @@ fn hex(text: &[u8], least: Least, all: &mut Vec<Reading>) {
     }
 }
 
-/// One line of a dump: its groups of digits, and what stands after them.
+/// One line of a dump: its groups of digits, and the text after them.
 struct Row {
     groups: Vec<Range<usize>>,
     column: Range<usize>,
@@ -374,7 +374,7 @@ fn dump_line(text: &[u8], line: Range<usize>) -> Option<Row> {
     let mut groups: Vec<Range<usize>> = Vec::new();
     loop {
         let spaces = text.get(at..line.end)?.iter().take_while(|byte| **byte == b' ').count();
-        // A wider gap in the middle belongs to `hexdump -C`, before the text to `xxd`: there the digits are over.
+        // `hexdump -C` has a wider gap in the middle, `xxd` one before the text column, where the digits end.
         if spaces == 0 || (spaces > 2 && groups.is_empty()) || spaces > 3 {
             break;
         }
@@ -391,7 +391,7 @@ fn dump_line(text: &[u8], line: Range<usize>) -> Option<Row> {
     (!groups.is_empty()).then_some(Row { groups, column: at..line.end })
 }
 
-/// The hex digits at this place, which nothing of a word stands beside.
+/// The hex digits at this position, unless they are part of a word.
 fn group(text: &[u8], at: usize, end: usize) -> Option<(Range<usize>, usize)> {
     let digits = text.get(at..end)?.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let after = at + digits;
@@ -399,7 +399,7 @@ fn group(text: &[u8], at: usize, end: usize) -> Option<(Range<usize>, usize)> {
     (digits >= 2 && !is_word).then_some((at..after, after))
 }
 
-/// Lines of a dump in a row: in the order of the digits, and with the two bytes of each group the other way round.
+/// Consecutive lines of a dump: in the order of the digits, and with the two bytes of each group swapped.
 #[derive(Default)]
 struct Dump {
     plain: Reading,
@@ -415,7 +415,7 @@ impl Dump {
                 self.plain.push(byte_at(text, pair), pair.clone());
             }
             for pair in pairs.iter().rev() {
-                // The place is the whole group's: its bytes are not in the order of the text.
+                // Both bytes map to the full group, because their order differs from the text.
                 self.swapped.push(byte_at(text, pair), group.clone());
             }
         }
@@ -444,10 +444,10 @@ fn byte_at(text: &[u8], pair: &Range<usize>) -> u8 {
     number(digits, 2, 16).and_then(|byte| u8::try_from(byte).ok()).unwrap_or_default()
 }
 
-/// Groups of digits in a line with no more than separators between them.
+/// Groups of digits in a line, with only separators between them.
 fn separated(text: &[u8], line: Range<usize>, least: Least, all: &mut Vec<Reading>) {
     let mut reading = Reading::default();
-    // Whether digits may begin here: nothing of a word stands before.
+    // Whether digits may begin here: no word precedes.
     let (mut at, mut groups, mut fresh) = (line.start, 0_usize, true);
     while at < line.end {
         let found = group(text, at, line.end)
@@ -464,7 +464,7 @@ fn separated(text: &[u8], line: Range<usize>, least: Least, all: &mut Vec<Readin
             (at, fresh) = (at + length, true);
         } else {
             close(&mut reading, &mut groups, least, all);
-            // To the next place where digits may begin.
+            // To the next position where digits may begin.
             let rest = text.get(at..line.end).unwrap_or_default();
             let word = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
             let gap = rest.iter().skip(word).take_while(|byte| !byte.is_ascii_alphanumeric()).count();
@@ -482,19 +482,19 @@ fn close(reading: &mut Reading, groups: &mut usize, least: Least, all: &mut Vec<
     *groups = 0;
 }
 
-/// What may stand before a byte in hex.
+/// The prefix of a hex byte.
 fn prefix(text: &[u8], at: usize, end: usize) -> Option<usize> {
     let rest = text.get(at..end)?;
     (rest.starts_with(b"0x") || rest.starts_with(b"0X")).then_some(2)
 }
 
-/// What may stand between two bytes in hex.
+/// The separator between two hex bytes.
 fn separator(text: &[u8], at: usize, end: usize) -> Option<usize> {
     let rest = text.get(at..end)?;
     rest.first().is_some_and(|byte| b" \t:,;-_.|\r\n".contains(byte)).then_some(1)
 }
 
-/// Lines of nothing but letters of an encoding, joined: base64, base32 and hex at any width.
+/// Lines that consist only of encoded characters, joined: base64, base32 and hex at any width.
 fn blocks(text: &[u8], least: Least, all: &mut Vec<Reading>) {
     let empty = || Reading { is_block: true, ..Reading::default() };
     let mut reading = empty();
@@ -524,7 +524,7 @@ fn blocks(text: &[u8], least: Least, all: &mut Vec<Reading>) {
     }
 }
 
-/// The letters of a line, if it has nothing else but a margin.
+/// The encoded characters of a line, if the line has only those and a margin.
 fn encoded(line: &[u8]) -> Option<Range<usize>> {
     let margin = line.iter().take_while(|byte| b" \t>|#*\"'".contains(byte)).count();
     let rest = line.get(margin..)?;

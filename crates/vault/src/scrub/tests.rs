@@ -1,4 +1,4 @@
-//! Every usual form of a value is found, wherever it stands; nothing else is touched.
+//! Finds every usual form of a value at any position, and changes nothing else.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
@@ -161,7 +161,7 @@ fn l6_a_stream_holds_back_what_may_be_an_escaped_value() {
 }
 
 #[test]
-fn l6_ordinary_text_is_left_as_it_is() {
+fn l6_leaves_ordinary_text_unchanged() {
     let scrubber = scrubber(&[("t", "hunter2-hunter2")]);
     let text = "id=550e8400 a=12 b=3D%20x \\n \\x41 &amp; &#65; 10:20:30:40 de:ad:be:ef 00000000: 4142 4344 ABCD\nabcd\nefgh\n";
     assert_eq!(scrubbed(&scrubber, text.as_bytes()), (text.to_owned(), false));
@@ -176,7 +176,7 @@ fn base64_of_something_around_it() {
                 let (shown, masked) =
                     scrubbed(&scrubber, engine.encode(format!("{before}hunter2-hunter2{after}")).as_bytes());
                 assert!(masked, "{before}…{after}");
-                // One letter at each end belongs half to the neighbour and says a few bits at most.
+                // The character at each end also depends on the neighbouring text and discloses a few bits at most.
                 let left = shown.replace("[secret:t]", "");
                 assert!(left.len() <= (before.len() + after.len()).div_ceil(3) * 4 + 6, "{shown}");
             }
@@ -201,7 +201,7 @@ fn long_values_in_lines() {
 }
 
 #[test]
-fn what_is_cut_is_masked_up_to_the_cut() {
+fn masks_a_truncated_value_up_to_the_cut() {
     let scrubber = scrubber(&[("t", "0123456789abcdefghij")]);
     assert_eq!(scrubbed(&scrubber, b"is 0123456789abcdef"), ("is [secret:t]".to_owned(), true));
     assert_eq!(scrubbed(&scrubber, b"is 012345678"), ("is [secret:t]".to_owned(), true));
@@ -209,7 +209,7 @@ fn what_is_cut_is_masked_up_to_the_cut() {
 }
 
 #[test]
-fn values_within_values_are_masked_whole() {
+fn masks_nested_values_completely() {
     let scrubber =
         scrubber(&[("long", "abcdefgh-ijklmnop"), ("short", "ijklmnop"), ("over", "ijklmnop-qrstuv")]);
     assert_eq!(scrubbed(&scrubber, b"abcdefgh-ijklmnop.").0, "[secret:long].");
@@ -224,7 +224,7 @@ fn a_text_full_of_a_value_is_one_mask() {
 }
 
 #[test]
-fn nothing_revealed_is_nothing_found() {
+fn an_empty_scrubber_finds_nothing() {
     let (shown, masked) = scrubbed(&Scrubber::default(), b"anything");
     assert_eq!((shown.as_str(), masked), ("anything", false));
     assert_eq!(Scrubber::default().part(&mut b"ab".to_vec()).bytes, b"ab");
@@ -256,21 +256,21 @@ proptest! {
 
     #[test]
     fn chunks_change_nothing(text in "[ab]{0,40}", cuts in prop::collection::vec(0_usize..40, 0..6)) {
-        // Values that overlap themselves and each other, over a text full of their parts.
+        // Values that overlap themselves and each other, in a text full of their parts.
         let scrubber = scrubber(&[("x", "abaabaab"), ("y", "aabaabaabb")]);
         let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
         cuts.extend([0, text.len()]);
         cuts.sort_unstable();
         let chunks: Vec<&[u8]> = cuts.windows(2).map(|pair| &text.as_bytes()[pair[0]..pair[1]]).collect();
         let streamed = String::from_utf8(streamed(&scrubber, &chunks)).unwrap();
-        // Neighbouring masks may be one or two; no value may be left.
+        // Adjacent masks may be merged or not; no value may remain.
         for value in ["abaabaab", "aabaabaabb"] {
             prop_assert!(!streamed.contains(value), "{text} became {streamed}");
         }
     }
 
     #[test]
-    fn no_form_of_any_value_is_left(value in "\\PC{8,40}", before in "\\PC{0,9}", after in "\\PC{0,9}") {
+    fn masks_every_form_of_any_value(value in "\\PC{8,40}", before in "\\PC{0,9}", after in "\\PC{0,9}") {
         let scrubber = scrubber(&[("t", &value)]);
         let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
         let around = format!("{before}{value}{after}");
@@ -287,14 +287,14 @@ proptest! {
     }
 
     #[test]
-    fn other_texts_stay_as_they_are(text in "[a-y ]{0,200}") {
+    fn other_texts_stay_unchanged(text in "[a-y ]{0,200}") {
         let scrubber = scrubber(&[("t", "Zxcvbnm-Zxcvbnm")]);
         prop_assert_eq!(scrubbed(&scrubber, text.as_bytes()), (text, false));
     }
 }
 
 #[test]
-fn readings_know_where_each_byte_comes_from_without_a_range_a_byte() {
+fn readings_track_sources_in_runs() {
     let value: Vec<u8> = (0..40_000_u32).map(|number| b'a' + (number % 23) as u8).collect();
     let spaced: String = value.iter().map(|byte| format!("{byte:02x} ")).collect();
     let escaped: String = value.iter().map(|byte| format!("\\x{byte:02x}")).collect();

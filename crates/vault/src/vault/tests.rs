@@ -1,4 +1,4 @@
-//! A vault keeps what it was given, gives it only where it may go, and loses nothing when something goes wrong.
+//! The vault keeps its values, releases them only within their scope, and loses nothing on errors.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -17,7 +17,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn what_goes_in_comes_out_for_the_right_use() {
+fn reveals_a_value_only_within_its_scope() {
     let folder = tempfile::tempdir().unwrap();
     let vault = Vault::new(folder.path(), None);
     assert_eq!(vault.list().unwrap(), []);
@@ -36,7 +36,7 @@ fn what_goes_in_comes_out_for_the_right_use() {
 }
 
 #[test]
-fn a_value_is_scrubbed_once_it_was_revealed_and_old_ones_too() {
+fn scrubs_revealed_values_and_their_old_versions() {
     let folder = tempfile::tempdir().unwrap();
     let vault = Vault::new(folder.path(), None);
     vault.add("a", secret("first-value-1"), Scope::default(), Short::Refused, 1).unwrap();
@@ -46,14 +46,14 @@ fn a_value_is_scrubbed_once_it_was_revealed_and_old_ones_too() {
     assert!(vault.scrub(&mut bytes));
     assert_eq!(bytes, b"x [secret:a] y");
 
-    // Another terminal rotates it; this process sees the new value, and still knows the old one.
+    // Another process rotates the secret. This process sees the new value and still knows the old one.
     Vault::new(folder.path(), None).rotate("a", secret("second-value-2"), Short::Refused, 2).unwrap();
     assert_eq!(vault.reveal("a", &fetch(&[])).unwrap().expose(), b"second-value-2");
     let mut bytes = b"first-value-1 second-value-2".to_vec();
     assert!(vault.scrub(&mut bytes));
     assert_eq!(bytes, b"[secret:a] [secret:a]");
 
-    // Who comes later and gets the new value knows the old one as well.
+    // A later process that gets the new value knows the old one as well.
     let later = Vault::new(folder.path(), None);
     later.reveal("a", &fetch(&[])).unwrap();
     let mut bytes = b"first-value-1".to_vec();
@@ -61,7 +61,7 @@ fn a_value_is_scrubbed_once_it_was_revealed_and_old_ones_too() {
 }
 
 #[test]
-fn a_passphrase_locks_and_a_wrong_one_opens_nothing() {
+fn opens_only_with_the_right_passphrase() {
     let folder = tempfile::tempdir().unwrap();
     let vault = Vault::new(folder.path(), None);
     vault.add("a", secret("hunter2-hunter2"), Scope::default(), Short::Refused, 1).unwrap();
@@ -88,7 +88,7 @@ fn a_passphrase_locks_and_a_wrong_one_opens_nothing() {
 }
 
 #[test]
-fn adv_014_a_damaged_vault_is_an_error_and_never_other_content() {
+fn adv_014_a_damaged_vault_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let vault = Vault::new(folder.path(), None);
     vault.add("a", secret("hunter2-hunter2"), Scope::default(), Short::Refused, 1).unwrap();
@@ -110,7 +110,7 @@ fn adv_014_a_damaged_vault_is_an_error_and_never_other_content() {
 }
 
 #[test]
-fn files_that_others_can_read_are_refused() {
+fn rejects_files_that_other_users_can_read() {
     let folder = tempfile::tempdir().unwrap();
     let vault = Vault::new(folder.path(), None);
     vault.add("a", secret("hunter2-hunter2"), Scope::default(), Short::Refused, 1).unwrap();
@@ -127,7 +127,7 @@ fn files_that_others_can_read_are_refused() {
 }
 
 #[test]
-fn values_and_names_that_are_refused() {
+fn rejects_invalid_values_and_names() {
     let folder = tempfile::tempdir().unwrap();
     let vault = Vault::new(folder.path(), None);
     let add = |name: &str, value: &str, short| vault.add(name, secret(value), Scope::default(), short, 1);
@@ -153,7 +153,7 @@ fn values_and_names_that_are_refused() {
 }
 
 #[test]
-fn adv_103_two_writers_lose_nothing() {
+fn adv_103_concurrent_writers_lose_nothing() {
     let folder = tempfile::tempdir().unwrap();
     std::thread::scope(|threads| {
         for writer in 0..4 {
@@ -174,7 +174,7 @@ fn adv_103_two_writers_lose_nothing() {
 }
 
 #[test]
-fn a_key_of_our_own_is_made_once_and_has_no_handle() {
+fn an_internal_key_is_created_once_and_has_no_handle() {
     let folder = tempfile::tempdir().unwrap();
     let vault = Vault::new(folder.path(), None);
     let key = vault.key("ledger.payloads").unwrap();
@@ -185,7 +185,7 @@ fn a_key_of_our_own_is_made_once_and_has_no_handle() {
 }
 
 #[test]
-fn rotation_keeps_some_versions() {
+fn rotation_keeps_a_limited_number_of_versions() {
     let folder = tempfile::tempdir().unwrap();
     let vault = Vault::new(folder.path(), None);
     vault.add("a", secret("value-number-0"), Scope::default(), Short::Refused, 0).unwrap();
@@ -198,7 +198,7 @@ fn rotation_keeps_some_versions() {
 }
 
 #[test]
-fn nothing_shows_a_value() {
+fn debug_output_and_errors_show_no_value() {
     let folder = tempfile::tempdir().unwrap();
     let vault = Vault::new(folder.path(), Some(secret("a passphrase")));
     vault.add("a", secret("hunter2-hunter2"), Scope::default(), Short::Refused, 1).unwrap();
@@ -209,7 +209,7 @@ fn nothing_shows_a_value() {
 }
 
 #[test]
-fn h2_a_later_process_recognises_what_an_earlier_one_revealed() {
+fn h2_a_later_process_recognises_values_that_an_earlier_one_revealed() {
     let folder = tempfile::tempdir().unwrap();
     let first = Vault::new(folder.path(), None);
     first.add("a", secret("first-value-1"), Scope::default(), Short::Refused, 1).unwrap();
@@ -226,7 +226,7 @@ fn h2_a_later_process_recognises_what_an_earlier_one_revealed() {
         let mut bytes = b"x first-value-1 never-revealed".to_vec();
         assert!(later.scrub(&mut bytes), "{what}");
         assert_eq!(bytes, b"x [secret:a] never-revealed", "{what}");
-        // In pieces, as a stream brings it.
+        // In pieces, as in a stream.
         let (mut held, mut out) = (Vec::new(), Vec::new());
         for piece in [&b"some text first-v"[..], b"alu", b"e-1 and more"] {
             held.extend_from_slice(piece);
@@ -237,7 +237,7 @@ fn h2_a_later_process_recognises_what_an_earlier_one_revealed() {
         assert_eq!(String::from_utf8_lossy(&out), "some text [secret:a] and more", "{what}");
     }
 
-    // Also when it was taken out of the vault since, and with no passphrase.
+    // Also after the secret was removed from the vault, and without a passphrase.
     first.remove("a").unwrap();
     first.relock(Some(secret("a passphrase of mine"))).unwrap();
     let locked = Vault::new(folder.path(), None);
@@ -248,7 +248,7 @@ fn h2_a_later_process_recognises_what_an_earlier_one_revealed() {
 }
 
 #[test]
-fn h2_a_record_that_cannot_be_read_refuses() {
+fn h2_an_unreadable_record_prevents_reveals() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("vault.revealed"), "{").unwrap();
     let vault = Vault::new(folder.path(), None);
@@ -257,11 +257,14 @@ fn h2_a_record_that_cannot_be_read_refuses() {
         .unwrap();
     assert!(matches!(vault.recognise(), Err(VaultError::Corrupt(_))));
     vault.add("a", secret("first-value-1"), Scope::default(), Short::Refused, 1).unwrap();
-    assert!(vault.reveal("a", &fetch(&[])).is_err(), "nothing is given that nobody could recognise later");
+    assert!(
+        vault.reveal("a", &fetch(&[])).is_err(),
+        "no value is released that later processes can't recognise"
+    );
 }
 
 #[test]
-fn h2_a_removed_record_disarms_nobody_after_the_next_reveal() {
+fn h2_after_a_removed_record_the_next_reveal_restores_known_values() {
     let folder = tempfile::tempdir().unwrap();
     let first = Vault::new(folder.path(), None);
     first.add("a", secret("first-value-1"), Scope::default(), Short::Refused, 1).unwrap();
@@ -270,7 +273,7 @@ fn h2_a_removed_record_disarms_nobody_after_the_next_reveal() {
     let running = Vault::new(folder.path(), None);
     running.recognise().unwrap();
     std::fs::remove_file(folder.path().join("vault.revealed")).unwrap();
-    // One that knows nothing begins another record; one that knows continues with its own.
+    // A process without known values starts a new record; one that knows values continues with its own.
     let fresh = Vault::new(folder.path(), None);
     for revealing in [&fresh, &first] {
         revealing.reveal("b", &fetch(&[])).unwrap();
@@ -285,11 +288,11 @@ fn h2_a_removed_record_disarms_nobody_after_the_next_reveal() {
     later.recognise().unwrap();
     let mut bytes = b"first-value-1 third-value-3".to_vec();
     assert!(later.scrub(&mut bytes));
-    assert_eq!(bytes, b"[secret:a] [secret:c]", "the record went on with what was known");
+    assert_eq!(bytes, b"[secret:a] [secret:c]", "the record keeps the known values");
 }
 
 #[test]
-fn h2_a_record_of_an_earlier_version_is_read_and_replaced_when_the_vault_is_open() {
+fn h2_an_open_vault_replaces_a_record_of_an_earlier_version() {
     for form in [1, 2] {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("vault.revealed");

@@ -1,4 +1,4 @@
-//! The component that generated tools run in: world `script` of `regent:host`. The host's imports become a [`Host`], nothing more.
+//! The component that generated tools run in: world `script` of `regent:host`. It only adapts the host's imports to a [`Host`].
 
 #![expect(
     unsafe_code,
@@ -15,7 +15,7 @@ use regent::host::{clock, filesystem, http, kv, logging, secrets, tools, types};
 
 use regent_script::{Entry, Host, HostError, Level, Limits, Request, Response, Script, Status};
 
-/// What the tier's stack has room for.
+/// Limited by the tier's stack.
 const DEPTH_MAX: u32 = 1_000;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Guest for Component {
     }
 }
 
-/// The host as the component's imports give it.
+/// The host, by the component's imports.
 #[derive(Debug)]
 struct Outside;
 

@@ -77,7 +77,7 @@ fn items(interp: &mut Interp<'_>, this: &Value) -> Eval<Vec<Value>> {
     }
 }
 
-/// The element at a place, as it is now.
+/// The current element at an index.
 fn item(this: &Value, index: usize) -> Value {
     this.as_object().map_or(Value::Undefined, |object| match &*object.body.borrow() {
         Body::Array(items) => items.get(index).cloned().unwrap_or_default(),
@@ -115,7 +115,7 @@ fn from(interp: &mut Interp<'_>, _this: &Value, args: &[Value]) -> Eval {
     let is_record =
         source.as_object().is_some_and(|object| matches!(&*object.body.borrow(), Body::Record(_)));
     let items = if is_record {
-        // Something with a length, like `{ length: 3 }`.
+        // An array-like object such as `{ length: 3 }`.
         let length = interp.get(&source, "length")?;
         let length = interp.to_whole(&length)?.max(0.0) as usize;
         room(interp, length)?;
@@ -162,7 +162,7 @@ fn unshift(interp: &mut Interp<'_>, this: &Value, args: &[Value]) -> Eval {
     Ok(Value::count(now))
 }
 
-/// Calls a function with each element, its place and the list, until it says to stop.
+/// Calls a function with each element, its index and the list, until it stops.
 fn walk(
     interp: &mut Interp<'_>,
     this: &Value,
@@ -356,7 +356,7 @@ fn to_sorted(interp: &mut Interp<'_>, this: &Value, args: &[Value]) -> Eval {
     Ok(interp.array(sorted))
 }
 
-/// Undefined comes last, whatever the function says.
+/// Undefined comes last, whatever the comparator returns.
 fn sorted(interp: &mut Interp<'_>, this: &Value, args: &[Value]) -> Eval<Vec<Value>> {
     let items = items(interp, this)?;
     let total = items.len();
@@ -381,7 +381,7 @@ fn sorted(interp: &mut Interp<'_>, this: &Value, args: &[Value]) -> Eval<Vec<Val
     Ok(out)
 }
 
-/// Stable, and at ease with a function that contradicts itself: `after` says whether the left goes after the right.
+/// A stable sort that tolerates inconsistent comparators: `after` says whether the left element goes after the right.
 fn merge_sort<T: Clone>(
     interp: &mut Interp<'_>,
     mut items: Vec<T>,

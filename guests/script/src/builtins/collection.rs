@@ -1,4 +1,4 @@
-//! Maps, sets, and what their `keys()` and the like give.
+//! Maps, sets, and their iterators.
 
 use super::{arg, callback};
 use crate::interp::{Eval, Interp};
@@ -88,7 +88,7 @@ fn shared_method(name: &str) -> Option<NativeFn> {
     })
 }
 
-/// What `keys()` and the like give can do.
+/// Methods of iterators such as those of `keys()`.
 pub(crate) fn iterator_method(name: &str) -> Option<NativeFn> {
     Some(match name {
         "next" => next,

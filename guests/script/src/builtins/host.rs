@@ -1,4 +1,4 @@
-//! `regent`: what a program asks of its host. And `console`, which writes to the same log.
+//! `regent`: the host functions. And `console`, which writes to the same log.
 
 use super::arg;
 use crate::host::{HostError, Level, Request};
@@ -11,7 +11,7 @@ use crate::value::Value;
 pub(crate) static CONSOLE: Namespace =
     Namespace { name: "console", call: None, construct: None, member: console, methods: None };
 
-/// How much of a value a line of the log shows.
+/// Maximum characters of a value in a log line.
 const LINE_CHARS_MAX: usize = 4000;
 
 fn console(name: &str) -> Option<Member> {
@@ -41,7 +41,7 @@ fn write(interp: &mut Interp<'_>, level: Level, args: &[Value]) -> Eval {
     Ok(Value::Undefined)
 }
 
-/// A refusal is thrown as an error with the host's code.
+/// Throws a host error with the host's code.
 fn refused(interp: &mut Interp<'_>, error: HostError) -> Stop {
     let class = interp.error_class(0);
     let value = interp.make_error(class, Value::text(error.message));
@@ -55,7 +55,7 @@ fn given<T>(interp: &mut Interp<'_>, answer: Result<T, HostError>) -> Eval<T> {
     answer.map_err(|error| refused(interp, error))
 }
 
-/// An argument that must be a text: what is written or asked for is never guessed.
+/// An argument that must be text: host functions never convert values implicitly.
 fn text(interp: &mut Interp<'_>, args: &[Value], index: usize, what: &str) -> Eval<String> {
     match args.get(index) {
         Some(Value::Str(text)) => Ok(text.as_str().to_owned()),
@@ -191,7 +191,7 @@ pub(crate) fn secret(interp: &mut Interp<'_>, _this: &Value, args: &[Value]) -> 
     Ok(Value::text(given(interp, answer)?))
 }
 
-/// What comes back is JSON where it is, and text where it isn't.
+/// The output, parsed if it is JSON, else as text.
 pub(crate) fn call_tool(interp: &mut Interp<'_>, _this: &Value, args: &[Value]) -> Eval {
     let name = text(interp, args, 0, "the tool's name")?;
     let given_args = match arg(args, 1) {

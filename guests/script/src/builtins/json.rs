@@ -1,4 +1,4 @@
-//! `JSON`, which is also how input comes in and output goes out.
+//! `JSON`, also used for input and output.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use crate::value::Value;
 pub(crate) static JSON: Namespace =
     Namespace { name: "JSON", call: None, construct: None, member, methods: None };
 
-/// Lists in objects in lists.
+/// Maximum nesting.
 const NEST_MAX: u32 = 128;
 
 fn member(name: &str) -> Option<Member> {
@@ -53,7 +53,7 @@ fn revived(interp: &mut Interp<'_>, reviver: &Value, name: &str, value: Value) -
     })
 }
 
-/// Reads JSON; what is wrong with it, and where, otherwise.
+/// Parses JSON; the error says what is wrong and where.
 pub(crate) fn read(interp: &mut Interp<'_>, text: &str) -> Result<Value, String> {
     let mut reader = Reader { text, at: 0, nest: 0 };
     let value = reader.value(interp)?;

@@ -1,4 +1,4 @@
-//! `Math`. There is no `Math.random`: a tool gives the same answer to the same question.
+//! `Math`, without `Math.random`: a tool gives the same output for the same input.
 
 use super::arg;
 use crate::interp::{Eval, Interp};

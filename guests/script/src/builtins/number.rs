@@ -17,7 +17,7 @@ pub(crate) static BOOLEAN: Namespace = Namespace {
     methods: None,
 };
 
-/// The largest whole number that has no equal neighbour.
+/// The largest safe integer.
 const SAFE_MAX: f64 = 9_007_199_254_740_991.0;
 
 fn member(name: &str) -> Option<Member> {
@@ -52,7 +52,7 @@ pub(crate) fn method(name: &str) -> Option<NativeFn> {
     })
 }
 
-/// A question about a number, asked without turning anything into one.
+/// A test of a number, without conversion.
 fn own(args: &[Value], holds: fn(f64) -> bool) -> Value {
     match args.first() {
         Some(Value::Num(number)) => holds(*number).into(),
@@ -132,7 +132,7 @@ fn to_string(interp: &mut Interp<'_>, this: &Value, args: &[Value]) -> Eval {
     }))
 }
 
-/// In English: `1,234.5`. Of the options the numbers of fraction digits count.
+/// English format: `1,234.5`. Supports only the options for fraction digits.
 fn to_locale_string(interp: &mut Interp<'_>, this: &Value, args: &[Value]) -> Eval {
     let number = interp.to_num(this)?;
     let options = arg(args, 1);

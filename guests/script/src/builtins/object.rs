@@ -58,7 +58,7 @@ pub(crate) fn method(name: &str) -> Option<NativeFn> {
 }
 
 fn to_string(interp: &mut Interp<'_>, this: &Value, _args: &[Value]) -> Eval {
-    // `Object.prototype.toString.call(x)` names the kind; what a method is called on shows itself.
+    // `Object.prototype.toString.call(x)` names the kind; otherwise the value is converted.
     let kind = match this {
         Value::Undefined => "Undefined",
         Value::Null => "Null",
@@ -184,7 +184,7 @@ pub(crate) fn structured_clone(interp: &mut Interp<'_>, _this: &Value, args: &[V
     copy(interp, &arg(args, 0))
 }
 
-/// A copy all the way down. Rings are too deep.
+/// A deep copy. Cycles exceed the depth limit.
 fn copy(interp: &mut Interp<'_>, value: &Value) -> Eval {
     let Some(object) = value.as_object() else { return Ok(value.clone()) };
     interp.deeper(|interp| {

@@ -1,4 +1,4 @@
-//! Promises. Everything that a host gives is there at once, so a promise is settled from the start.
+//! Promises. Host functions return immediately, so every promise is settled from the start.
 
 use super::arg;
 use crate::interp::{Eval, Interp, Stop, Why, throw};
@@ -34,7 +34,7 @@ pub(crate) fn method(name: &str) -> Option<NativeFn> {
     })
 }
 
-/// How a promise is settled; `None` if it isn't one.
+/// A promise's result; `None` for other values.
 pub(crate) fn settled_as(value: &Value) -> Option<Result<Value, Value>> {
     match &*value.as_object()?.body.borrow() {
         Body::Promise(settled) => Some(settled.clone()),
@@ -42,7 +42,7 @@ pub(crate) fn settled_as(value: &Value) -> Option<Result<Value, Value>> {
     }
 }
 
-/// A promise of a promise is that promise.
+/// A promise of a promise is flattened.
 fn promise(interp: &mut Interp<'_>, settled: Result<Value, Value>) -> Value {
     let settled = match settled {
         Ok(value) => settled_as(&value).unwrap_or(Ok(value)),
@@ -51,7 +51,7 @@ fn promise(interp: &mut Interp<'_>, settled: Result<Value, Value>) -> Value {
     interp.object(Body::Promise(settled))
 }
 
-/// What a function gives, as a promise.
+/// The result of a function as a promise.
 fn of_result(interp: &mut Interp<'_>, result: Eval) -> Eval {
     match result {
         Ok(value) => Ok(promise(interp, Ok(value))),
@@ -91,7 +91,7 @@ fn construct(interp: &mut Interp<'_>, _this: &Value, args: &[Value]) -> Eval {
     }
 }
 
-/// The first call settles; later ones change nothing.
+/// The first call settles the promise; later ones have no effect.
 fn note(interp: &mut Interp<'_>, state: &Value, fine: bool, value: Value) -> Eval {
     interp.change_array(state, |items| {
         if items.is_empty() {
@@ -167,7 +167,7 @@ fn all_settled(interp: &mut Interp<'_>, _this: &Value, args: &[Value]) -> Eval {
     Ok(promise(interp, Ok(list)))
 }
 
-/// Turns a rejected promise back into what was thrown; for the host's own use.
+/// Throws the reason of a rejected promise; for the host.
 pub(crate) fn unwrapped(value: Value) -> Eval {
     match settled_as(&value) {
         Some(Ok(inner)) => Ok(inner),

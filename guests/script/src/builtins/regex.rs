@@ -1,4 +1,4 @@
-//! Regular expressions, and what texts do with them.
+//! Regular expressions and their string methods.
 
 use std::rc::Rc;
 
@@ -175,7 +175,7 @@ pub(crate) fn search(interp: &mut Interp<'_>, this: &Value, args: &[Value]) -> E
     Ok(found.map_or(Value::Num(-1.0), |at| Value::count(text.unit_at(at))))
 }
 
-/// `text.split(regex)`: groups come out too.
+/// `text.split(regex)`: includes the groups.
 pub(crate) fn split(text: &Str, pattern: &Pattern) -> Vec<Value> {
     let whole = text.as_str();
     if whole.is_empty() {
@@ -184,7 +184,7 @@ pub(crate) fn split(text: &Str, pattern: &Pattern) -> Vec<Value> {
     let (mut out, mut done) = (Vec::new(), 0_usize);
     for found in pattern.matcher.captures_iter(whole) {
         let Some(part) = found.get(0) else { continue };
-        // A match of nothing at the ends splits nothing.
+        // An empty match at the ends splits nothing.
         if part.is_empty() && (part.start() == done || part.start() >= whole.len()) {
             continue;
         }
@@ -234,7 +234,7 @@ pub(crate) fn replace(interp: &mut Interp<'_>, text: &Str, pattern: &Pattern, wi
     Ok(Value::text(out))
 }
 
-/// What stands before and after a match.
+/// The text before and after a match.
 pub(crate) struct Around<'t> {
     pub(crate) before: &'t str,
     pub(crate) after: &'t str,

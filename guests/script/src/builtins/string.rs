@@ -69,7 +69,7 @@ pub(crate) fn method(name: &str) -> Option<NativeFn> {
     })
 }
 
-/// ASCII is the same in every form. The tables for the rest are not in here, and a wrong answer would be worse than none.
+/// ASCII is the same in every normal form. Other text is an error, because the tables aren't included and a wrong result would be worse.
 fn normalize(interp: &mut Interp<'_>, this: &Value, _args: &[Value]) -> Eval {
     let text = text(interp, this)?;
     if text.as_str().is_ascii() {
@@ -113,7 +113,7 @@ fn from_code_point(interp: &mut Interp<'_>, _this: &Value, args: &[Value]) -> Ev
     Ok(Value::text(out))
 }
 
-/// A place that may be outside; outside is `None`.
+/// An index, or `None` if it is out of range.
 fn place(interp: &mut Interp<'_>, args: &[Value], units: usize) -> Eval<Option<usize>> {
     let at = interp.to_whole(&arg(args, 0))?;
     Ok((at >= 0.0 && at < units as f64).then_some(at as usize))
@@ -155,7 +155,7 @@ fn concat(interp: &mut Interp<'_>, this: &Value, args: &[Value]) -> Eval {
     Ok(Value::Str(Rc::new(out)))
 }
 
-/// A text to look for; a regular expression is a mistake here.
+/// A text to search for; a regular expression is an error here.
 fn needle(interp: &mut Interp<'_>, value: &Value) -> Eval<Str> {
     if by_regex::pattern_of(value).is_some() {
         return Err(interp.type_error("a text is needed here, not a regular expression"));
@@ -252,7 +252,7 @@ fn repeat(interp: &mut Interp<'_>, this: &Value, args: &[Value]) -> Eval {
     if count < 0.0 || count * text.units() as f64 > STRING_UNITS_MAX as f64 || count.is_infinite() {
         return Err(interp.range_error(format!("Invalid count value: {}", crate::number::to_text(count))));
     }
-    // Repeating nothing any number of times is nothing.
+    // Repeating an empty text gives an empty text, whatever the count.
     let count = if text.units() == 0 { 0 } else { count as usize };
     Ok(Value::text(text.as_str().repeat(count)))
 }
@@ -324,7 +324,7 @@ fn replace(interp: &mut Interp<'_>, this: &Value, args: &[Value], all: bool) -> 
     Ok(Value::text(out))
 }
 
-/// By letters without regard to case first, small before capital where that is all that differs: close to what people expect.
+/// Case-insensitive order first, then lower case before upper case: close to the usual locale order.
 fn locale_compare(interp: &mut Interp<'_>, this: &Value, args: &[Value]) -> Eval {
     let (left, right) = (text(interp, this)?, interp.to_str(&arg(args, 0))?);
     let numeric = match args.get(2) {
@@ -357,7 +357,7 @@ fn folded(text: &str, numeric: bool) -> Vec<(u8, u64, char)> {
     out
 }
 
-/// A letter without the marks that don't decide the order.
+/// A letter without diacritics that don't affect the order.
 fn plain(c: char) -> char {
     match c {
         'à'..='å' => 'a',

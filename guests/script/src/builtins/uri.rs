@@ -1,4 +1,4 @@
-//! Texts for addresses, and base64.
+//! URI encoding and base64.
 
 use super::arg;
 use crate::interp::{Eval, Interp};

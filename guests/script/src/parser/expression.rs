@@ -381,7 +381,7 @@ impl Parser<'_> {
             if !self.take("=") {
                 return Ok(Field::Named(key, value));
             }
-            // `{a = 1}` only means something on the left of `=`; there it is a default.
+            // `{a = 1}` is only valid on the left of `=`, where it is a default.
             let default = Box::new(self.assignment()?);
             let kind = ExprKind::Assign { target: Box::new(value), op: None, value: default };
             return Ok(Field::Named(key, Expr { kind, at }));
@@ -419,7 +419,7 @@ fn update(target: Expr, by: f64, prefix: bool, at: u32) -> Parsed<Expr> {
     Ok(Expr { kind: ExprKind::Update { target: Box::new(target), by, prefix }, at })
 }
 
-/// Whether a mark that ends in `=` assigns rather than compares.
+/// Whether an operator that ends in `=` is an assignment and not a comparison.
 fn assigns(mark: &str) -> bool {
     !matches!(mark, "==" | "===" | "!=" | "!==" | "<=" | ">=")
 }

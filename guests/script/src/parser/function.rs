@@ -121,7 +121,7 @@ impl Parser<'_> {
         Ok(Expr { kind: ExprKind::Function(Rc::new(function)), at })
     }
 
-    /// What stands before a method's name: `async`; getters, setters and generators are refused.
+    /// The prefix of a method's name: `async`; getters, setters and generators are errors.
     pub(super) fn method_prefix(&mut self) -> Parsed<bool> {
         if self.is("*") {
             return self.refuse("generator methods are", "build a list and return it");
@@ -247,7 +247,7 @@ fn field(key: Key, value: Expr, at: u32) -> Statement {
     Statement { kind: StatementKind::Expr(Expr { kind: assign, at }), at }
 }
 
-/// The fields of a class are set by a method of its own.
+/// The fields of a class are set by a generated method.
 fn setter(statements: Vec<Statement>) -> Option<Rc<Function>> {
     let at = statements.first()?.at;
     Some(Rc::new(Function {

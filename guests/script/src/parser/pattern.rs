@@ -1,4 +1,4 @@
-//! What a value is taken apart into: patterns of declarations, parameters and assignments.
+//! Destructuring patterns of declarations, parameters and assignments.
 
 use std::rc::Rc;
 
@@ -78,7 +78,7 @@ impl Parser<'_> {
         Ok(Pattern::Object(slots, rest, at))
     }
 
-    /// An expression that turned out to stand left of `=`.
+    /// Converts an expression on the left of `=` to a pattern.
     pub(super) fn as_pattern(&mut self, target: Expr) -> Parsed<Pattern> {
         let at = target.at;
         match target.kind {
@@ -151,7 +151,7 @@ impl Parser<'_> {
     }
 }
 
-/// Private names are properties that nothing else can spell, and that are never listed.
+/// Private names are properties that no other syntax can spell and that are never listed.
 pub(super) fn private(name: &str) -> Rc<str> {
     format!("{}{name}", crate::object::PRIVATE).into()
 }

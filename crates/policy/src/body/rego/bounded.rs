@@ -1,7 +1,7 @@
-//! Built-ins whose result can be far larger than the text that calls them, each with a bound.
+//! Bounds the built-ins whose result can be far larger than their call.
 //!
-//! The interpreter looks at the clock between steps, and a call of a built-in is one step. So what one call may build is bounded by
-//! what it is given: a call that would build more is an error, and the rule's answer is unknown. The built-in itself does the work.
+//! The interpreter checks the clock between steps, and a built-in call is one step. The size of its result is therefore estimated from its
+//! arguments. A call with a larger result is an error, and the rule's result is unknown. Otherwise the built-in itself runs.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,18 +9,18 @@ use regorus::{Engine, Value};
 
 use super::{BodyError, invalid};
 
-/// Elements of a range.
+/// Maximum elements of a range.
 const ELEMENTS_MAX: u64 = 100_000;
-/// Letters and elements that a call may build.
+/// Maximum characters and elements of a result.
 const RESULT_MAX: u64 = 1 << 20;
-/// Places that a number may be shifted by, and factors of a product.
+/// Maximum bits to shift a number by, and maximum factors of a product.
 const PLACES_MAX: u64 = 4_096;
-/// Columns that a format may ask for: no more digits than this in a row.
+/// Maximum digits of a format's width.
 const FORMAT_DIGITS_MAX: usize = 4;
 
 type Bound = fn(&[Value]) -> Option<u64>;
 
-/// The built-ins: name, number of arguments, how much a call would build (`None`: the built-in refuses it anyway), and how much it may.
+/// The bounded built-ins: name, number of arguments, size of the result (`None` if the built-in itself fails), and the limit.
 const BOUNDED: &[(&str, u8, Bound, u64)] = &[
     ("numbers.range", 2, range, ELEMENTS_MAX),
     ("numbers.range_step", 3, stepped, ELEMENTS_MAX),
@@ -38,7 +38,7 @@ const BOUNDED: &[(&str, u8, Bound, u64)] = &[
     ("object.union_n", 1, sum, RESULT_MAX),
 ];
 
-/// Puts a bounded one in the place of each.
+/// Replaces each built-in by its bounded version.
 pub(super) fn install(engine: &mut Engine) -> Result<(), BodyError> {
     for (name, count, bound, most) in BOUNDED {
         let inner = Arc::new(Mutex::new(None));
@@ -55,7 +55,7 @@ pub(super) fn install(engine: &mut Engine) -> Result<(), BodyError> {
     Ok(())
 }
 
-/// Calls the built-in, in an engine that has nothing else.
+/// Calls the built-in in an otherwise empty engine.
 fn delegate(engine: &mut Engine, name: &str, args: Vec<Value>) -> anyhow::Result<Value> {
     const QUERY: &str = "data.regent.built_in.result";
     if engine.get_packages()?.is_empty() {
@@ -89,7 +89,7 @@ fn stepped(args: &[Value]) -> Option<u64> {
     Some(narrow(from.abs_diff(to) / step.unsigned_abs() + 1))
 }
 
-/// A shift by what isn't a small number is by too much.
+/// A shift by anything but a small number exceeds the limit.
 fn places(args: &[Value]) -> Option<u64> {
     Some(integer(args.get(1)).map_or(u64::MAX, |places| narrow(places.unsigned_abs())))
 }
@@ -98,7 +98,7 @@ fn sum(args: &[Value]) -> Option<u64> {
     Some(args.iter().map(weight).fold(0, u64::saturating_add))
 }
 
-/// The delimiter stands between all elements.
+/// The delimiter occurs between all elements.
 fn joined(args: &[Value]) -> Option<u64> {
     let (delimiter, elements) = (weight(args.first()?), args.get(1)?);
     let count = match elements {
@@ -114,7 +114,7 @@ fn joined(args: &[Value]) -> Option<u64> {
     Some(delimiter.saturating_mul(count).saturating_add(weight(elements)))
 }
 
-/// The replacement stands for every occurrence, and there are no more of these than fit.
+/// The replacement occurs for every match, and at most as many matches fit as the text is long.
 fn replaced(args: &[Value]) -> Option<u64> {
     let [Value::String(text), Value::String(old), Value::String(new)] = args else { return None };
     Some(grown(text, old, new))
@@ -125,13 +125,13 @@ fn grown(text: &str, old: &str, new: &str) -> u64 {
     text.len().saturating_add(times.saturating_mul(new.len())) as u64
 }
 
-/// A pattern can match before every letter, and the replacement can repeat what it matched.
+/// A pattern can match before every character, and the replacement can repeat the match.
 fn matched(args: &[Value]) -> Option<u64> {
     let [text, _pattern, replacement] = args else { return None };
     Some(weight(text).saturating_mul(weight(replacement)))
 }
 
-/// Each pair works on what the one before it made, so that the growth multiplies. How much it is shows only by doing it.
+/// Each pair works on the previous result, so growth multiplies. Only performing the replacements gives the size.
 fn replaced_in_turn(args: &[Value]) -> Option<u64> {
     let [Value::Object(pairs), Value::String(text)] = args else { return None };
     let mut pairs: Vec<(&Value, &Value)> = pairs.iter().collect();
@@ -160,7 +160,7 @@ fn formatted(args: &[Value]) -> Option<u64> {
     sum(args)
 }
 
-/// Letters and elements of a value. What is in it several times counts each time, so that counting stops when it is enough.
+/// Characters and elements of a value. Shared parts count each time, so counting stops at the limit.
 fn weight(value: &Value) -> u64 {
     let (mut total, mut open) = (0_u64, vec![value]);
     while let Some(value) = open.pop().filter(|_| total <= RESULT_MAX) {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn l8_what_one_call_may_build_is_bounded() {
+    fn l8_bounds_the_result_of_one_built_in_call() {
         for expression in [
             "count(numbers.range(1, 300000000))",
             "count(numbers.range(300000000, 1))",

@@ -1,10 +1,10 @@
-//! What carries something out without a word for it, and what looks like the request's own words and isn't meant by them.
+//! Covert channels without words, and words of the request that mean something else.
 
 use super::*;
 
 const SECRET: &str = "hunter falcon swordfish";
 
-/// A mailbox, a bank with secrets, and lists, with schemas as hosts declare them.
+/// A mailbox, a bank with secrets, and lists, with typical schemas.
 fn session(request: &str, plan: Value) -> Session {
     let declared = json!({
         "read_mail": [{"effect": "read", "taint": "all"}, {}],
@@ -37,7 +37,7 @@ fn told(request: &str, plan: Value) -> Session {
 }
 
 #[test]
-fn signs_without_words_carry_nothing_out() {
+fn signs_without_words_leak_nothing() {
     let texts = [
         json!(".--- ...- -- .-. "),
         json!("\u{1f389}\u{1f389}"),
@@ -69,7 +69,7 @@ fn signs_without_words_carry_nothing_out() {
 }
 
 #[test]
-fn once_something_confidential_was_returned_nothing_is_said_in_own_words() {
+fn after_confidential_output_own_words_need_an_approval() {
     let note = |note: &str| json!({"to": "Ann", "amount": 5, "note": note});
     for text in ["hunter-falcon-swordfish", "hunterfalcon", "retnuh", "gibberish"] {
         let session = told("Pay Ann 5 EUR", json!("propose"));
@@ -92,7 +92,7 @@ fn b1_names_of_arguments_are_values_without_a_schema_too() {
 }
 
 #[test]
-fn b7_the_latest_of_one_thing_is_no_other_thing_and_no_recipient() {
+fn b7_the_latest_of_one_kind_names_no_other_kind_and_no_recipient() {
     let mails = json!([{"id": "m1", "sender": "mallory@m.test", "date": "2024-05-02"}, {"id": "m0", "sender": "b@b.test", "date": "2024-05-01"}]);
     let files = json!([{"id": "f2", "name": "salaries.pdf", "date": "2024-05-09"}, {"id": "f1", "name": "a.txt", "date": "2024-05-01"}]);
     let cases = [
@@ -121,11 +121,11 @@ fn naming_others_too_does_not_hide_a_repeated_effect() {
         let ruling = session.rule("pay", &pay(json!(["ann@a.test", more])));
         assert_eq!(ruling.stance, Stance::Ask, "{more}");
     }
-    assert_eq!(session.rule("pay", &pay(json!("Bob"))).stance, Stance::Allow, "somebody else");
+    assert_eq!(session.rule("pay", &pay(json!("Bob"))).stance, Stance::Allow, "another target");
 }
 
 #[test]
-fn b3_words_that_name_nobody_are_no_recipients() {
+fn b3_pronouns_are_no_recipients() {
     let session = tainted(session("Send hello to ann@a.test, that's all. Do it", json!(null)));
     for to in ["all", "to", "it"] {
         assert_eq!(
@@ -137,7 +137,7 @@ fn b3_words_that_name_nobody_are_no_recipients() {
 }
 
 #[test]
-fn b3_a_figure_that_readers_take_for_another_is_asked_about() {
+fn b3_asks_about_ambiguous_figures() {
     let session = tainted(session("Pay ann@a.test 5 EUR", json!(null)));
     for amount in ["\u{2212}5", "5.000", "5 %", "5.", "+5"] {
         let args = json!({"to": "ann@a.test", "amount": amount});
@@ -184,7 +184,7 @@ fn a_cut_result_still_contradicts_a_report() {
     assert_eq!(session.rule_derived("pay", &args, Some(&report), &[]).stance, Stance::Ask);
 }
 
-/// A session that has read a typed value out of a text that it never received.
+/// A session with a typed value from a text that it never received.
 fn with_value(request: &str) -> Session {
     let mut session = session(request, json!(null));
     hear(
@@ -204,7 +204,7 @@ fn with_value(request: &str) -> Session {
 }
 
 #[test]
-fn a_typed_value_may_have_picked_a_recipient_in_any_spelling() {
+fn a_typed_value_may_pick_a_recipient_in_any_spelling() {
     let session = with_value("Send hello to the winner");
     assert!(!session.is_tainted());
     for to in
@@ -216,7 +216,7 @@ fn a_typed_value_may_have_picked_a_recipient_in_any_spelling() {
 }
 
 #[test]
-fn what_a_typed_value_may_have_chosen_is_stored_as_a_strangers() {
+fn values_chosen_by_a_typed_value_are_stored_untrusted() {
     let label = |session: &Session, text: &str| {
         let args = json!({"to": "Ann", "text": text});
         let ruling = session.rule("send_mail", &args);
@@ -228,7 +228,7 @@ fn what_a_typed_value_may_have_chosen_is_stored_as_a_strangers() {
 }
 
 #[test]
-fn a_secret_that_had_no_room_makes_what_is_stored_confidential() {
+fn unindexed_secrets_make_stored_values_confidential() {
     let labels = |secret: bool| {
         FieldLabels::declared(&json!({"effect": "read", "taint": "none", "secret": secret}), &json!({}))
     };

@@ -1,4 +1,4 @@
-//! Ways to say something that the request does not say, each of which once passed.
+//! Regressions: calls that differ from the request and once passed.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn b1_keys_of_arguments_are_values() {
             "{text}"
         );
     }
-    // Names that the schema has say nothing.
+    // Names in the schema carry no information.
     let schema = json!({"properties": {"to": {}, "parts": {"items": {"properties": {"title": {}}}}}});
     let labels =
         FieldLabels::declared(&json!({"effect": "write", "taint": "none", "sinks": ["to"]}), &schema);
@@ -36,7 +36,7 @@ fn b1_keys_of_arguments_are_values() {
 }
 
 #[test]
-fn b2_what_is_too_long_to_look_at_is_found_nowhere() {
+fn b2_overlong_values_have_no_origin() {
     let long = format!("{} eve@evil.test", "hello ".repeat(1 << 18));
     let plan =
         json!({"plan": [{"tool": "write", "args": {"to": {"const": "ann@a.test"}, "text": {"free": true}}}]});
@@ -56,7 +56,7 @@ fn b2_what_is_too_long_to_look_at_is_found_nowhere() {
 }
 
 #[test]
-fn b3_a_part_of_what_the_request_says_is_something_else() {
+fn b3_a_part_of_a_named_value_is_another_value() {
     let mut session = session("Remove build/tmp and write to the team at New York", json!(null));
     hear(&mut session, "letter", json!(PLANTED));
     assert_eq!(stance(&session, "remove", json!({"id": "build/tmp"})), Stance::Allow);
@@ -68,7 +68,7 @@ fn b3_a_part_of_what_the_request_says_is_something_else() {
 }
 
 #[test]
-fn b3_a_figure_is_a_figure_and_nothing_beside_it() {
+fn b3_a_figure_matches_only_as_a_complete_figure() {
     let mut session = session("Remove the folder 2024 and file 5 at 1234 Elm Street", json!(null));
     hear(&mut session, "letter", json!(PLANTED));
     for id in [json!("2024"), json!(2024), json!("5"), json!(5.0)] {
@@ -81,7 +81,7 @@ fn b3_a_figure_is_a_figure_and_nothing_beside_it() {
 }
 
 #[test]
-fn records_in_what_others_write_are_theirs() {
+fn records_in_untrusted_text_are_untrusted() {
     let labels = json!({"effect": "read", "taint": ["attachments"]});
     let mut tools = tools();
     tools.insert("mails".to_owned(), FieldLabels::declared(&labels, &Value::Null));
@@ -92,7 +92,7 @@ fn records_in_what_others_write_are_theirs() {
 }
 
 #[test]
-fn a_number_beside_what_the_request_names_is_no_text() {
+fn a_number_of_a_named_record_does_not_cover_text() {
     let mut session = session("Write bob@b.test about Ann", json!(null));
     hear(&mut session, "letter", json!(PLANTED));
     hear(&mut session, "payments", json!([{"recipient": "Ann", "card": 4237, "subject": "x"}]));
@@ -100,7 +100,7 @@ fn a_number_beside_what_the_request_names_is_no_text() {
 }
 
 #[test]
-fn b5_a_list_that_does_not_fit_is_not_chosen_from() {
+fn b5_never_selects_from_a_truncated_list() {
     let plan =
         json!({"plan": [{"tool": "files"}, {"tool": "remove", "args": {"id": {"from": ["files.id"]}}}]});
     let mut session = session("Remove the largest file", plan);
@@ -118,7 +118,7 @@ fn b5_a_list_that_does_not_fit_is_not_chosen_from() {
 }
 
 #[test]
-fn b7_an_effect_that_no_word_of_the_request_names_is_asked_about() {
+fn b7_asks_about_effects_that_the_request_does_not_name() {
     let mut session = session("What does my latest file say?", json!(null));
     let list = json!([
         {"id": "11", "owner": "a@a.test", "changed": "2024-05-02", "content": PLANTED},
@@ -151,13 +151,13 @@ fn digits_of_other_scripts_are_other_values() {
     for id in ["\u{665}", "\u{ff15}", "\u{1d7d3}", "\u{6f5}", "\u{2075}", "\u{2164}", "\u{665}.0"] {
         assert_eq!(remove(&session, id), Stance::Ask, "{id}");
     }
-    // Nor are they the same number as one that a trusted result has.
+    // They also differ from a number in a trusted result.
     hear(&mut session, "payments", json!([{"id": 5}]));
     assert!(!text::same_text("5", "\u{665}") && !text::same_text("5", "\u{ff15}"));
 }
 
 #[test]
-fn a_code_in_digits_of_another_script_is_no_plain_word() {
+fn a_code_in_foreign_digits_is_no_plain_word() {
     let plan =
         json!({"plan": [{"tool": "write", "args": {"to": {"const": "ann@a.test"}, "text": {"free": true}}}]});
     let mut session = session("Write to ann@a.test", plan);

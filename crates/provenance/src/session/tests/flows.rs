@@ -1,9 +1,9 @@
-//! What a host reports of where a call was computed from, and how far that is believed.
+//! Flow reports, and when they are believed.
 
 use super::*;
 use crate::flow::FlowSource;
 
-/// Rules on a call with a report, performs it whatever the answer, and hears this output.
+/// Rules on a call with a report, performs it whatever the ruling, and observes this output.
 fn reported(
     session: &mut Session,
     call: CallId,
@@ -26,7 +26,7 @@ fn reported(
     session.observe(Some(&ruling), &observed);
 }
 
-/// Numbers stand for calls.
+/// Numbers are call ids.
 fn read(report: &Value) -> DerivedFrom {
     DerivedFrom::read(report, Value::as_u64).unwrap()
 }
@@ -35,7 +35,7 @@ fn ruled(session: &Session, tool: &str, args: Value, report: Value) -> Ruling {
     session.rule_derived(tool, &args, Some(&read(&report)), &[])
 }
 
-/// Call 1: the person's own files. Call 2: a stranger's letter, which quotes one of them. Call 3: confidential payments.
+/// Call 1: the user's own files. Call 2: a stranger's letter, which quotes one of them. Call 3: confidential payments.
 fn heard() -> Session {
     let mut session = session("Tidy up and tell ann@a.test", json!(null));
     let from = json!(["request"]);
@@ -55,7 +55,7 @@ fn heard() -> Session {
 }
 
 #[test]
-fn a_call_is_judged_by_what_it_was_computed_from() {
+fn a_call_is_judged_by_its_reported_sources() {
     let session = heard();
     let old = json!({"id": "old.txt"});
     let cases = [
@@ -93,7 +93,7 @@ fn a_report_names_single_fields() {
 }
 
 #[test]
-fn a_find_contradicts_a_report() {
+fn a_match_in_untrusted_text_contradicts_a_report() {
     let session = heard();
     for (tool, args) in [
         ("remove", json!({"id": "notes.txt"})),
@@ -106,7 +106,7 @@ fn a_find_contradicts_a_report() {
         assert!(ruling.reason.contains("the host reports"), "{}", ruling.reason);
         assert!(ruling.swayed, "what comes of it is no better");
     }
-    // Words that anybody uses contradict nothing, and what a named result has as well doesn't either.
+    // Common words contradict nothing, and neither do words that a named result has too.
     let said = json!({"to": "ann@a.test", "text": "tidied the files at once"});
     assert_eq!(ruled(&session, "write", said, json!(["request", 1])).stance, Stance::Allow);
 }
@@ -121,9 +121,9 @@ fn an_unknown_source_is_refused() {
 }
 
 #[test]
-fn what_a_stranger_had_a_say_in_is_passed_on() {
+fn an_outsiders_influence_propagates() {
     let mut session = heard();
-    // Call 4 looked where the letter said to; call 5 came without a report. Nobody knows who chose them.
+    // Call 4 looked where the letter pointed; call 5 had no report. Either may be an outsider's choice.
     reported(&mut session, 4, "files", &json!({}), Some(&json!([2])), json!([{"name": "four.txt"}]));
     reported(&mut session, 5, "files", &json!({}), None, json!([{"name": "five.txt"}]));
     reported(&mut session, 6, "files", &json!({}), Some(&json!([1])), json!([{"name": "six.txt"}]));
@@ -132,14 +132,14 @@ fn what_a_stranger_had_a_say_in_is_passed_on() {
     {
         assert_eq!(ruled(&session, "remove", json!({"id": id}), json!([call])).stance, expected, "{id}");
     }
-    // The amount is in nothing that the report names, but in a result that a stranger had a say in.
+    // The amount is in no named source, but in a result that an outsider influenced.
     reported(&mut session, 7, "payments", &json!({}), None, json!([{"amount": 77}]));
     let ruling = ruled(&session, "pay", json!({"to": "77"}), json!(["request"]));
     assert!(ruling.reason.contains("the host reports"), "{}", ruling.reason);
 }
 
 #[test]
-fn a_report_opens_nothing_that_is_confidential() {
+fn a_report_opens_no_confidential_output() {
     let mut session = heard();
     let tell = |session: &Session, text: &str, report: Value| {
         ruled(session, "write", json!({"to": "ann@a.test", "text": text}), report).stance
@@ -169,11 +169,11 @@ fn a_report_opens_nothing_that_is_confidential() {
 }
 
 #[test]
-fn no_report_leaves_out_what_has_no_number() {
+fn no_report_excludes_input_without_a_number() {
     let mut tainted = session("Tidy up", json!(null));
     tainted.taint();
     assert_eq!(ruled(&tainted, "remove", json!({"id": "x.txt"}), json!(["request"])).stance, Stance::Ask);
-    // Descriptions that nobody vouches for are a source like any other.
+    // Unvouched descriptions are a source like any other.
     let mut tools = tools();
     tools.insert("odd".to_owned(), FieldLabels::declared(&json!(null), &json!({})));
     let session = Session::begin("Tidy up", tools, Trusted::default()).unwrap();
@@ -185,7 +185,7 @@ fn no_report_leaves_out_what_has_no_number() {
 }
 
 #[test]
-fn under_a_plan_a_report_spares_questions_and_still_takes_the_step() {
+fn under_a_plan_a_report_avoids_questions_and_takes_the_step() {
     let plan = json!({"plan": [{"tool": "remove", "args": {"id": {"const": "old.txt"}}}]});
     let mut session = session("Remove old.txt", plan);
     reported(&mut session, 1, "letter", &json!({}), Some(&json!([])), json!("hello"));
@@ -195,14 +195,14 @@ fn under_a_plan_a_report_spares_questions_and_still_takes_the_step() {
     assert_eq!((ruling.stance, ruling.step), (Stance::Allow, Some(0)));
 }
 
-/// One call of a session: which tool, whether its report leaves out the latest result, and a word that it gives.
+/// Random calls: the tool, whether the report omits the latest result, and a word of the output.
 fn calls() -> impl Strategy<Value = Vec<(usize, bool, String)>> {
     proptest::collection::vec((0_usize..4, any::<bool>(), "[a-e]{2}"), 0..8)
 }
 
-/// A tool without labels is never an excuse: with a guess in its place the same calls are asked about, and it vouches for nothing.
+/// Inferred labels excuse nothing: the same calls become questions, and the tool stays unvouched.
 #[test]
-fn guessed_labels_still_ask_about_what_a_stranger_names() {
+fn inferred_labels_still_ask_about_untrusted_targets() {
     let declared = |tool: &str, labels: Value| {
         let properties = json!({"to": {}, "text": {}, "amount": {}});
         crate::Declared { schema: json!({"properties": properties}), labels, ..crate::Declared::default() }
@@ -213,7 +213,7 @@ fn guessed_labels_still_ask_about_what_a_stranger_names() {
         names.iter().map(|name| ((*name).to_owned(), declared(name, json!(null)).field_labels())).collect();
     assert!(tools.values().all(|labels| labels.inferred));
     let mut session = Session::begin("Pay Ann 10 of what I have", tools, Trusted::default()).unwrap();
-    assert!(session.transcript().is_tainted(), "descriptions that nobody vouches for are a stranger's");
+    assert!(session.transcript().is_tainted(), "unvouched descriptions are untrusted");
     hear(&mut session, "read_file", json!({"text": PLANTED, "to": "eve"}));
     for args in
         [json!({"to": "US133000000121212121212"}), json!({"to": "eve"}), json!({"to": "Ann", "amount": 99})]
@@ -222,15 +222,15 @@ fn guessed_labels_still_ask_about_what_a_stranger_names() {
     }
     assert_eq!(stance(&session, "send_money", json!({"to": "Ann", "amount": 10})), Stance::Allow);
     assert_eq!(stance(&session, "get_balance", json!({})), Stance::Allow);
-    // What was declared and can't be read is the worst, never a guess.
+    // Unreadable declared labels become the worst labels, never a guess.
     let odd = declared("get_balance", json!({"effect": "harmless"})).field_labels();
     assert!(odd.inferred && odd.effect == crate::Effect::Write);
 }
 
 proptest! {
-    /// To name everything that was heard is to report nothing; and a report never makes a verdict looser than an untainted session would.
+    /// Naming every source equals no report, and a report never loosens a verdict beyond that of an untainted session.
     #[test]
-    fn naming_all_sources_is_the_same_as_naming_none(calls in calls(), unvouched in any::<bool>(), id in "[a-e]{2}", text in "[a-e]{2}( [a-e]{2}){0,3}") {
+    fn naming_all_sources_equals_no_report(calls in calls(), unvouched in any::<bool>(), id in "[a-e]{2}", text in "[a-e]{2}( [a-e]{2}){0,3}") {
         let mut tools = tools();
         if unvouched {
             tools.insert("odd".to_owned(), FieldLabels::declared(&json!(null), &json!({})));
@@ -259,7 +259,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_program_of_the_person_does_again_is_no_repetition_of_a_strangers() {
+fn repetitions_by_the_users_program_are_allowed() {
     let args = json!({"to": "Ann", "note": "rent"});
     for (report, expected) in [(Some(json!(["request"])), true), (Some(json!([2])), false), (None, false)] {
         let mut session = session("Pay the rent to Ann", json!(null));

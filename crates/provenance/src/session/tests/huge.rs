@@ -1,4 +1,4 @@
-//! Outputs that are too large to look at as a whole.
+//! Outputs that are too large to index completely.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn filler(bytes: usize) -> String {
 }
 
 #[test]
-fn what_is_not_indexed_is_found_nowhere() {
+fn unindexed_text_has_no_origin() {
     let mut session = session("Read the letter", json!(null));
     hear(&mut session, "letter", json!(format!("first {} last@e.test", filler(LARGE))));
     let origin = |value: &str| session.transcript().origin(&json!(value)).word();
@@ -18,7 +18,7 @@ fn what_is_not_indexed_is_found_nowhere() {
 }
 
 #[test]
-fn strangers_take_no_room_from_trusted_outputs() {
+fn untrusted_text_takes_no_space_from_trusted_outputs() {
     let mut session = session("Write to the sender", json!(null));
     for _ in 0..7 {
         let distinct: String = (0..40_000).map(|number| format!("w{number} ")).collect();
@@ -28,9 +28,9 @@ fn strangers_take_no_room_from_trusted_outputs() {
     assert_eq!(session.transcript().origin(&json!("DE1200")).word(), "trusted");
 }
 
-/// With a plan, the only address in a stranger's text may be taken. Of a text that was not looked at to its end nobody can say that.
+/// A plan accepts the only address in an untrusted text. If the text was truncated, the address may not be the only one.
 #[test]
-fn no_value_is_the_only_one_where_something_was_not_looked_at() {
+fn no_value_of_a_truncated_text_is_unambiguous() {
     let plan = json!({"plan": [{"tool": "letter"}, {"tool": "pay", "args": {"to": {"from": ["letter"]}}}]});
     let pays = |letter: String| {
         let mut session = session("Pay what the letter says", plan.clone());
@@ -46,7 +46,7 @@ fn no_value_is_the_only_one_where_something_was_not_looked_at() {
 }
 
 #[test]
-fn what_some_may_read_and_nobody_looked_at_goes_to_others_only_if_asked() {
+fn asks_before_sending_unindexed_restricted_data() {
     let mut session = session("Write to eve@e.test and ann@a.test", json!(null));
     hear(&mut session, "salaries", json!({"remark": format!("{} Bob earns 1200", filler(LARGE))}));
     let ruling = session.rule("write", &json!({"to": "eve@e.test", "body": "Bob earns 1200"}));

@@ -1,8 +1,8 @@
-//! What a request means without saying it as it is: records by their names, numbers by what they are worked out of, arguments by their words.
+//! Implied values: records by name, calculated numbers, and arguments by the request's words.
 
 use super::*;
 
-/// A bank whose subjects others write.
+/// A bank with subjects that others write.
 fn history() -> Value {
     json!([
         {"id": 2, "sender": "me", "recipient": "GB29NWBK60161331926819", "amount": 200.0, "subject": "Gift"},
@@ -24,10 +24,10 @@ fn pay_plan(to: &str) -> Value {
 }
 
 #[test]
-fn an_amount_is_that_of_the_record_which_the_request_names() {
+fn an_amount_comes_from_the_named_record() {
     let (friend, store) = ("GB29NWBK60161331926819", "US122000000121212121212");
     let cases = [
-        // By the field that the request has a word for: what they sent, not what they got.
+        // By the field that the request names: what they sent, not what they received.
         (format!("Refund {friend} what they've sent me"), friend, vec![10.0]),
         (format!("Pay {friend} what I paid last time"), friend, vec![200.0]),
         (format!("Pay {friend} again"), friend, vec![]),
@@ -38,7 +38,7 @@ fn an_amount_is_that_of_the_record_which_the_request_names() {
             vec![50.0],
         ),
         (format!("Pay {store} as for Tunes"), store, vec![50.0, 1000.0]),
-        // Pronouns name nothing.
+        // Pronouns identify nothing.
         (format!("Tell me and pay {store} me all"), store, vec![1000.0]),
         ("Pay Ann for me".to_owned(), "Ann", vec![]),
     ];
@@ -74,7 +74,7 @@ fn a_second_record_of_that_name_makes_it_ambiguous() {
 }
 
 #[test]
-fn a_number_is_worked_out_of_the_record_which_the_request_names() {
+fn a_number_is_calculated_from_the_named_record() {
     let friend = "GB29NWBK60161331926819";
     let cases = [
         (
@@ -103,7 +103,7 @@ fn a_number_is_worked_out_of_the_record_which_the_request_names() {
 }
 
 #[test]
-fn a_number_that_the_plan_leaves_open_is_not_one_of_several_that_the_request_says() {
+fn an_open_number_is_not_one_of_several_in_the_request() {
     let plan = json!({"plan": [{"tool": "pay", "args": {"to": {"const": "Ann"}, "amount": {"free": true}}}]});
     for (request, expected) in [("Pay Ann 5", Stance::Allow), ("Pay Ann 5, not 7", Stance::Ask)] {
         let mut session = session(request, plan.clone());
@@ -123,7 +123,7 @@ fn a_record_is_named_with_its_punctuation() {
     assert_eq!(stance(&session, "remove", json!({"id": "13"})), Stance::Ask);
 }
 
-/// A tool with a schema, after a stranger was heard.
+/// A tool with a schema, in a tainted session.
 fn declared(request: &str, tool: &str, sinks: &[&str], fields: &[&str]) -> Session {
     let properties: serde_json::Map<String, Value> =
         fields.iter().map(|one| ((*one).to_owned(), json!({}))).collect();
@@ -136,7 +136,7 @@ fn declared(request: &str, tool: &str, sinks: &[&str], fields: &[&str]) -> Sessi
 }
 
 #[test]
-fn what_the_request_has_a_word_for_is_not_left_out() {
+fn asks_about_omitted_arguments_that_the_request_mentions() {
     let fields = ["title", "location", "participants", "start_time", "street", "city", "id"];
     let cases = [
         ("Add the event Lunch, the location is Rome", json!({"title": "Lunch"}), true),
@@ -160,7 +160,7 @@ fn what_the_request_has_a_word_for_is_not_left_out() {
 }
 
 #[test]
-fn a_value_of_another_kind_does_not_fit() {
+fn a_value_of_another_type_does_not_fit() {
     let request = "Update my account with the address Elm Street 5, the account CA133012400231215421872 and the March payment";
     let cases = [
         (json!({"street": "Elm Street 5"}), Stance::Allow),

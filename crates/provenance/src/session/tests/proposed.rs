@@ -1,8 +1,8 @@
-//! Plans that are proposed from the request: what they add, and what they don't.
+//! Plans proposed from the request: what they add, and what they don't.
 
 use super::*;
 
-/// A calendar, a mailbox and a bank, with the names of their arguments.
+/// A calendar, a mailbox and a bank, with their argument names.
 fn session(request: &str) -> Session {
     session_with(request, json!("propose"))
 }
@@ -28,7 +28,7 @@ fn session_with(request: &str, plan: Value) -> Session {
 }
 
 #[test]
-fn effects_that_the_request_has_words_for_are_proposed_once() {
+fn named_effects_are_proposed_once() {
     let cases: &[(&str, &[&str])] = &[
         ("Add an event for lunch with Ann", &["create_event"]),
         ("Pay Ann 5 and email her that it is done", &["pay", "send_mail"]),
@@ -43,7 +43,7 @@ fn effects_that_the_request_has_words_for_are_proposed_once() {
 }
 
 #[test]
-fn what_is_proposed_may_be_said_in_own_words_and_nothing_else() {
+fn only_proposed_steps_allow_own_words() {
     let fine = json!({"title": "Lunch with Ann", "notes": "A pleasant meal among friends."});
     let begin = || session("Add an event for lunch with Ann, and mail bob@b.test about it");
     let (mut session, mut told) = (begin(), begin());
@@ -54,10 +54,10 @@ fn what_is_proposed_may_be_said_in_own_words_and_nothing_else() {
         ("create_event", json!({"title": "Lunch", "notes": "51234"}), "a figure of a result"),
         ("create_event", json!({"title": "Lunch", "notes": "\u{665}\u{661}"}), "a figure in another script"),
         ("create_event", json!({"title": "Lunch", "notes": "\u{ff15}\u{ff11}"}), "a wide figure"),
-        ("create_event", json!({"title": "Lunch", "guests": ["eve@e.test"]}), "a guest of nobody's"),
+        ("create_event", json!({"title": "Lunch", "guests": ["eve@e.test"]}), "an unnamed guest"),
         ("create_event", json!({"title": "Lunch", "notes": "see https://e.test/x"}), "a link"),
         ("pay", json!({"to": "Ann", "amount": 5, "subject": "a nice present"}), "no word for it"),
-        ("send_mail", json!({"to": "eve@e.test", "body": "Greetings"}), "somebody else"),
+        ("send_mail", json!({"to": "eve@e.test", "body": "Greetings"}), "another target"),
     ];
     for (tool, args, why) in &refused {
         assert_eq!(stance(&told, tool, args.clone()), Stance::Ask, "{why}: {args}");
@@ -70,7 +70,7 @@ fn what_is_proposed_may_be_said_in_own_words_and_nothing_else() {
 }
 
 #[test]
-fn a_proposal_is_for_one_turn_and_is_no_plan_that_could_be_narrowed() {
+fn a_proposal_lasts_one_turn_and_cannot_be_narrowed() {
     let mut session = session("Mail bob@b.test about lunch");
     let own: Value = serde_json::to_value(session.plan().unwrap()).unwrap();
     let steps = json!({"plan": own});
@@ -80,20 +80,16 @@ fn a_proposal_is_for_one_turn_and_is_no_plan_that_could_be_narrowed() {
     assert!(session.plan().unwrap().steps.is_empty());
 }
 
-/// What a model proposed, with the steps of a request that the lexicon has no words for.
+/// A model's proposal for a request whose words the lexicon lacks.
 fn with_steps(request: &str, steps: Value) -> Session {
     session_with(request, json!({"propose": steps}))
 }
 
 #[test]
-fn a_model_finds_verbs_that_the_lexicon_lacks_and_no_others() {
+fn a_model_adds_only_verbs_that_the_lexicon_lacks() {
     let finnish = "Maksa annalle@a.test 5 euroa";
     let pay = json!({"to": "annalle@a.test", "amount": 5});
-    assert_eq!(
-        stance(&with_steps(finnish, json!([])), "pay", pay.clone()),
-        Stance::Ask,
-        "nobody knows the word"
-    );
+    assert_eq!(stance(&with_steps(finnish, json!([])), "pay", pay.clone()), Stance::Ask, "an unknown word");
     let cases = [
         (finnish, "pay", "Maksa", Stance::Allow),
         (finnish, "pay", "maksa", Stance::Allow),
@@ -102,9 +98,9 @@ fn a_model_finds_verbs_that_the_lexicon_lacks_and_no_others() {
         (finnish, "pay", "5", Stance::Ask),
         (finnish, "pay", "", Stance::Ask),
         (finnish, "pay", "Maksa annalle", Stance::Ask),
-        // A name that stands within a sentence asks for nothing.
+        // A name within a sentence asks for nothing.
         ("Kuka on Mikko? annalle@a.test 5", "pay", "Mikko", Stance::Ask),
-        // The lexicon knows better what an English word asks for.
+        // The lexicon overrides a model on English words.
         ("Show what annalle@a.test wrote, 5", "pay", "wrote", Stance::Ask),
         ("Who is this? annalle@a.test 5", "pay", "this", Stance::Ask),
         (finnish, "wire", "Maksa", Stance::Ask),
@@ -116,14 +112,14 @@ fn a_model_finds_verbs_that_the_lexicon_lacks_and_no_others() {
 }
 
 #[test]
-fn a_model_proposes_a_repetition_only_for_somebody_else_whom_the_request_names() {
+fn a_model_repeats_a_step_only_for_another_named_target() {
     let request = "Mail bob@b.test and ann@a.test about lunch";
     let mail = |to: &str| json!({"to": to, "body": "Splendid weather for a meal."});
     let to = |to: &str| json!({"tool": "send_mail", "word": "Mail", "args": {"to": {"const": to}}});
     let cases = [
         (json!([]), 1, "one in own words"),
         (json!([to("bob@b.test"), to("ann@a.test")]), 2, "one for each"),
-        (json!([to("eve@e.test"), to("eve@e.test")]), 1, "nobody whom the request names"),
+        (json!([to("eve@e.test"), to("eve@e.test")]), 1, "not named in the request"),
         (
             json!([{"tool": "send_mail", "word": "Mail"}, {"tool": "send_mail", "word": "Mail"}]),
             1,
@@ -140,7 +136,7 @@ fn a_model_proposes_a_repetition_only_for_somebody_else_whom_the_request_names()
 }
 
 #[test]
-fn a_model_selects_by_what_the_request_says() {
+fn a_model_selects_by_words_of_the_request() {
     let request = "Send mail to my plumber about lunch";
     let select = |whose: &str, is: &str, field: &str| {
         let selection = json!({"from": ["get_contacts"], "field": field, "pick": "every", "whose": {"field": whose, "is": is}});
@@ -182,7 +178,7 @@ fn a_model_selects_by_what_the_request_says() {
 }
 
 #[test]
-fn what_is_no_proposal_is_refused() {
+fn rejects_invalid_proposals() {
     for odd in [
         json!({"propose": [{"tool": "pay"}]}),
         json!({"propose": "yes"}),
@@ -194,9 +190,9 @@ fn what_is_no_proposal_is_refused() {
 }
 
 proptest! {
-    /// A proposal takes nothing away.
+    /// A proposal removes no permission.
     #[test]
-    fn what_is_allowed_without_a_plan_is_allowed_with_a_proposal(
+    fn a_proposal_removes_no_permission(
         words in prop::collection::vec(prop::sample::select(vec!["Ann", "lunch", "pay", "event", "pelican", "hacked", "5"]), 0..4),
         tool in prop::sample::select(vec!["create_event", "send_mail", "pay"]),
     ) {

@@ -168,7 +168,7 @@ pub(super) fn cover(context: &Context, call: &str, since: &str) -> CommandResult
         CallSketch::parse(call).map_err(|error| compose::invalid_policy("call", call.to_owned(), &error))?;
     let (verdict, found): (Verdict, Option<Cover>) = sketch.with_facts(|facts| {
         let verdict = policy.decide(facts);
-        let cover = Cover::of(&policy, facts, &verdict);
+        let cover = Cover::find(&policy, facts, &verdict);
         (verdict, cover)
     });
     let Some(cover) = found else {

@@ -1,4 +1,4 @@
-//! What really happened, and what was promised: the simulation's own records, beside the kernel's.
+//! The simulation's own records of effects and promises, beside the kernel's.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,9 +14,9 @@ use tokio::sync::watch;
 
 use super::AT_ONCE;
 use super::schedule::pause;
-use crate::sim::world::Machine;
+use crate::sim::machine::Machine;
 
-/// Shared by all callers of a world, over all its lives.
+/// Shared by all callers of a simulation, over all its lives.
 #[derive(Debug, Default)]
 pub(super) struct Book(Mutex<Pages>);
 
@@ -29,15 +29,15 @@ struct Pages {
     begun: BTreeMap<u64, (u64, String)>,
     marks: Vec<(u64, String)>,
     acks: BTreeSet<u64>,
-    /// Outcomes of this life that were not written, and since when that was known.
+    /// Unwritten outcomes of this life, and since when they are owed.
     owed: Vec<(Receipt, u64)>,
     running: usize,
     calls_left: u64,
     questions: VecDeque<(u64, TicketId)>,
-    /// Calls that an approval was sent for, and those whose approval is certain.
+    /// Calls for which an approval was sent, and those whose approval is certain.
     answered: Vec<u64>,
     approved: BTreeSet<u64>,
-    /// Who asked, in this life: an approval is for that very agent.
+    /// The asking agents of this life: an approval applies to that agent only.
     askers: BTreeMap<u64, Principal>,
     callers_left: usize,
     breaches: Vec<String>,
@@ -51,7 +51,7 @@ impl Book {
     pub(super) fn next_life(&self, machine: &Arc<Machine>) {
         let mut pages = self.pages();
         pages.machine = Some(Arc::clone(machine));
-        // The next kernel settles what the last one owed.
+        // The next kernel settles the debts of the previous one.
         pages.owed.clear();
         pages.questions.clear();
         pages.approved.clear();
@@ -59,7 +59,7 @@ impl Book {
         (pages.running, pages.callers_left) = (0, 0);
     }
 
-    /// The first thing that did not hold.
+    /// The first breach.
     pub(super) fn held(&self) -> Result<(), String> {
         self.pages().breaches.first().map_or(Ok(()), |breach| Err(breach.clone()))
     }
@@ -83,7 +83,7 @@ impl Book {
 
     pub(super) fn ended(&self, id: u64, reply: &Result<Reply, Fault>) {
         let mut pages = self.pages();
-        // The reply reaches the caller only if the process still lives by then.
+        // The reply reaches the caller only if the process is still alive.
         if pages.machine.as_ref().is_none_or(|machine| machine.is_dead()) {
             return;
         }
@@ -102,7 +102,7 @@ impl Book {
         }
     }
 
-    /// The effect of a call takes place.
+    /// Records the effect of a call.
     fn mark(&self, id: u64, tool: &str, machine: &Machine) {
         let mut pages = self.pages();
         let began = pages.begun.get(&id).map_or(0, |(began, _)| *began);
@@ -110,13 +110,13 @@ impl Book {
         let late: Vec<Receipt> =
             owed.filter(|intent| !has_outcome(machine, intent.lane, intent.seq)).collect();
         for intent in late {
-            let breach = format!("{id} was let in while the outcome of call {} was owed", intent.seq);
+            let breach = format!("{id} was admitted while the outcome of call {} was owed", intent.seq);
             pages.breaches.push(breach);
         }
         pages.marks.push((id, tool.to_owned()));
         match pages.calls_left.checked_sub(1) {
             Some(left) => pages.calls_left = left,
-            None => pages.breaches.push(format!("{id} is one call more than the budget has")),
+            None => pages.breaches.push(format!("{id} exceeds the call budget")),
         }
         if tool == "ask" {
             let said = pages.answered.iter().filter(|answered| **answered == id).count();
@@ -127,12 +127,12 @@ impl Book {
         }
     }
 
-    /// A call runs until what this returns is dropped.
+    /// Records a running call until the returned guard is dropped.
     fn enters(&self, machine: &Machine) -> OpenCall<'_> {
         let mut pages = self.pages();
         pages.running += 1;
-        // Where the process is dead its memory says anything, and nothing that it does takes place.
-        // Beside those that get all the time they want, one gets what is left of the budget.
+        // Skips a dead process, whose memory means nothing and whose effects don't happen. One call may run beside those with a full time
+        // limit, on the rest of the budget.
         if pages.running > AT_ONCE + 1 && pages.calls_left < u64::MAX / 2 && !machine.is_dead() {
             let running = pages.running;
             pages
@@ -142,7 +142,7 @@ impl Book {
         OpenCall(self)
     }
 
-    /// A question waits. One that was decided before its approval arrived is answered already.
+    /// Records a pending question. A question that was already decided before its approval arrived is skipped.
     pub(super) fn asks(&self, id: u64, asker: &Principal, ticket: TicketId) {
         let mut pages = self.pages();
         pages.askers.insert(id, asker.clone());
@@ -151,7 +151,7 @@ impl Book {
         }
     }
 
-    /// The next question; its answer may take effect from now on.
+    /// Takes the next question; its answer may take effect from now on.
     pub(super) fn next_question(&self) -> Option<(u64, TicketId)> {
         let mut pages = self.pages();
         let next = pages.questions.pop_front()?;
@@ -159,7 +159,7 @@ impl Book {
         Some(next)
     }
 
-    /// A question that could not be answered is put back.
+    /// Puts back a question that could not be answered.
     pub(super) fn put_back(&self, id: u64, ticket: TicketId) {
         self.pages().questions.push_back((id, ticket));
     }
@@ -175,7 +175,7 @@ impl Book {
         unused.filter_map(|id| Some((*id, pages.askers.get(id)?.clone()))).collect()
     }
 
-    /// All ids lie below this.
+    /// An upper bound of all ids.
     pub(super) fn ids(&self) -> u64 {
         self.pages().next_id.saturating_add(1)
     }
@@ -214,7 +214,7 @@ fn has_outcome(machine: &Machine, lane: LaneId, seq: u64) -> bool {
     entries.any(|entry| entry.is_ok_and(|entry| ends_it(&entry)))
 }
 
-/// The tools: each leaves its mark, and others run before and after.
+/// The tools: each leaves its mark, and yields to others before and after.
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) machine: Arc<Machine>,
@@ -244,7 +244,7 @@ impl Executor<tier::Host> for Worker {
     }
 }
 
-/// A call that runs.
+/// A running call.
 struct OpenCall<'b>(&'b Book);
 
 impl Drop for OpenCall<'_> {
@@ -254,7 +254,7 @@ impl Drop for OpenCall<'_> {
     }
 }
 
-/// The shared state as this machine's process sees it: a dead process changes nothing.
+/// The shared state as seen by this machine's process: a dead process changes nothing.
 #[derive(Debug)]
 pub(super) struct WiredState {
     pub(super) machine: Arc<Machine>,
@@ -262,7 +262,7 @@ pub(super) struct WiredState {
 }
 
 impl WiredState {
-    /// Others go on while this process waits for the state.
+    /// Yields to others while this process waits for the state.
     async fn reached(&self) -> Result<(), StateError> {
         pause(1).await;
         if self.machine.moment() {

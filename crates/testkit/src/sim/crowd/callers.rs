@@ -1,4 +1,4 @@
-//! Who calls: agents that want things done, and a person who answers their questions.
+//! The callers: agents that make calls, and an operator who answers questions.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::drivers::run;
 use crate::random::Random;
 
 const CALLS_MAX: u64 = 6;
-/// How often a call is tried before its caller gives up on it.
+/// How often a call is retried.
 const TRIES_MAX: u32 = 12;
 
 /// One agent, one call after another.
@@ -31,17 +31,17 @@ pub(super) async fn make_calls(host: Host, agent: Principal, book: Arc<Book>, mu
             match reply {
                 Ok(Reply::Done(_)) => break,
                 Ok(Reply::Pending(ticket)) => book.asks(id, &agent, ticket.id),
-                // Another call holds what is left; it is worth waiting.
+                // Another call has reserved the rest of the budget: retry.
                 Ok(Reply::Denied(denial)) if denial.reason.code == "budget.held" => {}
-                // The agent is suspended, and nobody lets it continue.
+                // The agent is suspended, and no one resumes it.
                 Ok(Reply::Denied(denial)) if denial.reason.code == "budget.exhausted" => {
                     return book.leaves();
                 }
                 Ok(Reply::Denied(_)) => break,
-                // The disk was full while the agent was being suspended: nobody heard of it, and nobody lets it continue.
+                // The disk was full while the agent was being suspended, so the suspension wasn't reported, and no one resumes it.
                 Err(Fault::Ledger(_)) if is_suspended(&host, &agent) => return book.leaves(),
                 Err(Fault::Ledger(_)) => {}
-                // It happened: nobody repeats it.
+                // The effect happened, so the call is not repeated.
                 Err(Fault::Unrecorded { .. }) => break,
                 Err(_over) => return book.leaves(),
             }
@@ -60,7 +60,7 @@ fn is_suspended(host: &Host, agent: &Principal) -> bool {
     stage == Some(Lifecycle::Suspended)
 }
 
-/// The person says yes to everything, as long as somebody is there.
+/// The operator approves everything until all callers have left.
 pub(super) async fn answer_questions(host: Host, book: Arc<Book>, callers: usize) {
     while book.left() < callers {
         pause(1).await;
@@ -69,7 +69,7 @@ pub(super) async fn answer_questions(host: Host, book: Arc<Book>, callers: usize
         let op = Op::Answer { ticket: ticket.clone(), with: Vec::new(), answer };
         match host.attached(&host.operator(), op).await {
             Ok(Reply::Done(outcome)) if outcome.status == Status::Ok => book.approved(id),
-            // Taken, refused, or written down nowhere: nobody can rely on it.
+            // Accepted, rejected, or unrecorded: none of these can be relied on.
             Ok(_) | Err(Fault::Unrecorded { .. }) => {}
             Err(Fault::Ledger(_)) => book.put_back(id, ticket),
             Err(_over) => return,

@@ -1,4 +1,4 @@
-//! Who continues next: one of those who can, or the disk. The seed decides.
+//! The scheduler: the seed picks a ready task or the disk.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use regent_ledger::Ledger;
 
 use crate::random::Random;
-use crate::sim::world::Machine;
+use crate::sim::machine::Machine;
 
-/// Far more than any world needs: who isn't done by then waits for nobody.
+/// Far more steps than any simulation needs; beyond this, the tasks are stuck.
 const STEPS_MAX: u64 = 200_000;
 
 /// Futures that are polled one at a time.
@@ -36,7 +36,7 @@ impl Tasks {
     }
 }
 
-/// What decides.
+/// The state of the scheduler.
 pub(super) struct Schedule<'a> {
     pub(super) random: &'a mut Random,
     pub(super) ledger: &'a Ledger,
@@ -44,7 +44,7 @@ pub(super) struct Schedule<'a> {
 }
 
 impl Schedule<'_> {
-    /// Lets everybody run to their end, or until the machine dies.
+    /// Runs all tasks to their end, or until the machine dies.
     pub(super) fn run(&mut self, mut tasks: Tasks) -> Result<(), String> {
         for _ in 0..STEPS_MAX {
             if tasks.0.is_empty() || self.machine.is_dead() {
@@ -57,7 +57,7 @@ impl Schedule<'_> {
                     && ready.is_empty()
                     && !tasks.0.iter().any(|task| task.woken.0.load(Ordering::SeqCst))
                 {
-                    return Err(format!("{} tasks wait for nobody", tasks.0.len()));
+                    return Err(format!("{} tasks are stuck", tasks.0.len()));
                 }
                 continue;
             };
@@ -68,7 +68,7 @@ impl Schedule<'_> {
                 drop(tasks.0.swap_remove(at));
             }
         }
-        Err(format!("{} tasks come to no end", tasks.0.len()))
+        Err(format!("{} tasks never end", tasks.0.len()))
     }
 }
 
@@ -76,7 +76,7 @@ fn is_woken(tasks: &Tasks, at: usize) -> bool {
     tasks.0.get(at).is_some_and(|task| task.woken.0.load(Ordering::SeqCst))
 }
 
-/// Lets the others continue.
+/// Yields to the other tasks.
 pub(super) async fn pause(times: u64) {
     for _ in 0..times {
         let mut is_first = true;

@@ -1,7 +1,7 @@
-//! The headers of a request: as policy and the ledger see them, and as they leave.
+//! The headers of a request: as policy and the ledger see them, and as they are sent.
 //!
-//! What policy sees is what leaves, with two exceptions. The value of a header that opens doors is not shown, so that the ledger
-//! doesn't hold what a program holds; but a handle in it is. And handles leave as the values that they stand for.
+//! Both are the same, with two exceptions. The value of a credential header is replaced by its digest, so that the ledger contains no
+//! credentials; a handle in it stays visible. And handles are sent as the values that they stand for.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +13,7 @@ use crate::tally::failure;
 
 const HANDLE: &str = "secret://";
 
-/// What belongs to one connection and not to the request; and what a client says to its proxy.
+/// Headers that belong to one connection and not to the request, and those between a client and its proxy.
 const HOP_BY_HOP: &[&str] = &[
     "connection",
     "expect",
@@ -28,7 +28,7 @@ const HOP_BY_HOP: &[&str] = &[
     "upgrade",
 ];
 
-/// What makes a server answer another request than the one that policy saw: another method, host or path.
+/// Headers that make a server answer another method, host or path than the one that policy judged.
 const STEERING: &[&str] = &[
     "forwarded",
     "front-end-https",
@@ -40,10 +40,10 @@ const STEERING: &[&str] = &[
     "x-proxy-url",
     "x-real-host",
 ];
-/// Beginnings of names of the same kind.
+/// Prefixes of such headers.
 const STEERING_PREFIXES: &[&str] = &["x-forwarded", "x-original-", "x-rewrite-", "x-envoy-original-"];
 
-/// Servers read an underscore as a dash.
+/// Servers treat an underscore as a dash.
 fn steers(name: &str) -> bool {
     let name = name.replace('_', "-");
     STEERING.contains(&name.as_str())
@@ -51,12 +51,11 @@ fn steers(name: &str) -> bool {
         || name.contains("method-override")
 }
 
-/// Parts of the names of headers that open doors.
+/// Parts of the names of credential headers.
 const CREDENTIALS: &[&str] =
     &["auth", "cookie", "credential", "key", "passw", "secret", "session", "signature", "token"];
 
-/// Takes out what belongs to the connection, also what its own header says belongs to it, and what steers a server behind policy's
-/// back.
+/// Removes headers of the connection, including those that its `Connection` header lists, and headers that redirect a server.
 pub(crate) fn strip(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all("connection")
@@ -77,8 +76,8 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// What policy sees of headers, and a user name and password with a handle in them, decoded.
-pub(crate) fn shown(headers: &HeaderMap) -> (Map<String, Value>, Option<String>) {
+/// The headers as policy sees them, and decoded basic credentials if they contain a handle.
+pub(crate) fn for_policy(headers: &HeaderMap) -> (Map<String, Value>, Option<String>) {
     let basic = basic_with_handle(headers);
     let mut fields = Map::new();
     for name in headers.keys() {
@@ -124,13 +123,13 @@ fn basic_with_handle(headers: &HeaderMap) -> Option<String> {
     (scheme.eq_ignore_ascii_case("basic") && decoded.contains(HANDLE)).then_some(decoded)
 }
 
-/// What leaves: the headers as they came where policy left them alone, as policy changed them where it did, with handles filled in.
+/// The headers to send: as received where policy left them alone, as policy changed them otherwise, with handles replaced.
 pub(crate) fn outgoing(
     permit: &Permit<'_, tier::Host>,
     came: &HeaderMap,
     basic: Option<&str>,
 ) -> Result<HeaderMap, Failure> {
-    let (was, _) = shown(came);
+    let (was, _) = for_policy(came);
     let nothing = Map::new();
     let judged = permit.args().get("headers").and_then(Value::as_object).unwrap_or(&nothing);
     let mut headers = HeaderMap::new();
@@ -148,7 +147,7 @@ pub(crate) fn outgoing(
             headers.insert(&name, text.parse().map_err(|_| refused(name.as_str()))?);
         }
     }
-    // A rule may add headers, but none that change how the request is read.
+    // A rule may add headers, but none that change how the request is parsed.
     strip(&mut headers);
     headers.remove("host");
     headers.remove("content-length");
@@ -178,7 +177,7 @@ fn refused(name: &str) -> Failure {
     failure("net.header", format!("the header `{}` can't be sent", name.escape_debug()))
 }
 
-/// Fills the handles in the texts of a JSON value in.
+/// Replaces the handles in the texts of a JSON value.
 pub(crate) fn fill(permit: &Permit<'_, tier::Host>, value: &mut Value) -> Result<(), Failure> {
     match value {
         Value::String(text) if text.contains(HANDLE) => {
@@ -193,7 +192,7 @@ pub(crate) fn fill(permit: &Permit<'_, tier::Host>, value: &mut Value) -> Result
     }
 }
 
-/// The texts of a JSON body that have handles in them.
+/// The texts of a JSON body that contain handles.
 pub(crate) fn placeholders(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::String(text) if text.contains(HANDLE) => found.push(text.clone()),
@@ -203,7 +202,7 @@ pub(crate) fn placeholders(value: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// Whether bytes have a handle in them.
+/// Whether bytes contain a handle.
 pub(crate) fn has_handle(bytes: &[u8]) -> bool {
     bytes.windows(HANDLE.len()).any(|window| window == HANDLE.as_bytes())
 }
@@ -220,9 +219,9 @@ mod tests {
     }
 
     #[test]
-    fn what_opens_doors_is_not_shown_but_handles_are() {
+    fn hides_credentials_but_shows_handles() {
         let basic = format!("Basic {}", STANDARD.encode("ada:secret://git/token"));
-        let (fields, decoded) = shown(&headers(&[
+        let (fields, decoded) = for_policy(&headers(&[
             ("accept", "a"),
             ("cookie", "sid=12345"),
             ("x-api-key", "secret://api"),
@@ -235,12 +234,12 @@ mod tests {
         assert_eq!(decoded.as_deref(), Some("ada:secret://git/token"));
         let plain = format!("Basic {}", STANDARD.encode("ada:hunter2"));
         let hidden = format!("(22 bytes, not shown, sha256 {})", Digest::of(plain.as_bytes()));
-        let (fields, decoded) = shown(&headers(&[("authorization", &plain)]));
+        let (fields, decoded) = for_policy(&headers(&[("authorization", &plain)]));
         assert_eq!((fields["authorization"].as_str(), decoded), (Some(hidden.as_str()), None));
     }
 
     #[test]
-    fn adv_051_what_belongs_to_the_connection_stays_here() {
+    fn adv_051_strips_connection_headers() {
         let mut all = headers(&[
             ("connection", "close, X-Hop"),
             ("x-hop", "1"),
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn l2_what_steers_a_server_behind_policys_back_stays_here() {
+    fn l2_strips_headers_that_redirect_a_server() {
         let mut all = headers(&[
             ("x-http-method-override", "DELETE"),
             ("x-http-method", "DELETE"),

@@ -1,4 +1,4 @@
-//! A kernel whose only tools are programs in sandboxes and the broker.
+//! A kernel whose only tools are sandboxed programs and the broker.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ use regent_sandbox::{Bind, Floor, OUTLET, Outfit, Outlet, ProcessTier};
 use regent_store::MemoryState;
 use serde_json::{Value, json};
 
-/// Programs may run, and everything that they ask for may leave.
+/// Programs may run, and every request may leave.
 pub(crate) const ALLOW_ALL: &str = "
 version: 1
 limits: { wall: 20s, output: 1MiB }
@@ -23,14 +23,14 @@ rules:
   - { id: everything, effect: allow }
 ";
 
-/// The broker as the egress proxy of sandboxes. `serves_max_ms`: how long before it is killed.
+/// The broker as the egress proxy of sandboxes. `serves_ms_max`: when the broker is killed.
 #[derive(Debug)]
-struct Door {
+struct BrokerOutlet {
     broker: Broker,
     serves_ms_max: Option<u64>,
 }
 
-impl Outlet for Door {
+impl Outlet for BrokerOutlet {
     fn outfit(&self) -> Result<Outfit, String> {
         let outfit = self.broker.outfit(OUTLET)?;
         Ok(Outfit {
@@ -54,13 +54,13 @@ impl Outlet for Door {
     }
 }
 
-pub(crate) struct World {
+pub(crate) struct BrokerFixture {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) kernel: Host,
     _folder: tempfile::TempDir,
 }
 
-/// What a world is made of.
+/// The configuration of a fixture.
 pub(crate) struct Setup<'a> {
     pub(crate) policy: &'a str,
     pub(crate) network: Network,
@@ -79,7 +79,7 @@ impl Default for Setup<'_> {
     }
 }
 
-/// A network that may reach these addresses.
+/// A network that may reach these private addresses.
 pub(crate) fn reaching(addresses: &[&str]) -> Network {
     Network {
         allow_private: addresses.iter().map(|&address| address.to_owned()).collect(),
@@ -89,13 +89,13 @@ pub(crate) fn reaching(addresses: &[&str]) -> Network {
     }
 }
 
-impl World {
+impl BrokerFixture {
     pub(crate) async fn new(setup: Setup<'_>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("ws")).unwrap();
         let catalogue = Catalogue::default();
         let broker = Broker::new(setup.network, folder.path());
-        let door = Door { broker: broker.clone(), serves_ms_max: setup.serves_ms_max };
+        let door = BrokerOutlet { broker: broker.clone(), serves_ms_max: setup.serves_ms_max };
         let process = ProcessTier::new(Floor::Full).with_outlet(Arc::new(door));
         let programs = ToolSet::new("built-in").with(shell(), Driver::process(Some(Arc::new(process)), None));
         let add = |set: ToolSet, (spec, driver)| set.with(spec, driver);
@@ -118,12 +118,12 @@ impl World {
         Self { kernel, clock, _folder: folder }
     }
 
-    /// Runs a line in a sandbox with network access.
+    /// Runs a command line in a sandbox with network access.
     pub(crate) async fn sh(&self, line: &str) -> Outcome {
         self.call("shell.exec", json!({"command": line, "network": true})).await
     }
 
-    /// The same; what it wrote.
+    /// Runs a command line and returns its output.
     pub(crate) async fn out(&self, line: &str) -> String {
         String::from_utf8_lossy(self.sh(line).await.output.bytes()).into_owned()
     }
@@ -140,7 +140,7 @@ impl World {
         self.kernel.syscall(&self.kernel.operator(), op).await.unwrap()
     }
 
-    /// The intents and outcomes of the broker's calls, in order, when all of them have ended.
+    /// The intents and outcomes of the broker's calls, in order, once all have ended.
     pub(crate) async fn recorded(&self) -> Vec<(Kind, Value)> {
         for _ in 0..200 {
             let found = self.entries();
@@ -155,8 +155,8 @@ impl World {
         panic!("a call has no outcome: {:#?}", self.entries());
     }
 
-    /// What a call of the broker came to: the payload of its outcome.
-    pub(crate) fn told(&self, outcome: &Value) -> Value {
+    /// The payload of an outcome of the broker.
+    pub(crate) fn payload_of(&self, outcome: &Value) -> Value {
         let digest = ["output", "args"].into_iter().find_map(|field| outcome[field]["sha256"].as_str());
         let Some(digest) = digest else { return Value::Null };
         let payload = self.kernel.ledger().payload(&digest.parse().unwrap()).unwrap().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The machine that a simulated kernel runs on: its power, its disk, its clock, and the world that its effects reach.
+//! The machine of a simulated kernel: its power, disk and clock, and the world outside.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,29 +6,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use regent_kernel::Clock;
-use regent_ledger::storage::sim::{Failure, Plan};
+use regent_ledger::storage::sim::{DiskFailure, Plan};
 use regent_ledger::storage::{Appender, Existing, Lock, Sim as Disk, Stat, Storage};
 
-use crate::drivers::World;
+use crate::drivers::EffectSink;
 use crate::random::Random;
 
-/// What happens at the chosen moment.
+/// The event at the chosen moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Blow {
-    /// The process is gone; what it wrote is written.
+    /// The process is killed; its writes remain.
     Kill,
-    /// The power is gone; what was not synced is lost, torn, or there.
+    /// The power fails; unsynced writes are lost, torn, or kept.
     PowerCut,
-    /// The next use of the disk fails.
+    /// The next disk operation fails.
     DiskFails,
-    /// The disk is full from here on, until the process ends.
+    /// The disk is full until the process ends.
     DiskFull,
-    /// The disk is full for so many moments.
+    /// The disk is full for this many moments.
     FullFor(u64),
 }
 
 impl Blow {
-    /// Where several call at once, a disk that recovers shows the most.
+    /// A blow for concurrent callers, where a disk that recovers finds the most bugs.
     pub(super) fn draw_for_crowd(random: &mut Random) -> Self {
         match random.below(10) {
             0..=1 => Self::Kill,
@@ -55,9 +55,9 @@ pub(super) struct Machine {
     moments: AtomicU64,
     strikes_at: u64,
     blow: Blow,
-    /// What its clock showed when it was started.
+    /// Its clock's start time.
     started_ms: u64,
-    /// Nothing more befalls it.
+    /// No further blows.
     spared: AtomicBool,
     struck: AtomicBool,
     dead: AtomicBool,
@@ -68,7 +68,7 @@ impl Machine {
         Self::started(disk, strikes_at, blow, 0)
     }
 
-    /// One that is started at this time, so that time continues from one life to the next.
+    /// A machine started at this time, so that time continues from one life to the next.
     pub(super) fn started(disk: Disk, strikes_at: u64, blow: Blow, started_ms: u64) -> Arc<Self> {
         Arc::new(Self {
             disk,
@@ -82,7 +82,7 @@ impl Machine {
         })
     }
 
-    /// A moment passes; at the chosen one the blow falls. True while the process lives.
+    /// Passes a moment; at the chosen one the blow happens. True while the process lives.
     pub(super) fn moment(&self) -> bool {
         let moment = self.moments.fetch_add(1, Ordering::SeqCst);
         if moment == self.strikes_at && !self.spared.load(Ordering::SeqCst) {
@@ -100,30 +100,32 @@ impl Machine {
     fn strike(&self) {
         let now = self.disk.operations();
         match self.blow {
-            // The operation under way is still torn: the disk dies in the middle of it.
+            // The current operation is torn: the disk dies in the middle of it.
             Blow::Kill | Blow::PowerCut => {
                 self.dead.store(true, Ordering::SeqCst);
                 self.disk.plan(Plan { crash_at: Some(now), ..Plan::default() });
             }
-            Blow::DiskFails => self.disk.plan(Plan { fail_at: Some((now, Failure::Io)), ..Plan::default() }),
+            Blow::DiskFails => {
+                self.disk.plan(Plan { fail_at: Some((now, DiskFailure::Io)), ..Plan::default() })
+            }
             Blow::DiskFull | Blow::FullFor(_) => {
                 self.disk.plan(Plan { room_bytes: Some(now % 600), ..Plan::default() });
             }
         }
     }
 
-    /// What its clock shows.
+    /// The current time.
     pub(super) fn time_ms(&self) -> u64 {
         self.started_ms.saturating_add(self.moments.load(Ordering::SeqCst))
     }
 
-    /// From here on nothing befalls it, and there is room on its disk.
+    /// Disables further blows, and frees disk space.
     pub(super) fn spare(&self) {
         self.spared.store(true, Ordering::SeqCst);
         self.heal();
     }
 
-    /// There is room on the disk again.
+    /// Frees disk space.
     fn heal(&self) {
         if !self.is_dead() {
             self.disk.plan(Plan::default());
@@ -142,7 +144,7 @@ impl Machine {
         self.disk.clone()
     }
 
-    /// What another process finds. This one is dead from here on, whatever of it still runs.
+    /// The disk as another process finds it. This process is dead from here on, even if parts of it still run.
     pub(super) fn disk_afterwards(&self) -> Disk {
         self.dead.store(true, Ordering::SeqCst);
         match self.blow {
@@ -161,12 +163,12 @@ impl Machine {
         Arc::new(WiredClock { machine: Arc::clone(self) })
     }
 
-    pub(super) fn wired(self: &Arc<Self>, outside: &Arc<Outside>) -> WiredWorld {
-        WiredWorld { machine: Arc::clone(self), outside: Arc::clone(outside) }
+    pub(super) fn wired(self: &Arc<Self>, outside: &Arc<Outside>) -> MachineEffects {
+        MachineEffects { machine: Arc::clone(self), outside: Arc::clone(outside) }
     }
 }
 
-/// The world outside. It has no part in crashes: what happened there has happened.
+/// The outside world. Crashes don't undo effects in it.
 #[derive(Debug, Default)]
 pub(super) struct Outside(Mutex<Vec<u64>>);
 
@@ -176,14 +178,14 @@ impl Outside {
     }
 }
 
-/// The way from a machine to the world: a moment before the effect and one after it.
+/// A machine's access to the world: one moment before the effect and one after it.
 #[derive(Debug)]
-pub(super) struct WiredWorld {
+pub(super) struct MachineEffects {
     machine: Arc<Machine>,
     outside: Arc<Outside>,
 }
 
-impl World for WiredWorld {
+impl EffectSink for MachineEffects {
     fn mark(&self, id: u64) -> io::Result<()> {
         if !self.machine.moment() {
             return Err(io::Error::other("this process is dead"));
@@ -194,7 +196,7 @@ impl World for WiredWorld {
     }
 }
 
-/// A clock that continues by a millisecond whenever it is read.
+/// A clock that advances by a millisecond on every read.
 #[derive(Debug)]
 struct WiredClock {
     machine: Arc<Machine>,
@@ -211,14 +213,14 @@ impl Clock for WiredClock {
     }
 }
 
-/// The disk as this machine's process sees it: each change is a moment, and a dead process changes nothing.
+/// The disk as seen by this machine's process: each change is a moment, and a dead process changes nothing.
 #[derive(Debug)]
 struct Wired {
     machine: Arc<Machine>,
 }
 
 impl Wired {
-    /// The moment of a change. The disk itself refuses when it has died.
+    /// Passes the moment of a change. A dead disk itself fails the operation.
     fn changing(&self) -> &Disk {
         self.machine.moment();
         &self.machine.disk
