@@ -77,6 +77,7 @@ struct Args {
     output = WORKSPACE_FILE,
     may = ["fs.read", "model.infer"]
 )]
+#[expect(clippy::too_many_arguments, reason = "a model names each argument of a tool")]
 async fn answer(
     #[arg(path = "read")] path: Option<String>,
     text: Option<String>,

@@ -76,6 +76,7 @@ struct Args<'a> {
 /// - redirects_max: how many redirects to follow; 5 if absent
 // Some methods are idempotent, but the manifest speaks for all of them.
 #[tool(name = "http.fetch", effect = "network", capabilities = ["network.request"], cost = "moderate", output = WEB)]
+#[expect(clippy::too_many_arguments, reason = "a model names each argument of a tool")]
 pub(crate) async fn fetch(
     #[arg(url, schema = json!({"type": "string", "minLength": 1, "maxLength": 8192}))] url: &str,
     #[arg(schema = json!({"enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]}))]

@@ -36,8 +36,9 @@ impl Names {
         for line in text.lines() {
             let code = line.split("//").next().unwrap_or_default();
             let words: Vec<&str> = code.split_whitespace().collect();
-            let pairs = words.windows(2).filter(|pair| KEYWORDS.contains(&pair[0]));
-            self.declared.extend(pairs.map(|pair| identifier(pair[1]).to_owned()));
+            let pairs =
+                words.iter().zip(words.iter().skip(1)).filter(|(keyword, _)| KEYWORDS.contains(keyword));
+            self.declared.extend(pairs.map(|(_, name)| identifier(name).to_owned()));
             let indent = line.len() - line.trim_start().len();
             match in_enum {
                 Some(outer) if code.trim() == "}" && indent == outer => in_enum = None,

@@ -54,6 +54,7 @@ fn examples_schema() -> Value {
 /// - input: JSON Schema of the arguments; any object if absent
 /// - capabilities: what it shall be granted; nothing if absent
 #[tool(name = "tool.generate", effect = "write", capabilities = ["tool.generate"], cost = "moderate", output = OWN)]
+#[expect(clippy::too_many_arguments, reason = "a model names each argument of a tool")]
 async fn generate(
     #[arg(schema = name_schema())] name: String,
     #[arg(schema = text_schema(2000))] description: String,

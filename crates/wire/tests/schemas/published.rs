@@ -21,17 +21,17 @@ fn fits(schema: &str, lines: &str) {
 
 #[test]
 fn what_travels_fits_its_schema() {
-    fits("op.json", include_str!("../src/op/written.jsonl"));
-    fits("reply.json", include_str!("../src/reply/written.jsonl"));
-    fits("question.json", include_str!("../src/question/written.jsonl"));
-    fits("event.json", include_str!("../src/event/written.jsonl"));
-    fits("judge-message.json", include_str!("../src/judge/messages.jsonl"));
-    fits("judge-answer.json", include_str!("../src/judge/answers.jsonl"));
+    fits("op.json", include_str!("../../src/op/written.jsonl"));
+    fits("reply.json", include_str!("../../src/reply/written.jsonl"));
+    fits("question.json", include_str!("../../src/question/written.jsonl"));
+    fits("event.json", include_str!("../../src/event/written.jsonl"));
+    fits("judge-message.json", include_str!("../../src/judge/messages.jsonl"));
+    fits("judge-answer.json", include_str!("../../src/judge/answers.jsonl"));
 }
 
 #[test]
 fn results_fit_the_schema_of_their_operation() {
-    for line in include_str!("../src/result/written.txt").lines() {
+    for line in include_str!("../../src/result/written.txt").lines() {
         let (op, result) = line.split_once(' ').unwrap();
         fits("results.json", &format!("{{\"{op}\":{result}}}"));
     }
@@ -39,7 +39,7 @@ fn results_fit_the_schema_of_their_operation() {
 
 #[test]
 fn entries_fit_the_schema_of_their_body() {
-    for line in include_str!("../src/body/written.jsonl").lines() {
+    for line in include_str!("../../src/body/written.jsonl").lines() {
         let written: Value = serde_json::from_str(line).unwrap();
         let body = &written["body"];
         let schema = match written["kind"].as_str().unwrap() {
