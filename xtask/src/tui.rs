@@ -122,10 +122,12 @@ fn htop(terminal: &Terminal) -> Result<String> {
 }
 
 fn stty(terminal: &Terminal) -> Result<String> {
-    terminal.resize(SECOND_SIZE)?;
-    terminal.line("clear; $REGENT run --no-network -- stty size")?;
     let size = format!("{} {}", SECOND_SIZE.1, SECOND_SIZE.0);
-    terminal.see(&size)?;
+    // tmux tells the terminal its new size some time later, which may be while the program runs.
+    let script = format!(r#"until [ "$(stty size)" = "{size}" ]; do sleep 0.1; done; echo now $(stty size)"#);
+    terminal.resize(SECOND_SIZE)?;
+    terminal.line(&format!("clear; $REGENT run --no-network -- sh -c '{script}'"))?;
+    terminal.see(&format!("now {size}"))?;
     Ok(format!("said {size}"))
 }
 

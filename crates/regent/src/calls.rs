@@ -103,9 +103,10 @@ async fn interruptible(
         reply = &mut reply => return Ok(reply?),
         () = interrupt() => {}
     }
-    let closed = host.shutdown().await;
-    // The call has ended by now. Its result doesn't matter any more, unless the ledger lacks it.
-    if let Err(fault @ Fault::Unrecorded { .. }) = reply.await {
+    // What the program still says is read meanwhile, so that the call needn't wait for its reader.
+    let (closed, reply) = tokio::join!(host.shutdown(), reply);
+    // Its result doesn't matter any more, unless the ledger lacks it.
+    if let Err(fault @ Fault::Unrecorded { .. }) = reply {
         return Err(fault.into());
     }
     settled(Ok(()), closed)?;

@@ -235,6 +235,11 @@ fn ctrl_z_stops_the_program_with_the_shells_job_and_fg_continues_it() {
     });
     type_in("hello\n");
     see("heard hello");
+    // What is typed while the program runs is the program's: the shell must have the terminal back.
+    until("a prompt", || {
+        let seen = seen.lock().unwrap();
+        seen.rsplit("heard hello").next().is_some_and(|after| after.contains("bash-")).then_some(())
+    });
     type_in("exit\n");
     reader.join().unwrap();
 }
