@@ -176,10 +176,26 @@ pub(super) const OTHERS: &[Code] = &[
     code("fs.full", exit::TEMPORARY, "There is no space left on the disk."),
     code("fs.is_folder", exit::ERROR, "The path is a folder, and the tool needs a file."),
     code("fs.no_match", exit::ERROR, "The text to replace doesn't occur in the file."),
+    code(
+        "fs.not_empty",
+        exit::ERROR,
+        "The folder has entries. Set `recursive` to delete, move or copy all of them.",
+    ),
     code("fs.not_folder", exit::ERROR, "The path is not a folder, and the tool needs one."),
     code("fs.not_found", exit::NOT_FOUND, "No file or folder exists at this path."),
     code("fs.not_permitted", exit::ERROR, "The operating system doesn't permit this."),
     code("fs.not_text", exit::ERROR, "The tool needs a text file, and this file isn't text."),
+    code(
+        "fs.refused_below",
+        exit::DENIED,
+        "Policy asks about or denies an entry below the folder, so nothing was changed. Make the call for that entry by itself.",
+    ),
+    code("fs.stopped", exit::INTERRUPTED, "The call was cancelled before it changed anything."),
+    code(
+        "fs.workspace",
+        exit::ERROR,
+        "The workspace folder itself can't be deleted, moved or copied. Name an entry in it.",
+    ),
     code(
         "fs.secret",
         exit::DENIED,
@@ -277,6 +293,11 @@ pub(super) const OTHERS: &[Code] = &[
     code("process.exit", exit::ERROR, "The program exited with a code other than 0."),
     code("process.killed", exit::INTERRUPTED, "The program was killed because the call was cancelled."),
     code("process.memory", exit::SANDBOX, "The program reached its memory limit."),
+    code(
+        "process.unknown_call",
+        exit::NOT_FOUND,
+        "None of your programs runs as this call. `process.list` lists those that do.",
+    ),
     code(
         "process.no_network",
         exit::SANDBOX,

@@ -166,10 +166,10 @@ fn a_repository_is_cloned_in_the_sandbox() {
 fn tools_are_listed_as_others_take_them() {
     let world = World::ready();
     for (format, pointer, name) in [
-        ("openai", "/0/function/name", "fs__read"),
-        ("anthropic", "/0/name", "fs__read"),
-        ("mcp", "/0/name", "fs.read"),
-        ("json", "/0/name", "fs.read"),
+        ("openai", "/0/function/name", "fs__copy"),
+        ("anthropic", "/0/name", "fs__copy"),
+        ("mcp", "/0/name", "fs.copy"),
+        ("json", "/0/name", "fs.copy"),
     ] {
         let listed = world.run(&["tool", "list", "--format", format, "--tag", "file.read"]);
         assert_eq!(
