@@ -11,6 +11,7 @@
 mod tests;
 
 use std::io::Read as _;
+use std::sync::Arc;
 
 use regent_ledger::{Digest, Payload};
 use regent_policy::{Access, Tier, Verdict};
@@ -91,41 +92,49 @@ impl Evidence {
 
 impl Core {
     /// The evidence for the intent of a call that will run, if its tool can foresee what the call does.
-    pub(crate) fn foresee(&self, call: &Call, sheet: &Sheet, verdict: &Verdict) -> Option<Payload> {
+    pub(crate) async fn foresee(&self, call: &Call, sheet: &Sheet, verdict: &Verdict) -> Option<Payload> {
         let (Verdict::Allow(grant), Some(tool)) = (verdict, &sheet.tool) else { return None };
         let [Target::Path { path, access: Access::Write }] = sheet.resources.as_slice() else { return None };
         if grant.tier != Tier::Host || sheet.is_idempotent(&call.op) {
             return None;
         }
-        let content = content_of(&self.workspace, path).ok()?;
-        let foreseen = tool.driver().foresee(&sheet.args, content.as_deref())?;
-        let after = match foreseen {
-            Foreseen::Holds(content) if content.len() as u64 > FILE_BYTES_MAX => return None,
-            Foreseen::Holds(content) => Some(Digest::of(&content)),
-            Foreseen::Fails => None,
+        let (workspace, tool, path) = (self.workspace.clone(), Arc::clone(tool), path.clone());
+        let args = sheet.args.clone();
+        // Both contents are read and hashed: milliseconds, so another thread does it.
+        let foreseen = move || {
+            let content = content_of(&workspace, &path).ok()?;
+            let after = match tool.driver().foresee(&args, content.as_deref())? {
+                Foreseen::Holds(content) if content.len() as u64 > FILE_BYTES_MAX => return None,
+                Foreseen::Holds(content) => Some(Digest::of(&content)),
+                Foreseen::Fails => None,
+            };
+            let mut salt = [0_u8; 16];
+            getrandom::fill(&mut salt).ok()?;
+            let salt = format!("{:032x}", u128::from_ne_bytes(salt));
+            let evidence = Evidence { after, before: content.as_deref().map(Digest::of), path, salt };
+            serde_json::to_vec(&evidence).ok().map(Payload::new)
         };
-        let mut salt = [0_u8; 16];
-        getrandom::fill(&mut salt).ok()?;
-        let salt = format!("{:032x}", u128::from_ne_bytes(salt));
-        let evidence =
-            Evidence { after, before: content.as_deref().map(Digest::of), path: path.clone(), salt };
-        serde_json::to_vec(&evidence).ok().map(Payload::new)
+        tokio::task::spawn_blocking(foreseen).await.ok().flatten()
     }
 
     /// Looks whether a call in doubt took effect. An intent without evidence, or with erased evidence, tells nothing.
-    pub(crate) fn effect_of(&self, evidence: Option<EvidenceRef>) -> Effect {
+    pub(crate) async fn effect_of(&self, evidence: Option<EvidenceRef>) -> Effect {
         let Some(EvidenceRef { payload, proven }) = evidence else { return Effect::Unknown };
-        let payload = self.recorder.ledger.payload(&payload).ok().flatten();
-        let evidence = payload.and_then(|bytes| serde_json::from_slice::<Evidence>(&bytes).ok());
-        evidence.map_or(Effect::Unknown, |evidence| evidence.check(&self.workspace, proven))
+        let (ledger, workspace) = (self.recorder.ledger.clone(), self.workspace.clone());
+        let look = move || {
+            let payload = ledger.payload(&payload).ok().flatten();
+            let evidence = payload.and_then(|bytes| serde_json::from_slice::<Evidence>(&bytes).ok());
+            evidence.map_or(Effect::Unknown, |evidence| evidence.check(&workspace, proven))
+        };
+        tokio::task::spawn_blocking(look).await.unwrap_or(Effect::Unknown)
     }
 
     /// The same for a call that is about to be made. What the kernel refuses by itself isn't looked at: it stays refused.
-    pub(crate) fn look(&self, doubt: &Doubt, sheet: &Sheet) -> Effect {
+    pub(crate) async fn look(&self, doubt: &Doubt, sheet: &Sheet) -> Effect {
         if sheet.refusal.is_some() || sheet.tool.is_none() {
             return Effect::Unknown;
         }
-        self.effect_of(doubt.evidence)
+        self.effect_of(doubt.evidence).await
     }
 }
 

@@ -3,7 +3,7 @@
 //! A [`Script`] is read and checked once; [`Script::run`] gives it a JSON input and a [`Host`], and takes JSON back. There are no
 //! globals from outside, no code from text, no prototypes, no clock and no randomness but the host's. What is not supported is refused
 //! when the source is read, with line and column.
-
+#![forbid(unsafe_code)]
 mod ast;
 mod builtins;
 mod date;
