@@ -1,4 +1,5 @@
 //! How fast is it? `cargo xtask bench [TOPIC] [--json]`. Figures are medians; ratios compare within one run.
+#![forbid(unsafe_code)]
 
 mod broker;
 mod churn;

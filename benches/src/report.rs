@@ -57,6 +57,12 @@ const BARS: &[(&str, Bar)] = &[
     ("judge.start.entries1m", Bar::AtMost(0.1)),
     ("judge.sessions10000.rss", Bar::AtMost(500.0)),
     ("redact.throughput", Bar::AtLeast(100.0)),
+    ("state.rate.sqlite.callers256", Bar::AtLeast(20_000.0)),
+    // Beside 256 busy callers a call waits for a worker thread and shares its fsync with them. Half as much again is that, and no second fsync.
+    ("state.plain.beside.ratio", Bar::AtMost(1.5)),
+    ("state.decision.flatness", Bar::AtMost(1.5)),
+    // A hundredth of a core: timers of the runtime, and no poll per question.
+    ("state.idle.questions10000", Bar::AtMost(1.0)),
     ("stream.first_byte", Bar::AtMost(20.0)),
     ("stream.start.first_byte", Bar::AtMost(20.0)),
     ("stream.rss.peak", Bar::AtMost(150.0)),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
-use regent_kernel::{Host, Op, Principal, Reply, Status};
+use regent_kernel::{Host, Op, Principal, Reply, Status, Workspace};
 use regent_store::SqliteState;
 use regent_testkit::{TestKernel, run, spawn};
 use serde_json::json;
@@ -25,10 +25,14 @@ const CALLS: u64 = 40_000;
 /// Agents that live and questions that wait.
 const MANY: usize = 10_000;
 const IDLE: Duration = Duration::from_secs(5);
+/// Between two measured calls, alone and beside others: without it the first would be a benchmark of a hot cache.
+const PAUSE: Duration = Duration::from_millis(1);
+const HOPS: usize = 5_000;
 
 /// `state.*`
 pub fn measure(report: &mut Report) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(hops(report))?;
     runtime.block_on(rates(report))?;
     runtime.block_on(many(report))
 }
@@ -48,11 +52,35 @@ async fn done(host: &Host, who: &Principal, op: Op) -> Result<()> {
     }
 }
 
+/// What it costs to let another thread do something, and what is done without that: to find all names of a path.
+async fn hops(report: &mut Report) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for name in 0..50 {
+        std::fs::write(folder.path().join(format!("file-{name}")), "x")?;
+    }
+    std::fs::create_dir_all(folder.path().join(".git/hooks"))?;
+    std::fs::write(folder.path().join(".git/config"), "[core]\n\tbare = false\n")?;
+    let workspace = Workspace::open(folder.path())?;
+    let (mut hops, mut paths) = (Vec::new(), Vec::new());
+    for _ in 0..HOPS {
+        let started = Instant::now();
+        tokio::task::spawn_blocking(|| ()).await?;
+        hops.push(started.elapsed().as_secs_f64() * 1e6);
+        let started = Instant::now();
+        workspace.spellings("file-7")?;
+        paths.push(started.elapsed().as_secs_f64() * 1e6);
+    }
+    report.figure("state.thread.hop", median(hops), "us");
+    report.figure("state.path.spellings", median(paths), "us");
+    Ok(())
+}
+
 /// Calls a second of 256 callers of one rule with a rate, and the 99th percentile of a call without one, alone and beside them.
 async fn rates(report: &mut Report) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let kernel = kernel(&folder).await?;
-    report.figure("state.plain.alone.p99", plain_p99(&kernel, None).await?, "us");
+    let alone = plain_p99(&kernel).await?;
+    report.figure("state.plain.alone.p99", alone, "us");
     let mut rates = Vec::new();
     for _ in 0..5 {
         rates.push(calls_per_s(&kernel, CALLS).await?);
@@ -68,7 +96,9 @@ async fn rates(report: &mut Report) -> Result<()> {
             Ok::<_, anyhow::Error>(())
         })
     };
-    report.figure("state.plain.beside.p99", plain_p99(&kernel, Some(Duration::from_millis(1))).await?, "us");
+    let beside = plain_p99(&kernel).await?;
+    report.figure("state.plain.beside.p99", beside, "us");
+    report.figure("state.plain.beside.ratio", beside / alone, "x");
     stop.store(true, Ordering::Relaxed);
     busy.await?
 }
@@ -96,7 +126,7 @@ async fn calls_per_s(kernel: &Arc<TestKernel>, calls: u64) -> Result<f64> {
     Ok(calls as f64 / started.elapsed().as_secs_f64())
 }
 
-async fn plain_p99(kernel: &Arc<TestKernel>, pause: Option<Duration>) -> Result<f64> {
+async fn plain_p99(kernel: &Arc<TestKernel>) -> Result<f64> {
     let kernel = Arc::clone(kernel);
     let samples = tokio::spawn(async move {
         let mut samples = Vec::new();
@@ -106,9 +136,7 @@ async fn plain_p99(kernel: &Arc<TestKernel>, pause: Option<Duration>) -> Result<
                 Reply::Done(_) => samples.push(started.elapsed().as_secs_f64() * 1e6),
                 other => return Err(anyhow!("plain ended with {other:?}")),
             }
-            if let Some(pause) = pause {
-                tokio::time::sleep(pause).await;
-            }
+            tokio::time::sleep(PAUSE).await;
         }
         Ok::<_, anyhow::Error>(samples)
     });
@@ -122,7 +150,8 @@ async fn many(report: &mut Report) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let kernel = kernel(&folder).await?;
     let host = kernel.kernel.clone();
-    report.figure("state.decision.agents1", decision_us(&kernel).await?, "us");
+    let few = decision_us(&kernel).await?;
+    report.figure("state.decision.agents1", few, "us");
     let mut agents = Vec::new();
     for _ in 0..MANY {
         agents.push(spawn(&host, "worker").await.map_err(|error| anyhow!(error))?);
@@ -135,7 +164,9 @@ async fn many(report: &mut Report) -> Result<()> {
         let kernel = host.kernel();
         waiting.push(tokio::spawn(async move { kernel.answered(&ticket.id).await }));
     }
-    report.figure("state.decision.agents10000.questions10000", decision_us(&kernel).await?, "us");
+    let many = decision_us(&kernel).await?;
+    report.figure("state.decision.agents10000.questions10000", many, "us");
+    report.figure("state.decision.flatness", many / few, "x");
     tokio::time::sleep(Duration::from_secs(2)).await;
     let before = cpu_s()?;
     tokio::time::sleep(IDLE).await;

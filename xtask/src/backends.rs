@@ -1,4 +1,5 @@
-//! The backends of the state against their real servers, on loopback and in a folder of their own: the contract, and servers that are killed.
+//! The backends of the state against their real servers, on loopback and in a folder of their own: the contract, servers that are killed, and
+//! the program on them.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -30,7 +31,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 run_simple('127.0.0.1', int(sys.argv[1]), DomainDispatcherApplication(create_backend_app), threaded=False)
 ";
 
-const USAGE: &str = "there is `contract`, `outage` and `figures`";
+const USAGE: &str = "there is `contract`, `outage`, `product` and `figures`";
 
 /// Runs the parts named, or the contract and the outages.
 pub(crate) fn run(parts: &[String]) -> Result<()> {
@@ -40,13 +41,14 @@ pub(crate) fn run(parts: &[String]) -> Result<()> {
     }
     let mut servers = Servers::start(folder.path())?;
     let named: Vec<&str> = parts.iter().map(String::as_str).collect();
-    for part in if named.is_empty() { vec!["contract", "outage"] } else { named } {
+    for part in if named.is_empty() { vec!["contract", "outage", "product"] } else { named } {
         match part {
             "contract" => contract(&servers)?,
             "outage" => {
                 outage(&mut servers.postgres)?;
                 outage(&mut servers.redis)?;
             }
+            "product" => product(folder.path())?,
             "figures" => figures(&servers, folder.path())?,
             _ => bail!(USAGE),
         }
@@ -124,6 +126,31 @@ fn outage(server: &mut Server) -> Result<()> {
         bail!("{} was killed {kills} times only", server.name)
     }
     Ok(())
+}
+
+/// Whether `regent` works on servers that its tests start and kill.
+fn product(folder: &Path) -> Result<()> {
+    let folder = folder.join("product");
+    std::fs::create_dir(&folder)?;
+    if is_root()? {
+        chown(&folder, Some(ORDINARY_ID), Some(ORDINARY_ID))?;
+    }
+    let mut prepared = serde_json::Map::new();
+    for mut server in [postgres(&folder)?, redis(&folder)?] {
+        server.child.kill()?;
+        server.child.wait()?;
+        let described = serde_json::json!({
+            "folder": folder, "line": ordinary_words(&server.line)?, "port": server.port,
+            "url": server.url.replace("regent@", ""),
+        });
+        prepared.insert(server.name.to_owned(), described);
+    }
+    let lints = ["clippy", "-p", "regent", "--locked", "--all-targets", "--features", FEATURES];
+    cargo(&[&lints[..], &["--", "-D", "warnings"]].concat())?;
+    let prepared = serde_json::Value::Object(prepared).to_string();
+    let tests =
+        ["test", "--quiet", "-p", "regent", "--locked", "--features", FEATURES, "--test", "cli", "servers::"];
+    cargo_with(&tests, &[("REGENT_TEST_SERVERS", &prepared)])
 }
 
 fn figures(servers: &Servers, folder: &Path) -> Result<()> {
@@ -226,13 +253,18 @@ fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// A command that an ordinary user runs in a folder of its own.
-fn as_ordinary(line: &[String], folder: &Path) -> Result<Command> {
+/// The words of a command that an ordinary user runs.
+fn ordinary_words(line: &[String]) -> Result<Vec<String>> {
     let id = ORDINARY_ID.to_string();
     let drop_root = ["setpriv", "--reuid", &id, "--regid", &id, "--clear-groups", "--"].map(str::to_owned);
     // The emulator's environment is in the home of whoever runs this, and only listens.
     let is_hidden = line.first().is_some_and(|program| program.contains("regent-python"));
-    let line = if is_root()? && !is_hidden { [&drop_root[..], line].concat() } else { line.to_vec() };
+    Ok(if is_root()? && !is_hidden { [&drop_root[..], line].concat() } else { line.to_vec() })
+}
+
+/// The same in a folder of its own.
+fn as_ordinary(line: &[String], folder: &Path) -> Result<Command> {
+    let line = ordinary_words(line)?;
     let (program, arguments) = line.split_first().context("an empty line")?;
     if !program.contains('/') && !has(program) {
         bail!("there is no `{program}`: `cargo xtask ci install`");

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::machine::{capture, cargo, cargo_with, command, finish, install, target};
+use crate::machine::{capture, cargo, cargo_with, command, finish, has, install, target};
 use crate::{
     backends, bench, difference, eval, fuzz, guest, injection, ordinary, say, schemas, skips, tidy_up, tui,
 };
@@ -15,6 +15,7 @@ const STEPS: &[(&str, Step)] = &[
     ("install", install),
     ("fmt", || cargo(&["fmt", "--all", "--check"])),
     ("tidy", tidy_up),
+    ("deny", deny),
     ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])),
     ("build", || cargo(&["build", "--workspace", "--bins", "--locked"])),
     ("test", || {
@@ -73,6 +74,15 @@ pub(crate) fn run(named: &[String]) -> Result<()> {
     say(format!("\n{}", summary.join("\n")));
     say(format!("ci: {} passed, {failed} failed", summary.len() - failed));
     if failed == 0 { Ok(()) } else { bail!("{failed} of {} steps failed", summary.len()) }
+}
+
+/// Advisories and sources, where `cargo-deny` is installed. Tidy checks licences and bans on every machine.
+fn deny() -> Result<()> {
+    if has("cargo-deny") {
+        return cargo(&["deny", "check"]);
+    }
+    say("not run: install cargo-deny");
+    Ok(())
 }
 
 /// Runs a program of the workspace. It is built with all the others: a selection would unite other features, and all dependencies

@@ -1,4 +1,5 @@
 //! The project's own chores. `cargo xtask ci` is what CI runs and what you run.
+#![forbid(unsafe_code)]
 
 mod backends;
 mod bench;
@@ -27,7 +28,7 @@ cargo xtask crates               writes the crate graph of ARCHITECTURE.md from 
 cargo xtask bench [TOPIC] [--json]   figures, one `name value unit` a line, then the bars met and missed
 cargo xtask eval [--model NAME] [--json] [TASK…]   small tasks for agents, on the local model
 cargo xtask torture [--quick] [PART…]   crashes at every point, I/O errors, kill -9, full disk, bit flips
-cargo xtask backends [contract] [outage] [figures]   the state's backends against real servers; servers killed with SIGKILL
+cargo xtask backends [contract] [outage] [product] [figures]   the state's backends, and regent on them, against real servers; servers killed with SIGKILL
 cargo xtask sim [--crowd] [--seed N] [--seeds K]   the seeded simulator, with one caller or several
 cargo xtask difference [--pairs N] [--seed N]   the policy's index against a plain evaluator
 cargo xtask guest [--check]      builds the interpreter of generated tools, which is checked in; or compares it

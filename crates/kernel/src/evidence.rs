@@ -11,6 +11,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use regent_ledger::{Digest, Payload};
 use regent_policy::{Access, Tier, Verdict};
 use regent_wire::body::IntentBody;
@@ -95,48 +97,57 @@ impl Evidence {
 
 impl Core {
     /// The evidence for the intent of a call that will run, if its tool can foresee what the call does.
-    pub(crate) fn foresee(&self, call: &Call, sheet: &Sheet, verdict: &Verdict) -> Option<Payload> {
+    pub(crate) async fn foresee(&self, call: &Call, sheet: &Sheet, verdict: &Verdict) -> Option<Payload> {
         let (Verdict::Allow(grant), Some(tool)) = (verdict, &sheet.tool) else { return None };
         if grant.tier != Tier::Host || sheet.is_idempotent(&call.op) {
             return None;
         }
         let paths: Vec<(String, Access)> = sheet.resources.iter().map(path_of).collect::<Option<_>>()?;
-        let written = paths.iter().position(|(_, access)| *access == Access::Write);
-        let content = match written.and_then(|at| paths.get(at)) {
-            Some((path, _)) => content_of(&self.workspace, path).ok()?,
-            None => None,
+        let (workspace, tool, args) = (self.workspace.clone(), Arc::clone(tool), sheet.args.clone());
+        // Contents are read and hashed: milliseconds, so another thread does it.
+        let foreseen = move || {
+            let written = paths.iter().position(|(_, access)| *access == Access::Write);
+            let content = match written.and_then(|at| paths.get(at)) {
+                Some((path, _)) => content_of(&workspace, path).ok()?,
+                None => None,
+            };
+            let foreseen = tool.driver().foresee(&args, content.as_deref())?;
+            let before = |(path, _): &(String, Access)| workspace.state(path).ok();
+            let before: Vec<Option<Digest>> = paths.iter().map(before).collect::<Option<_>>()?;
+            let after = match foreseen {
+                Foreseen::Fails => None,
+                Foreseen::Holds(content) if content.len() as u64 > FILE_BYTES_MAX || paths.len() != 1 => {
+                    return None;
+                }
+                Foreseen::Holds(content) => Some(vec![Some(Digest::of(&content))]),
+                Foreseen::Relocates => Some(relocated(&paths, &before)),
+            };
+            let mut salt = [0_u8; 16];
+            getrandom::fill(&mut salt).ok()?;
+            let salt = format!("{:032x}", u128::from_ne_bytes(salt));
+            serde_json::to_vec(&Evidence { after, before, paths, salt }).ok().map(Payload::new)
         };
-        let foreseen = tool.driver().foresee(&sheet.args, content.as_deref())?;
-        let before = |(path, _): &(String, Access)| self.workspace.state(path).ok();
-        let before: Vec<Option<Digest>> = paths.iter().map(before).collect::<Option<_>>()?;
-        let after = match foreseen {
-            Foreseen::Fails => None,
-            Foreseen::Holds(content) if content.len() as u64 > FILE_BYTES_MAX || paths.len() != 1 => {
-                return None;
-            }
-            Foreseen::Holds(content) => Some(vec![Some(Digest::of(&content))]),
-            Foreseen::Relocates => Some(relocated(&paths, &before)),
-        };
-        let mut salt = [0_u8; 16];
-        getrandom::fill(&mut salt).ok()?;
-        let salt = format!("{:032x}", u128::from_ne_bytes(salt));
-        serde_json::to_vec(&Evidence { after, before, paths, salt }).ok().map(Payload::new)
+        tokio::task::spawn_blocking(foreseen).await.ok().flatten()
     }
 
     /// Looks whether a call in doubt took effect. An intent without evidence, or with erased evidence, tells nothing.
-    pub(crate) fn effect_of(&self, evidence: Option<EvidenceRef>) -> Effect {
+    pub(crate) async fn effect_of(&self, evidence: Option<EvidenceRef>) -> Effect {
         let Some(EvidenceRef { payload, proven }) = evidence else { return Effect::Unknown };
-        let payload = self.recorder.ledger.payload(&payload).ok().flatten();
-        let evidence = payload.and_then(|bytes| serde_json::from_slice::<Evidence>(&bytes).ok());
-        evidence.map_or(Effect::Unknown, |evidence| evidence.check(&self.workspace, proven))
+        let (ledger, workspace) = (self.recorder.ledger.clone(), self.workspace.clone());
+        let look = move || {
+            let payload = ledger.payload(&payload).ok().flatten();
+            let evidence = payload.and_then(|bytes| serde_json::from_slice::<Evidence>(&bytes).ok());
+            evidence.map_or(Effect::Unknown, |evidence| evidence.check(&workspace, proven))
+        };
+        tokio::task::spawn_blocking(look).await.unwrap_or(Effect::Unknown)
     }
 
     /// The same for a call that is about to be made. What the kernel refuses by itself isn't looked at: it stays refused.
-    pub(crate) fn look(&self, doubt: &Doubt, sheet: &Sheet) -> Effect {
+    pub(crate) async fn look(&self, doubt: &Doubt, sheet: &Sheet) -> Effect {
         if sheet.refusal.is_some() || sheet.tool.is_none() {
             return Effect::Unknown;
         }
-        self.effect_of(doubt.evidence)
+        self.effect_of(doubt.evidence).await
     }
 }
 

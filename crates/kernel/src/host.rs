@@ -208,7 +208,7 @@ impl Host {
 impl Core {
     fn state_note<'a>(&'a self, state: KernelState, policy: Option<&'a str>) -> KernelBody<'a> {
         let (policy, session) = (policy.map(Cow::Borrowed), self.operator.session().into());
-        KernelBody::State { policy, session, state, v: Version::CURRENT }
+        KernelBody::State { lossy: self.state.is_lossy(), policy, session, state, v: Version::CURRENT }
     }
 }
 

@@ -6,11 +6,12 @@
 //! that began and of which nobody wrote down how it ended is settled by the [evidence](crate::evidence) in its intent. Without evidence
 //! it is made again only if its tool says that twice is the same as once; about any other a person is asked.
 
+mod lanes;
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use regent_ledger::{CanonicalJson, Digest, Entry, Kind, LaneId, Reader, Receipt};
@@ -46,7 +47,19 @@ pub(crate) struct Doubt {
 
 /// What is known of the tasks that this kernel runs.
 #[derive(Debug, Default)]
-pub(crate) struct Journal(Mutex<HashMap<TaskId, BTreeMap<Arc<str>, Made>>>);
+pub(crate) struct Journal {
+    steps: Mutex<HashMap<TaskId, BTreeMap<Arc<str>, Made>>>,
+    lanes: Mutex<HashMap<TaskId, TaskLanes>>,
+}
+
+/// The lanes that a task has steps in.
+#[derive(Debug, Default, Clone)]
+struct TaskLanes {
+    /// All of them.
+    all: BTreeSet<LaneId>,
+    /// Those that this kernel has noted in the shared state.
+    noted: BTreeSet<LaneId>,
+}
 
 /// What is known of a step.
 #[derive(Debug, Clone)]
@@ -60,6 +73,10 @@ struct Made {
 impl Made {
     fn is_in_doubt(&self) -> bool {
         matches!(self.how, How::InDoubt { .. })
+    }
+
+    fn ended_in(&self) -> Option<LaneId> {
+        if let How::Ended(receipt, _) = &self.how { Some(receipt.lane) } else { None }
     }
 }
 
@@ -116,49 +133,32 @@ impl Principal {
 
 impl Kernel {
     /// Reads the steps of tasks from the ledger, so that they can be resumed. Returns how many steps of each are complete.
-    pub fn adopt(&self, tasks: &[TaskId]) -> Result<BTreeMap<TaskId, u64>, Fault> {
-        let mut found: HashMap<TaskId, BTreeMap<Arc<str>, Made>> =
-            tasks.iter().map(|task| (task.clone(), BTreeMap::new())).collect();
-        let reader = Reader::on(self.0.recorder.ledger.storage());
-        let mut places: Places = HashMap::new();
-        let lanes = reader.lanes()?;
-        // A line is parsed only if it names one of the tasks, or an intent of theirs whose end isn't known yet.
-        let mut texts: Vec<String> = tasks.iter().map(|task| format!("\"task\":\"{task}\"")).collect();
-        let mut unreadable = Ok(());
-        for lane in &lanes {
-            reader.search(*lane, &mut texts, |entry, texts| {
-                let read = read_step(entry, &mut found, &mut places, texts);
-                unreadable = std::mem::replace(&mut unreadable, Ok(())).and(read);
-            })?;
-        }
-        // After a full disk or a crash a call ends in another lane than it began in, perhaps in one that came before.
-        let doubted = found.values().flat_map(BTreeMap::values).filter(|made| made.is_in_doubt());
-        if let Some(last) = doubted.map(|made| made.intent.lane).max() {
-            for lane in lanes.iter().filter(|lane| **lane < last) {
-                reader.search(*lane, &mut texts, |entry, texts| {
-                    let read = read_step(entry, &mut found, &mut places, texts);
-                    unreadable = std::mem::replace(&mut unreadable, Ok(())).and(read);
-                })?;
-            }
-        }
-        unreadable?;
-        let count = |steps: &BTreeMap<Arc<str>, Made>| {
-            steps.values().filter(|made| matches!(made.how, How::Ended(..) | How::Denied(_))).count() as u64
-        };
-        let counts = found.iter().map(|(task, steps)| (task.clone(), count(steps))).collect();
-        self.0.journal.lock().extend(found);
-        Ok(counts)
+    pub async fn adopt(&self, tasks: &[TaskId]) -> Result<BTreeMap<TaskId, u64>, Fault> {
+        let noted = self.0.noted_lanes(tasks).await?;
+        let (core, tasks) = (Arc::clone(&self.0), tasks.to_vec());
+        let read = tokio::task::spawn_blocking(move || core.read_steps(&tasks, noted)).await;
+        read.unwrap_or(Err(Fault::TornDown))
+    }
+
+    /// A task that has no steps yet.
+    pub fn adopt_new(&self, task: &TaskId) {
+        self.0.journal.lanes().insert(task.clone(), TaskLanes::default());
     }
 
     /// Drops the cached steps of a task; the ledger keeps them.
     pub fn release(&self, task: &TaskId) {
         self.0.journal.lock().remove(task);
+        self.0.journal.lanes().remove(task);
     }
 }
 
 impl Journal {
     fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, BTreeMap<Arc<str>, Made>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, HashMap<TaskId, TaskLanes>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn get(&self, step: &Step) -> Option<Made> {
@@ -179,8 +179,62 @@ pub(crate) enum Known {
 }
 
 impl Core {
+    /// Reads the steps of tasks from the lanes that were noted, or from all of them.
+    fn read_steps(
+        &self,
+        tasks: &[TaskId],
+        noted: Option<BTreeSet<LaneId>>,
+    ) -> Result<BTreeMap<TaskId, u64>, Fault> {
+        let mut found: HashMap<TaskId, BTreeMap<Arc<str>, Made>> =
+            tasks.iter().map(|task| (task.clone(), BTreeMap::new())).collect();
+        let reader = Reader::on(self.recorder.ledger.storage());
+        let mut places: Places = HashMap::new();
+        let lanes = reader.lanes()?;
+        // A lane that isn't there was of another ledger: then nothing is known of this one.
+        let noted = noted.filter(|noted| noted.iter().all(|lane| lanes.contains(lane)));
+        let is_noted = |lane: &LaneId| noted.as_ref().is_none_or(|noted| noted.contains(lane));
+        // A line is parsed only if it names one of the tasks, or an intent of theirs whose end isn't known yet.
+        let mut texts: Vec<String> = tasks.iter().map(|task| format!("\"task\":\"{task}\"")).collect();
+        let mut unreadable = Ok(());
+        let mut search = |lane: &LaneId, found: &mut _, places: &mut _| {
+            reader.search(*lane, &mut texts, |entry, texts| {
+                let read = read_step(entry, found, places, texts);
+                unreadable = std::mem::replace(&mut unreadable, Ok(())).and(read);
+            })
+        };
+        for lane in lanes.iter().filter(|lane| is_noted(lane)) {
+            search(lane, &mut found, &mut places)?;
+        }
+        // After a full disk or a crash a call ends in another lane than it began in, perhaps in one that came before. A crash leaves that
+        // lane noted; a full disk may not.
+        let doubted = found.values().flat_map(BTreeMap::values).filter(|made| made.is_in_doubt());
+        let doubted: BTreeSet<LaneId> = doubted.map(|made| made.intent.lane).collect();
+        let mut is_left = false;
+        for lane in doubted.iter().filter(|_| noted.is_some()) {
+            is_left = is_left || reader.was_left(*lane)?;
+        }
+        if let Some(last) = doubted.last() {
+            for lane in lanes.iter().filter(|lane| is_left || (is_noted(lane) && *lane < last)) {
+                search(lane, &mut found, &mut places)?;
+            }
+        }
+        unreadable?;
+        let count = |steps: &BTreeMap<Arc<str>, Made>| {
+            steps.values().filter(|made| matches!(made.how, How::Ended(..) | How::Denied(_))).count() as u64
+        };
+        let counts = found.iter().map(|(task, steps)| (task.clone(), count(steps))).collect();
+        for task in tasks {
+            let mut all = noted.clone().unwrap_or_default();
+            all.extend(places.iter().filter(|(_, (step, _))| step.task == *task).map(|((lane, _), _)| *lane));
+            all.extend(found.get(task).into_iter().flatten().filter_map(|(_, made)| made.ended_in()));
+            self.journal.lanes().insert(task.clone(), TaskLanes { all, noted: BTreeSet::new() });
+        }
+        self.journal.lock().extend(found);
+        Ok(counts)
+    }
+
     /// Answers a call that was made before.
-    pub(crate) fn known(&self, call: &Call) -> Result<Known, Fault> {
+    pub(crate) async fn known(&self, call: &Call) -> Result<Known, Fault> {
         let Some(step) = call.principal.step() else { return Ok(Known::Make(None)) };
         let Some(made) = self.journal.get(step) else { return Ok(Known::Make(None)) };
         let diverged = || Fault::Diverged { task: step.task.to_string(), step: step.name.to_string() };
@@ -195,16 +249,18 @@ impl Core {
                 Ok(Known::Answer(Box::new(Reply::Denied(Denial { reason: *reason, intent: made.intent }))))
             }
             How::Ended(receipt, body) => {
-                self.replayed(made.intent, receipt, *body).map(|reply| Known::Answer(Box::new(reply)))
+                self.replayed(made.intent, receipt, *body).await.map(|reply| Known::Answer(Box::new(reply)))
             }
         }
     }
 
-    fn replayed(&self, intent: Receipt, receipt: Receipt, body: StepEnd) -> Result<Reply, Fault> {
+    async fn replayed(&self, intent: Receipt, receipt: Receipt, body: StepEnd) -> Result<Reply, Fault> {
         let bytes = match body.output {
             Some(sha256) => {
-                let found = self.recorder.ledger.payload_of((receipt.lane, receipt.seq), &sha256)?;
-                found.ok_or(Fault::Erased(sha256))?
+                let ledger = self.recorder.ledger.clone();
+                let read = move || ledger.payload_of((receipt.lane, receipt.seq), &sha256);
+                let found = tokio::task::spawn_blocking(read).await.map_err(|_torn_down| Fault::TornDown)?;
+                found?.ok_or(Fault::Erased(sha256))?
             }
             None => Vec::new(),
         };

@@ -90,7 +90,7 @@ impl Core {
         let (found, marks, _claims) = self.survey(start).await?;
         let (mut list, mut tree) = (Vec::new(), None);
         for mut call in found.finish().into_iter().filter(|call| !call.noted) {
-            let effect = self.effect_of(call.evidence);
+            let effect = self.effect_of(call.evidence).await;
             if effect != Effect::Unknown {
                 self.note(Kind::Outcome, &note_of(&call, &effect)).await?;
                 continue;

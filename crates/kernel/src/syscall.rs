@@ -195,7 +195,7 @@ impl Core {
         }
 
         // A step of a task that was made before is answered from the ledger, and never made again.
-        match self.known(&call)? {
+        match self.known(&call).await? {
             Known::Answer(reply) => {
                 // Hearing something again is hearing it: its label is the caller's from here on.
                 if let Reply::Done(outcome) = &*reply {
@@ -272,12 +272,15 @@ impl Core {
         // 1 facts: what policy may look at, whole. What can't be established is a refusal, not a guess.
         let mut facts = self.facts(&call).await?;
         // A call that a crash cut off: where the file that it writes tells whether it took effect, nobody is asked.
-        let doubt = match doubt.map(|doubt| (self.look(&doubt, &facts), doubt)) {
-            Some((Effect::Done(evidence), doubt)) => {
-                return self.recovered(call, facts, doubt.intent, &evidence).await;
-            }
-            Some((Effect::Unknown, doubt)) => Some(doubt),
-            Some((Effect::NotDone, _)) | None => None,
+        let doubt = match doubt {
+            Some(doubt) => match self.look(&doubt, &facts).await {
+                Effect::Done(evidence) => {
+                    return self.recovered(call, facts, doubt.intent, &evidence).await;
+                }
+                Effect::Unknown => Some(doubt),
+                Effect::NotDone => None,
+            },
+            None => None,
         };
 
         // 2 verdict: decide, transform, ask, reserve.
@@ -285,11 +288,12 @@ impl Core {
         let Judged { verdict, asked, reservation } = facts.unless_fault(judged).await?;
 
         // 3 intent: recorded before it is acted on, also when the answer is no. A crash can lose the outcome, never this.
-        facts.evidence = self.foresee(&call, &facts, &verdict);
+        facts.evidence = self.foresee(&call, &facts, &verdict).await;
         let draft = record::intent(&self.stamp(), &call, &facts, &verdict, asked.as_ref())?;
         let recorded = self.record_judged(draft, &verdict).await;
         let intent = facts.unless_fault(recorded).await?;
         self.step_begun(&call, intent, verdict.denied(), asked.is_some());
+        let noted = self.note_lane(&call, intent.lane).await.map_err(Fault::from);
         let grant = match (verdict, asked) {
             (Verdict::Allow(grant), _) => grant,
             (Verdict::Deny(reason), _) => {
@@ -320,7 +324,7 @@ impl Core {
             Frame { core, call, tool, args, targets, limits, intent, began_ms, agreed, cancel, flow, held };
         let ended = match stale {
             Some(refused) => effect::Ended::Itself(Ok(refused)),
-            None => match self.carry_ahead(&frame, &facts, grant.tier).await {
+            None => match noted.and(self.carry_ahead(&frame, &facts, grant.tier).await) {
                 Ok(()) => effect::perform(&frame, grant.tier).await,
                 Err(fault) => {
                     effect::Ended::Itself(Ok(RawOutput::failed("label.unnoted", fault.to_string())))
@@ -339,6 +343,7 @@ impl Core {
         intent: Receipt,
         evidence: &Evidence,
     ) -> Result<Reply, Fault> {
+        self.note_lane(&call, self.recorder.ledger.head().lane).await?;
         self.recorder.unended.resumed(&intent);
         self.await_again(&call, &mut facts);
         let running = self.society.calls.enter(call.principal(), intent.seq, facts.program());

@@ -256,7 +256,7 @@ impl Judge {
             let mut session = session.lock().await;
             self.bring_back(&session).await;
             let told = self.begin_request(&session.agent, &session.id, (prompt, tools), trusted).await;
-            self.used(&session);
+            self.used(&session).await;
             // A tool that was brought before keeps its labels, and so whether it is watched.
             for (tool, key) in &noted.watched {
                 session.watched.entry(tool.clone()).or_insert_with(|| key.clone());
@@ -288,7 +288,7 @@ impl Judge {
         let attached = false;
         let session =
             Session { agent: agent.clone(), id, attached, applies_changes, waiting, performed, watched };
-        self.used(&session);
+        self.used(&session).await;
         let kept = self.keep(name.clone(), session);
         if let Err(error) = kept {
             agent.agent_id().into_iter().for_each(|id| self.parts.memory.forget(id));
@@ -380,7 +380,7 @@ impl Judge {
         }
         self.bring_back(&session).await;
         let put = self.put(&session, &call, flow.clone()).await;
-        self.used(&session);
+        self.used(&session).await;
         match put? {
             Put::Allowed { allowed, observe, reply } => {
                 let state = Judged::Allowed { intent: allowed.intent, observe, reply };
@@ -457,7 +457,7 @@ impl Judge {
             }
         };
         session.note(key, intent);
-        self.used(&session);
+        self.used(&session).await;
         Ok(outcome)
     }
 
@@ -473,10 +473,13 @@ impl Judge {
     }
 
     /// A session was used: those that were not make room for it.
-    fn used(&self, session: &Session) {
-        if !session.attached {
-            self.parts.memory.note(&self.parts.kernel, &self.caller, &session.id);
+    async fn used(&self, session: &Session) {
+        let (parts, caller, id) = (Arc::clone(&self.parts), self.caller.clone(), session.id.clone());
+        if session.attached || parts.memory.note_in_memory(&parts.kernel, &caller, &id) {
+            return;
         }
+        // If the thread fails, the session stays in memory and counts there.
+        tokio::task::spawn_blocking(move || parts.memory.note(&parts.kernel, &caller, &id)).await.ok();
     }
 
     async fn end(&self, name: &str) -> Result<(), JudgeError> {

@@ -1,8 +1,6 @@
 //! Who gives the command: the user at this terminal, or whoever a token stands for. The kernel decides who that is; this only reads the token, and
 //! never from the command line or the environment.
 
-use std::fs::File;
-use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +10,6 @@ use crate::cli::Global;
 use crate::codes;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::paths;
 use crate::secrets;
 
 /// A token is shorter.
@@ -30,7 +27,8 @@ impl PresentedToken {
             (Some(path), _) if path == Path::new("-") => {
                 secrets::read_all(rustix::stdio::stdin(), TOKEN_BYTES_MAX)?
             }
-            (Some(path), _) => from_file(path)?,
+            // Who reads a file that everybody can read would not know whose token it is.
+            (Some(path), _) => secrets::from_private_file(path, codes::AUTH_FILE, TOKEN_BYTES_MAX)?,
             (None, Some(number)) => secrets::from_descriptor("--token-fd", number, TOKEN_BYTES_MAX)?,
         };
         Ok(Some(Self(Arc::new(secret))))
@@ -40,18 +38,6 @@ impl PresentedToken {
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(self.0.expose()).unwrap_or_default()
     }
-}
-
-/// Who reads another user's file, or a file that everybody can read, would not know whose token it is.
-fn from_file(path: &Path) -> Result<Secret, Failure> {
-    let file = File::open(path).map_err(|error| Failure::io("read", path, &error))?;
-    let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
-    if !is_file || paths::is_open_to_others(path).unwrap_or(true) {
-        let message =
-            format!("`{}` can't hold a token: others can read it, or it is no plain file", path.display());
-        return Err(Failure::new(codes::AUTH_FILE, message).help(format!("chmod 600 {}", path.display())));
-    }
-    secrets::read_all(file.as_fd(), TOKEN_BYTES_MAX)
 }
 
 /// The caller, as this kernel authenticates them.

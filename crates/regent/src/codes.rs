@@ -156,6 +156,9 @@ codes! {
     SANDBOX_ESCAPE = "sandbox.escape", exit::SANDBOX, "A live probe escaped the sandbox, or reached something that it must not. Don't run programs until you know why.";
     SKILL_RENAMED = "skill.renamed", exit::CONFLICT, "The source of the skill now contains a skill of another name, so this isn't an update.";
     STATE_UNUSABLE = "state.unusable", exit::ERROR, "The database of approvals, rates and budgets can't be used. Regent refuses calls that need it.";
+    STATE_FEATURE = "state.feature", exit::ERROR, "The setting `state.url_file` names a server of a kind that this build has no client for. Each kind is a feature, and none is in the default build. The message names the build command.";
+    STATE_UNREACHABLE = "state.unreachable", exit::TEMPORARY, "The server of the shared state can't be reached, or the connection was lost. Calls that need approvals, rates or budgets fail until it is back. A step on the server is made whole or not at all. The setting `state.url_file` names the file with its address.";
+    STATE_URL = "state.url", exit::INVALID_FILE, "The file with the address of the shared state holds a password, and others can read it, or it isn't a regular file. `chmod 600 FILE`.";
     STATE_FULL = "state.full", exit::TEMPORARY, "There is no space for the database of approvals, rates and budgets: the disk with your state folder is full, or a limit on file sizes (`ulimit -f`) is reached. Nothing was done. Free some space, then run the same command again.";
     STATE_GONE = "state.gone", exit::ERROR, "The database of approvals, rates and budgets existed and is now gone or empty. Budgets and rates would start from zero, so Regent does nothing until you decide: restore the file from a backup, or let `regent doctor --fix` create a new one. The ledger is not affected.";
     STATE_FILE = "state.file", exit::INVALID_FILE, "The file that lists your trusted folders is damaged. Until it is removed or repaired, nothing is trusted.";

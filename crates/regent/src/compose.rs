@@ -28,7 +28,7 @@ use regent_protocols::labels::stores::Stores;
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec};
 use regent_skills::{Severity, SkillTiers, SkillTools, Skills};
-use regent_store::{SqliteState, State};
+use regent_store::State;
 use regent_tools::{EXTRACT, HostTool, extract, tool_set};
 use regent_vault::Vault;
 use regent_wire::body::EntryBody;
@@ -70,7 +70,7 @@ pub(crate) struct Running {
     pub(crate) hub: Arc<Hub>,
     listening: control::Listening,
     reloading: Reloading,
-    state: Arc<SqliteState>,
+    state: Arc<dyn State>,
     caller: Principal,
 }
 
@@ -105,7 +105,7 @@ impl Running {
         let workspace = Workspace::with_own(&project.root, own).map_err(|error| {
             Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
         })?;
-        let state = Arc::new(crate::state::open(&context.paths)?);
+        let state = crate::state::open(context).await?;
         let vault = secrets::vault(context)?;
         let hub = Arc::new(models(context)?);
         let ledger = ledger::ledger(context, project, &vault, Start::Behind)?;
@@ -195,10 +195,10 @@ pub(crate) async fn judge(
             Executors { elsewhere, models: Some(hub as Arc<dyn Models>) }
         }
     };
-    let lasting = Arc::new(crate::state::open(&context.paths)?);
+    let lasting = crate::state::open(context).await?;
     let trusted = Trust::of_judged(&context.paths, &context.cwd)?;
     let corrections = labels::load(&context.paths, trusted.as_ref())?;
-    let shared_labels = || Arc::clone(&lasting) as Arc<dyn State>;
+    let shared_labels = || Arc::clone(&lasting);
     let known = KnownTools::new(shared_labels(), corrections, Arc::clone(&context.clock));
     let labels = Labels { known, stores: Stores::new(shared_labels()) };
     let vault = secrets::vault(context)?;
@@ -255,7 +255,7 @@ pub(crate) async fn for_chores(context: &Context, tools: Vec<Arc<dyn HostTool>>)
     admit(&catalogue, tool_set("operator", tools))?;
     let executors = Executors::default();
     let vault = secrets::vault(context)?;
-    let state = shared(context, Arc::new(crate::state::open(&context.paths)?), &vault);
+    let state = shared(context, crate::state::open(context).await?, &vault);
     // Chores remove payloads; those of their own calls must not keep the others.
     standalone(context, executors, catalogue, (state, vault), Start::Apart).await
 }
@@ -272,7 +272,7 @@ fn asked(hub: &Arc<Hub>) -> Option<Arc<dyn Models>> {
 }
 
 /// The database as the kernel sees it: with its questions encrypted where payloads are.
-fn shared(context: &Context, state: Arc<SqliteState>, vault: &Arc<Vault>) -> Arc<dyn State> {
+fn shared(context: &Context, state: Arc<dyn State>, vault: &Arc<Vault>) -> Arc<dyn State> {
     Arc::new(Sealed::new(state, Arc::clone(vault), context.settings.encrypts_payloads()))
 }
 

@@ -187,6 +187,7 @@ impl From<Fault> for Failure {
                     .data(json!({"happened": true, "intent": intent}))
             }
             Fault::State(StateError::Full) => state::full(message),
+            Fault::State(StateError::Unreachable(_)) => state::unreachable(message),
             Fault::State(_) => Self::new(codes::STATE_UNUSABLE, message).help("`regent doctor` checks it"),
             Fault::Record(_) => Self::new(codes::INPUT_JSON, message),
             Fault::Read(_) => {

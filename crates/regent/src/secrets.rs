@@ -4,6 +4,8 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use regent_kernel::{Secret, Secrets as _};
@@ -11,7 +13,7 @@ use regent_vault::{Vault, VaultError};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
-use crate::codes;
+use crate::codes::{self, Code};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -112,6 +114,18 @@ pub(crate) fn from_descriptor(flag: &str, number: u32, bytes_max: usize) -> Resu
     let file = File::open(format!("/proc/self/fd/{number}")).map_err(|error| {
         Failure::new(codes::USAGE, format!("{flag} {number}: it isn't open for reading: {error}"))
     })?;
+    read_all(file.as_fd(), bytes_max)
+}
+
+/// Reads a secret from a file. One that others can read, or that is no plain file, is refused.
+pub(crate) fn from_private_file(path: &Path, code: Code, bytes_max: usize) -> Result<Secret, Failure> {
+    let file = File::open(path).map_err(|error| Failure::io("read", path, &error))?;
+    let is_private = file.metadata().is_ok_and(|meta| meta.is_file() && meta.mode() & 0o077 == 0);
+    if !is_private {
+        let message =
+            format!("`{}` can't hold a secret: others can read it, or it is no plain file", path.display());
+        return Err(Failure::new(code, message).help(format!("chmod 600 {}", path.display())));
+    }
     read_all(file.as_fd(), bytes_max)
 }
 

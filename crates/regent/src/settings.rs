@@ -47,6 +47,8 @@ enum Kind {
     Keys,
     /// The same, for bundles of policies.
     Publishers,
+    /// The absolute path of a file that holds a secret. A value that isn't a path may be the secret, so no error repeats it.
+    SecretFile,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +127,20 @@ pub(crate) const KEYS: &[Key] = &[
         default: "",
         help: "keys whose signatures make a skill verified, as `regent skill sign` prints them, separated by commas",
         kind: Kind::Keys,
+        in_project: InProject::Refused,
+    },
+    Key {
+        name: "state.accept_loss",
+        default: "false",
+        help: "accept a server of the shared state that can lose acknowledged commits in a crash, such as a Redis without `appendfsync always`: `true` or `false`",
+        kind: Kind::Word(&["true", "false"]),
+        in_project: InProject::Refused,
+    },
+    Key {
+        name: "state.url_file",
+        default: "",
+        help: "a file of mode 0600 with the address of a server for approvals, rates and budgets (`postgres://`, `redis://`, `rediss://` or `dynamodb://`), so that several machines share them; without it they are in a file of this machine",
+        kind: Kind::SecretFile,
         in_project: InProject::Refused,
     },
     Key {
@@ -212,7 +228,7 @@ impl Settings {
         let rank = |text: &str| match key.kind {
             Kind::Word(words) => words.iter().position(|word| *word == text).map(|at| at as u64),
             Kind::Duration => duration_ms(text).map(|ms| u64::MAX - ms),
-            Kind::Keeping | Kind::Endpoints | Kind::Keys | Kind::Publishers => None,
+            Kind::Keeping | Kind::Endpoints | Kind::Keys | Kind::Publishers | Kind::SecretFile => None,
         };
         if rank(&value) > rank(users) {
             self.0.insert(key.name, (value, origin));
@@ -263,6 +279,16 @@ impl Settings {
             "watch" => MemoryFloor::Watch,
             _cgroup => MemoryFloor::Cgroup,
         }
+    }
+
+    /// The file with the address of the server that has the shared state, if there is one.
+    pub(crate) fn state_url_file(&self) -> Option<&Path> {
+        Some(self.text("state.url_file")).filter(|path| !path.is_empty()).map(Path::new)
+    }
+
+    /// Whether that server may lose commits in a crash.
+    pub(crate) fn accepts_loss(&self) -> bool {
+        self.text("state.accept_loss") == "true"
     }
 
     /// Whether payloads are encrypted.
@@ -363,6 +389,8 @@ fn check(key: &Key, value: &str) -> Result<(), String> {
         Kind::Duration => Err(format!("`{name}` can't be `{value}`; give a time such as 90s, 10m, 2h or 1d")),
         Kind::Keeping if value == FOREVER || duration_ms(value).is_some_and(|ms| ms > 0) => Ok(()),
         Kind::Keeping => Err(format!("`{name}` can't be `{value}`; give a time such as 30d, or `{FOREVER}`")),
+        Kind::SecretFile if value.is_empty() || Path::new(value).is_absolute() => Ok(()),
+        Kind::SecretFile => Err(format!("`{name}` takes the absolute path of a file, and never its content")),
         Kind::Endpoints => {
             let is_endpoint = |part: &str| {
                 part.rsplit_once(':')
@@ -442,8 +470,19 @@ fn read_values(path: &Path, text: Option<&str>) -> Result<Vec<Read>, Failure> {
             let name = format!("{section}.{field}");
             let key = key(&name).map_err(|failure| fail(&failure.message))?;
             let value = scalar(item).ok_or_else(|| fail(&format!("`{name}` must be text")))?;
-            check(key, &value).map_err(|why| fail(&why))?;
             let line = item.span().map_or(1, |span| place(text, span.start).0);
+            check(key, &value).map_err(|why| match key.kind {
+                // The excerpt would show the line.
+                Kind::SecretFile => {
+                    Failure::new(codes::CONFIG_INVALID, format!("`{}`, line {line}: {why}", path.display()))
+                }
+                Kind::Word(_)
+                | Kind::Duration
+                | Kind::Keeping
+                | Kind::Endpoints
+                | Kind::Keys
+                | Kind::Publishers => fail(&why),
+            })?;
             values.push((key, value, Origin::File(path.to_owned(), line)));
         }
     }

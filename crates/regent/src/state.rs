@@ -1,13 +1,16 @@
-//! The database of approvals, rates and budgets: opened, or refused in words that lead on.
+//! The database of approvals, rates and budgets: opened, or refused in words that lead on. It is a file of this user, or on a server.
 
 mod apart;
 mod sealed;
+mod server;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use regent_store::{SqliteState, StateError};
+use regent_store::{SqliteState, State, StateError};
 
 use crate::codes;
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::paths::{self, Paths};
 
@@ -18,9 +21,21 @@ pub(crate) use sealed::Sealed;
 const ROOM_BYTES_MIN: u64 = 128 << 10;
 
 /// Opens it, or makes it where there never was one.
-pub(crate) fn open(paths: &Paths) -> Result<SqliteState, Failure> {
+pub(crate) async fn open(context: &Context) -> Result<Arc<dyn State>, Failure> {
+    match context.settings.state_url_file() {
+        Some(file) => server::open(context, file).await,
+        None => Ok(Arc::new(open_file(&context.paths)?)),
+    }
+}
+
+/// Whether nothing was ever stored. What a server has is not known before it is asked.
+pub(crate) fn is_unused(context: &Context) -> bool {
+    context.settings.state_url_file().is_none() && !paths::may_exist(&context.paths.state_db())
+}
+
+fn open_file(paths: &Paths) -> Result<SqliteState, Failure> {
     demand_kept(paths)?;
-    let state = SqliteState::open(&paths.state_db()).map_err(|error| failed(paths, &error))?;
+    let state = SqliteState::open(&paths.state_db()).map_err(|error| file_failed(paths, &error))?;
     if !was_used(paths)? {
         paths::write_private(&mark(paths), b"state.db is in use: it must not be missing\n")?;
     }
@@ -61,8 +76,16 @@ fn mark(paths: &Paths) -> PathBuf {
     paths.state.join("state.used")
 }
 
-/// Why it can't be used. The path is named once.
-pub(crate) fn failed(paths: &Paths, error: &StateError) -> Failure {
+/// Why it can't be used.
+pub(crate) fn failed(context: &Context, error: &StateError) -> Failure {
+    match context.settings.state_url_file() {
+        Some(_) => server::failed(error),
+        None => file_failed(&context.paths, error),
+    }
+}
+
+/// The same of the file. The path is named once.
+pub(crate) fn file_failed(paths: &Paths, error: &StateError) -> Failure {
     let (path, text) = (paths.state_db().display().to_string(), error.to_string());
     let message = if text.contains(&path) { text } else { format!("`{path}`: {text}") };
     match error {
@@ -77,7 +100,8 @@ pub(crate) fn failed(paths: &Paths, error: &StateError) -> Failure {
         StateError::Newer { .. } => {
             Failure::new(codes::STATE_UNUSABLE, message).help("a newer version of regent wrote it; use that version")
         }
-        StateError::TooLarge(_) | StateError::Unusable(_) => {
+        StateError::Unreachable(_) => unreachable(message),
+        StateError::TooLarge(_) | StateError::Lossy(_) | StateError::NotBuilt(_) | StateError::Unusable(_) => {
             Failure::new(codes::STATE_UNUSABLE, message).help("`regent doctor` checks it")
         }
     }
@@ -87,6 +111,12 @@ pub(crate) fn failed(paths: &Paths, error: &StateError) -> Failure {
 pub(crate) fn full(message: String) -> Failure {
     Failure::new(codes::STATE_FULL, message)
         .help("make room (`df`), or check the disk (`dmesg`), then try again; nothing was done")
+}
+
+/// The server can't be reached.
+pub(crate) fn unreachable(message: String) -> Failure {
+    Failure::new(codes::STATE_UNREACHABLE, message)
+        .help("start the server or check the network, then try again; `regent doctor` checks it")
 }
 
 /// Whether nothing more can be written in a folder.
@@ -116,6 +146,6 @@ pub(crate) fn start_anew(paths: &Paths, now_ms: i64) -> Result<Option<PathBuf>, 
         std::fs::rename(&from, &to).map_err(|error| Failure::io("move away", &from, &error))?;
         moved = moved.or(Some(to));
     }
-    SqliteState::open(&path).map_err(|error| failed(paths, &error))?;
+    SqliteState::open(&path).map_err(|error| file_failed(paths, &error))?;
     Ok(moved)
 }

@@ -8,6 +8,7 @@ mod queue;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,7 +28,7 @@ pub(crate) use attempt::FILLED;
 use attempt::Replaying;
 use drive::Start;
 pub use drive::is_running;
-use held::{Held, Hold};
+use held::{Held, Hold, Taking};
 use queue::Queue;
 
 /// How large a goal may be.
@@ -254,8 +255,9 @@ impl Runtime {
             return Err(TaskError::Busy(task.clone()));
         }
         self.check_tools(&view.record)?;
-        let hold = self.0.held.take(&self.0.kernel, &[&view.record], false)?.pop();
-        self.enqueue(view.record, Start { state: view.state, run: view.runs, used: view.used }, hold)
+        let lock = self.0.lock(task).await?;
+        let hold = self.0.held.take(&self.0.kernel, &[&view.record], Taking::Run).await?.pop();
+        self.enqueue(view.record, Start { state: view.state, run: view.runs, used: view.used }, (hold, lock))
     }
 
     /// Continues every task that isn't over and waits for nobody, the most urgent first, then the oldest. One whose
@@ -269,15 +271,27 @@ impl Runtime {
         }
         views.sort_by_key(|view| (std::cmp::Reverse(view.record.spec.priority), view.created_ms));
         views.retain(|view| !self.0.live().contains_key(&view.record.task));
-        let records: Vec<&TaskRecord> = views.iter().map(|view| &view.record).collect();
-        let holds = self.0.held.take(&self.0.kernel, &records, false)?;
-        let mut handles = Vec::new();
-        for (view, hold) in views.into_iter().zip(holds) {
-            let start = Start { state: view.state, run: view.runs, used: view.used };
-            match self.check_tools(&view.record).and_then(|()| self.enqueue(view.record, start, Some(hold))) {
-                Ok(handle) => handles.push(handle),
+        let mut locked = Vec::new();
+        for view in views {
+            let lock = match self.check_tools(&view.record) {
+                Ok(()) => self.0.lock(&view.record.task).await,
+                Err(error) => Err(error),
+            };
+            match lock {
+                Ok(lock) => locked.push((view, lock)),
                 // One that runs elsewhere, or can't continue, doesn't keep the others.
                 Err(TaskError::Busy(_) | TaskError::ToolChanged(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let records: Vec<&TaskRecord> = locked.iter().map(|(view, _)| &view.record).collect();
+        let holds = self.0.held.take(&self.0.kernel, &records, Taking::Run).await?;
+        let mut handles = Vec::new();
+        for ((view, lock), hold) in locked.into_iter().zip(holds) {
+            let start = Start { state: view.state, run: view.runs, used: view.used };
+            match self.enqueue(view.record, start, (Some(hold), lock)) {
+                Ok(handle) => handles.push(handle),
+                Err(TaskError::Busy(_)) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -330,7 +344,7 @@ impl Runtime {
         if view.state.is_over() {
             return Err(TaskError::Over(view.state));
         }
-        let _lock = self.0.lock(task)?;
+        let _lock = self.0.lock(task).await?;
         self.0.put_away(task, view.runs).await
     }
 
@@ -343,7 +357,7 @@ impl Runtime {
         if view.state.is_over() {
             return Err(TaskError::Over(view.state));
         }
-        let _lock = self.0.lock(task)?;
+        let _lock = self.0.lock(task).await?;
         self.0.note_budget(&view, budget).await
     }
 
@@ -374,7 +388,7 @@ impl Runtime {
         if self.0.live().contains_key(task) {
             return Err(TaskError::Busy(task.clone()));
         }
-        let _lock = self.0.lock(task)?;
+        let _lock = self.0.lock(task).await?;
         let view = self.task(task)?;
         let (id, after) = Self::snapshot_of(&view, to)?;
         let before = self.with_snapshots(Snapshots::take).await?;
@@ -469,12 +483,22 @@ impl Runtime {
         if self.0.queue.is_full() {
             return Err(TaskError::Full(self.0.options.waiting_max));
         }
-        let hold = self.0.held.take(&self.0.kernel, &[&record], true)?.pop();
+        let lock = self.0.lock(&record.task).await?;
+        let hold = self.0.held.take(&self.0.kernel, &[&record], Taking::New).await?.pop();
         self.0.write_record(&record).await?;
-        self.enqueue(record, Start { state: TaskState::Initialized, run: 1, used: Used::default() }, hold)
+        self.enqueue(
+            record,
+            Start { state: TaskState::Initialized, run: 1, used: Used::default() },
+            (hold, lock),
+        )
     }
 
-    fn enqueue(&self, record: TaskRecord, start: Start, hold: Option<Hold>) -> Result<TaskHandle, TaskError> {
+    fn enqueue(
+        &self,
+        record: TaskRecord,
+        start: Start,
+        (hold, lock): (Option<Hold>, Option<File>),
+    ) -> Result<TaskHandle, TaskError> {
         let task = record.task.clone();
         let (wish, wished) = watch::channel(Wish::GoOn);
         {
@@ -484,13 +508,6 @@ impl Runtime {
             }
             live.insert(task.clone(), wish.clone());
         }
-        let lock = match self.0.lock(&task) {
-            Ok(lock) => lock,
-            Err(error) => {
-                self.0.live().remove(&task);
-                return Err(error);
-            }
-        };
         let (told, ended) = watch::channel(None);
         let events = Events::default();
         let handle = TaskHandle { task: task.clone(), events: events.listen(), reins: Reins(wish), ended };

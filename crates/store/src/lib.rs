@@ -76,6 +76,17 @@ pub enum StateError {
     /// A key or a value is larger than its limit.
     #[error("`{0}` is too large for the shared state")]
     TooLarge(String),
+    /// A crash of the server could lose commits that it has acknowledged.
+    #[error("the server of the shared state may lose acknowledged commits; set {0}")]
+    Lossy(String),
+    /// The backend is a feature that this build lacks.
+    #[error(
+        "this program was built without the state backend `{0}`; build it with `cargo build --release --features {0}`"
+    )]
+    NotBuilt(&'static str),
+    /// The server of the state can't be reached now. What it was asked may have happened or not.
+    #[error("{0}")]
+    Unreachable(String),
     /// Anything else.
     #[error("{0}")]
     Unusable(String),

@@ -3,7 +3,7 @@
 //! A partition is four keys with one hash tag: values, versions with times, names in order, and names by age; and a counter of versions that
 //! stays when all records are gone. Each commit is one script, so nothing comes in between, and the append-only file has all of it or nothing.
 //! Redis answers before its data is on disk unless it runs with `appendonly yes` and `appendfsync always`. A server with other settings
-//! is refused, or accepted and marked as lossy if the address says `durability=lossy`.
+//! is refused, or accepted and marked as lossy where that is accepted.
 
 mod session;
 
@@ -32,7 +32,7 @@ pub struct RedisState {
 }
 
 impl RedisState {
-    /// Connects, and refuses a server that may lose commits, unless the address says that it may.
+    /// Connects, and refuses a server that may lose commits, unless the caller accepts that.
     pub async fn open(url: &StateUrl) -> Result<Self, StateError> {
         let server = Arc::new(Server::new(url)?);
         let session = server.connect().await?;
@@ -49,11 +49,6 @@ impl RedisState {
         };
         is_ready.await.unwrap_or(Err(StateError::Busy))?;
         Ok(state)
-    }
-
-    /// Whether the server may lose commits that it has acknowledged.
-    pub fn is_lossy(&self) -> bool {
-        self.is_lossy
     }
 
     /// Asks the server. A connection that failed isn't used again.
@@ -198,6 +193,10 @@ impl State for RedisState {
 
     fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+
+    fn is_lossy(&self) -> bool {
+        self.is_lossy
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) use connect::tls;
 pub struct StateUrl {
     text: Zeroizing<String>,
     kind: Kind,
+    may_lose: bool,
 }
 
 /// Which server.
@@ -47,7 +48,13 @@ impl StateUrl {
                 ));
             }
         };
-        Ok(Self { text: Zeroizing::new(text.to_owned()), kind })
+        Ok(Self { text: Zeroizing::new(text.to_owned()), kind, may_lose: false })
+    }
+
+    /// Also accepts a server that may lose acknowledged commits. [`State::is_lossy`] says whether it is one.
+    #[must_use]
+    pub fn accept_loss(self) -> Self {
+        Self { may_lose: true, ..self }
     }
 
     /// Opens the state. It belongs to the current runtime, and ends with it.
@@ -60,10 +67,7 @@ impl StateUrl {
             #[cfg(feature = "dynamodb")]
             Kind::Dynamodb => Ok(Arc::new(crate::dynamodb::DynamodbState::open(self).await?)),
             #[cfg(not(all(feature = "postgres", feature = "redis", feature = "dynamodb")))]
-            missing => Err(StateError::Unusable(format!(
-                "this program was built without the state backend `{0}`: build it with `--features {0}`",
-                missing.name()
-            ))),
+            missing => Err(StateError::NotBuilt(missing.name())),
         }
     }
 
@@ -71,14 +75,13 @@ impl StateUrl {
         let unusable = |why: &str| StateError::Unusable(format!("the address of the state is wrong: {why}"));
         // Errors of the parser don't quote what they were given.
         let mut url = Url::parse(&self.text).map_err(|error| unusable(&error.to_string()))?;
-        let mut options = Options { namespace: "regent".to_owned(), ..Options::default() };
+        let mut options =
+            Options { namespace: "regent".to_owned(), may_lose: self.may_lose, ..Options::default() };
         let mut others = Vec::new();
         for (name, value) in url.query_pairs() {
             match &*name {
                 "namespace" => options.namespace = value.into_owned(),
                 "sslrootcert" => options.authorities = Some(PathBuf::from(&*value)),
-                "durability" if value == "lossy" => options.may_lose = true,
-                "durability" => return Err(unusable("`durability` can only be `lossy`")),
                 "endpoint" => options.endpoint = Some(value.into_owned()),
                 _ => others.push((name.into_owned(), value.into_owned())),
             }
@@ -161,8 +164,13 @@ pub(crate) fn wake(changed: &tokio::sync::watch::Sender<u64>) {
     changed.send_modify(|count| *count = count.wrapping_add(1));
 }
 
-/// The server can't be asked. What it was asked may have happened or not.
+/// The server can't be reached now.
 pub(crate) fn unreachable(server: &str, why: impl std::fmt::Display) -> StateError {
+    StateError::Unreachable(format!("the {server} server of the shared state can't be reached: {why}"))
+}
+
+/// The server, or its address, isn't what we need.
+pub(crate) fn unusable(server: &str, why: impl std::fmt::Display) -> StateError {
     StateError::Unusable(format!("the {server} server of the shared state can't be used: {why}"))
 }
 

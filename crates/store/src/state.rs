@@ -49,6 +49,11 @@ pub trait State: Send + Sync + std::fmt::Debug {
 
     /// Wakes when any record may have changed, in this process or another. Subscribe before you read.
     fn changes(&self) -> watch::Receiver<u64>;
+
+    /// Whether a crash of the server may lose commits that it has acknowledged.
+    fn is_lossy(&self) -> bool {
+        false
+    }
 }
 
 /// Records that one commit can change together.
@@ -79,8 +84,8 @@ impl Partition {
             "rate" if parts.clone().count() > 1 => &format!("rate/{}", parts.next_back().unwrap_or_default()),
             // By workspace: the marks of its lanes.
             "examined" => &format!("examined/{}", parts.next().unwrap_or_default()),
-            // No step touches two budgets.
-            "budget" => key,
+            // No step touches two budgets, or two tasks.
+            "budget" | "task" => key,
             _ => first.split('.').next().unwrap_or_default(),
         };
         match name {

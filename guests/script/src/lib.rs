@@ -3,7 +3,7 @@
 //! A [`Script`] is parsed and checked once; [`Script::run`] passes it a JSON input and a [`Host`], and returns JSON. There are no external
 //! globals, no `eval`, no prototypes, and no clock or randomness except the host's. Unsupported syntax is an error at parse time, with line
 //! and column.
-
+#![forbid(unsafe_code)]
 mod ast;
 mod builtins;
 mod date;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Licences that a distributor of Regent can live with. A package needs one of its alternatives here.
-const LICENCES: &[&str] = &[
+pub(super) const LICENCES: &[&str] = &[
     "0BSD",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
@@ -20,7 +20,7 @@ const LICENCES: &[&str] = &[
     "Zlib",
 ];
 /// Second HTTP and TLS stacks, and crates that nobody keeps any more.
-const BANNED: &[&str] =
+pub(super) const BANNED: &[&str] =
     &["reqwest", "ureq", "curl", "isahc", "openssl", "native-tls", "async-std", "serde_yaml"];
 /// Libraries that are heavy, or power to be held in one place, and the crates of ours that use them. Tests may use what they like.
 const USERS: &[(&str, &[&str])] = &[

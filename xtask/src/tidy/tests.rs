@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{architecture, banned_word, code_lines, declared, findings};
+use super::{architecture, banned_word, code_lines, declared, findings, packages};
 
 #[test]
 fn the_house_is_in_order() {
@@ -208,6 +208,15 @@ fn an_enforcer_is_something_that_is_declared() {
     ] {
         assert!(missing(enforcer), "{enforcer}");
     }
+}
+
+#[test]
+fn cargo_deny_allows_and_bans_what_tidy_does() {
+    let text = fs::read_to_string(crate::root().join("deny.toml")).expect("deny.toml");
+    for name in packages::LICENCES.iter().chain(packages::BANNED) {
+        assert!(text.contains(&format!("  \"{name}\",\n")), "{name} is not in deny.toml");
+    }
+    assert_eq!(text.matches("  \"").count(), packages::LICENCES.len() + packages::BANNED.len());
 }
 
 #[test]

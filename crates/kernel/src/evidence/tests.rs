@@ -167,7 +167,7 @@ impl Killed {
 
     async fn boot(&self, policy: &str, session: &str) -> World {
         let world = World::boot(policy, self.place.clone(), (session, "ada"), self.ledger()).await;
-        world.kernel.adopt(std::slice::from_ref(&self.task)).unwrap();
+        world.kernel.adopt(std::slice::from_ref(&self.task)).await.unwrap();
         world
     }
 

@@ -1,5 +1,7 @@
 //! Resuming a task is running it again: what was made is replayed, what wasn't is made, what is in doubt is asked about.
 
+mod lanes;
+
 use regent_ledger::{CanonicalJson, Draft, Ledger, LedgerKey, Options};
 use regent_store::MemoryState;
 use serde_json::json;
@@ -29,7 +31,7 @@ impl Site {
 
     async fn boot(&self, policy: &str, session: &str) -> World {
         let world = World::boot(policy, self.place.clone(), (session, "ada"), self.ledger()).await;
-        world.kernel.adopt(std::slice::from_ref(&self.task)).unwrap();
+        world.kernel.adopt(std::slice::from_ref(&self.task)).await.unwrap();
         world
     }
 

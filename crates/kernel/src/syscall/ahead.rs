@@ -33,7 +33,7 @@ impl Kernel {
 impl Core {
     async fn ask_ahead(self: Arc<Self>, call: Call) -> Result<Option<AskedAhead>, Fault> {
         self.admit().await?;
-        let Known::Make(None) = self.known(&call)? else { return Ok(None) };
+        let Known::Make(None) = self.known(&call).await? else { return Ok(None) };
         let mut facts = self.facts(&call).await?;
         let judged = self.judge(&call, &mut facts, None).await;
         // Nothing runs here, so it uses up nothing. What was reserved is given back when it is dropped.
@@ -46,6 +46,7 @@ impl Core {
         let draft = record::intent(&self.stamp(), &call, &facts, &verdict, Some(&asked))?;
         let intent = self.record_judged(draft, &verdict).await?;
         self.step_begun(&call, intent, None, true);
+        self.note_lane(&call, intent.lane).await?;
         let question = self.pending(asked, intent).await?.question;
         Ok(Some(AskedAhead { question, is_new: true }))
     }

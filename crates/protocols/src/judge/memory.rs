@@ -47,7 +47,15 @@ impl Memory {
         self.used().bytes > self.bytes_max.saturating_mul(2)
     }
 
-    /// A session was used. Others make room for it.
+    /// The same where nothing has to be saved for it; otherwise it says no.
+    pub(super) fn note_in_memory(&self, kernel: &Kernel, operator: &Principal, agent: &AgentId) -> bool {
+        let size = kernel.request_size(operator, agent);
+        let mut used = self.used();
+        used.put(agent, size.bytes, Some(operator));
+        size.unsaved_bytes <= UNSAVED_BYTES_MAX && used.bytes <= self.bytes_max
+    }
+
+    /// A session was used. Others make room for it: they are encrypted and written, so this needs a thread that may block.
     pub(super) fn note(&self, kernel: &Kernel, operator: &Principal, agent: &AgentId) {
         let mut size = kernel.request_size(operator, agent);
         let save = |history: &[u8]| self.shelf.save(history);

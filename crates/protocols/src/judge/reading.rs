@@ -34,7 +34,7 @@ impl Judge {
         let run = ToolCall { tool: self.parts.extract.to_owned(), args: Value::Object(read.args) };
         self.bring_back(&session).await;
         let reply = self.parts.kernel.syscall(&session.agent, Op::RunTool(run)).await;
-        self.used(&session);
+        self.used(&session).await;
         let outcome = match reply? {
             Reply::Done(outcome) => outcome,
             Reply::Denied(denial) => return Err(JudgeError::Refused(denial.reason.message)),

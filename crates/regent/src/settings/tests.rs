@@ -81,3 +81,20 @@ fn setting_a_value_keeps_comments() {
     assert_eq!(set(&paths.settings(), "ui.color", "pink").unwrap_err().exit, 2);
     assert_eq!(set(&paths.settings(), "ui.nope", "x").unwrap_err().code, "config.key");
 }
+
+#[test]
+fn a_secret_in_place_of_its_file_is_refused_and_not_repeated() {
+    let (_home, paths, project) = world();
+    let secret = "postgres://ann:hunter2@db/x";
+    let refused = set(&paths.settings(), "state.url_file", secret).unwrap_err();
+    assert!(!refused.message.contains("hunter2"), "{refused:?}");
+    std::fs::write(paths.settings(), format!("[state]\nurl_file = \"{secret}\"\n")).unwrap();
+    let refused = Settings::load(&paths, None, false).unwrap_err();
+    assert!(!format!("{refused:?}").contains("hunter2") && refused.message.contains("line 2"), "{refused:?}");
+    std::fs::write(paths.settings(), "").unwrap();
+    for text in ["[state]\nurl_file = \"/etc/state.url\"", "[state]\naccept_loss = true"] {
+        std::fs::write(project.settings(), text).unwrap();
+        let refused = Settings::load(&paths, Some(&Controls::read(&project).unwrap()), false).unwrap_err();
+        assert!(refused.message.contains("can't be set by a project"), "{refused:?}");
+    }
+}

@@ -59,6 +59,10 @@ impl State for Apart {
     fn changes(&self) -> watch::Receiver<u64> {
         self.memory.changes()
     }
+
+    fn is_lossy(&self) -> bool {
+        self.kept.is_lossy()
+    }
 }
 
 #[cfg(test)]

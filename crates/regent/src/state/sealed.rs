@@ -104,6 +104,10 @@ impl State for Sealed {
     fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changes()
     }
+
+    fn is_lossy(&self) -> bool {
+        self.inner.is_lossy()
+    }
 }
 
 #[cfg(test)]

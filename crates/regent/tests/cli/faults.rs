@@ -55,6 +55,25 @@ fn f11_a_damaged_state_database_is_moved_away_by_doctor() {
     assert_eq!(world.run(&["audit", "verify"]).code, 0);
 }
 
+#[cfg(not(any(feature = "postgres", feature = "redis", feature = "dynamodb")))]
+#[test]
+fn a_server_that_this_build_has_no_client_for_is_an_error_with_the_build_command() {
+    let world = World::ready();
+    let file = world.home("state.url");
+    std::fs::write(&file, "redis://:hunter2@127.0.0.1:1\n").unwrap();
+    let set = ["config", "set", "state.url_file", file.to_str().unwrap()];
+    assert_eq!(world.run(&set).code, 0);
+    assert!(world.host("chmod 644 ~/state.url"));
+    assert_eq!(world.run(LIST).error_code(), "state.url");
+    assert!(world.host("chmod 600 ~/state.url"));
+    let ended = world.run(LIST);
+    assert_eq!((ended.code, ended.error_code().as_str()), (1, "state.feature"), "{ended:?}");
+    assert!(ended.stdout.contains("--features redis") && !ended.stdout.contains("hunter2"), "{ended:?}");
+    assert_eq!(check(&world, "state.database", &["--json", "doctor"])["health"], "failed");
+    assert_eq!(world.run(&["config", "set", "state.url_file", ""]).code, 0);
+    assert_eq!(world.run(LIST).code, 0);
+}
+
 #[test]
 fn f11_a_database_without_a_version_is_refused_without_sql() {
     let world = World::ready();

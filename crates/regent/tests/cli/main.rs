@@ -45,6 +45,9 @@ mod running;
 #[cfg(test)]
 mod secrets;
 #[cfg(test)]
+#[cfg(all(feature = "postgres", feature = "redis"))]
+mod servers;
+#[cfg(test)]
 mod skills;
 #[cfg(test)]
 #[path = "../../../testkit/src/skip.rs"]

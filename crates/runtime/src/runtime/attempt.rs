@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::{Mutex, watch};
 
 use super::drive::Chronicle;
+use super::held::Taking;
 use super::{Checkpoints, Inner, TaskError};
 use crate::agent::{self, Answer, Work};
 use crate::context::Markers;
@@ -37,7 +38,11 @@ impl Inner {
         wish: watch::Receiver<Wish>,
         events: &Events,
     ) -> (Result<Answer, Stop>, Used, Vec<Undone>) {
-        let (before, last) = match known.map_or_else(|| self.remembered(record), |used| Ok((used, None))) {
+        let remembered = match known {
+            Some(used) => Ok((used, None)),
+            None => self.remembered(record).await,
+        };
+        let (before, last) = match remembered {
             Ok(remembered) => remembered,
             Err(stop) => return (Err(stop), Used::default(), Vec::new()),
         };
@@ -76,7 +81,7 @@ impl Inner {
         record: &TaskRecord,
         steps: Replaying,
     ) -> Result<Answer, TaskError> {
-        let _hold = self.held.take(&self.kernel, &[record], false)?;
+        let _hold = self.held.take(&self.kernel, &[record], Taking::Replay).await?;
         let who = self.start_agent(record, Used::default()).await?;
         let (_keep, wish) = watch::channel(Wish::GoOn);
         let run = Run { recorded: Some(steps.0), ..self.new_run(record, wish, Events::default()) };
@@ -87,8 +92,8 @@ impl Inner {
     }
 
     /// Takes in what the ledger has of the task: what it has used so far, and its last step.
-    fn remembered(&self, record: &TaskRecord) -> Result<(Used, Option<String>), Stop> {
-        self.kernel.adopt(std::slice::from_ref(&record.task))?;
+    async fn remembered(&self, record: &TaskRecord) -> Result<(Used, Option<String>), Stop> {
+        self.kernel.adopt(std::slice::from_ref(&record.task)).await?;
         let tapes = self.tapes(std::slice::from_ref(&record.task))?;
         let Some(tape) = tapes.get(&record.task) else { return Ok((Used::default(), None)) };
         let steps = tape.recorded().into_iter().filter(|step| !step.starts_with("run/"));

@@ -132,7 +132,7 @@ impl Inner {
     }
 
     /// One process at a time runs a task. The lock goes with the process, however that ends.
-    pub(super) fn lock(&self, task: &TaskId) -> Result<Option<File>, TaskError> {
+    pub(super) async fn lock(&self, task: &TaskId) -> Result<Option<File>, TaskError> {
         let Some(folder) = &self.options.locks else { return Ok(None) };
         std::fs::create_dir_all(folder).map_err(TaskError::Lock)?;
         let file = File::options()
@@ -148,7 +148,7 @@ impl Inner {
                 // `is_running` holds the lock for a moment.
                 Err(Errno::WOULDBLOCK) if tries < LOCK_TRIES_MAX => {
                     tries += 1;
-                    std::thread::sleep(LOCK_PAUSE);
+                    tokio::time::sleep(LOCK_PAUSE).await;
                 }
                 Err(Errno::WOULDBLOCK) => return Err(TaskError::Busy(task.clone())),
                 Err(errno) => return Err(TaskError::Lock(errno.into())),

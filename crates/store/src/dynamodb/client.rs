@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use super::items::Items;
 use super::sign::{self, Credentials, Request};
 use crate::StateError;
-use crate::remote::{Parts, StateUrl, dial, is_here, tls, unreachable};
+use crate::remote::{Parts, StateUrl, dial, is_here, tls, unreachable, unusable};
 use crate::transact::chance;
 
 const SERVICE: &str = "dynamodb";
@@ -88,10 +88,10 @@ impl ApiError {
                     StateError::Busy
                 }
                 "UnrecognizedClientException" | "InvalidSignatureException" | "AccessDeniedException" => {
-                    unreachable("DynamoDB", "it refused the credentials")
+                    unusable("DynamoDB", "it refused the credentials")
                 }
                 "ItemCollectionSizeLimitExceededException" => StateError::Full,
-                kind => unreachable("DynamoDB", format_args!("it answered `{kind}`")),
+                kind => unusable("DynamoDB", format_args!("it answered `{kind}`")),
             },
             Self::Lost(why) => unreachable("DynamoDB", why),
         }

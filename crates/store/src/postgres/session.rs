@@ -11,7 +11,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Statement};
 
 use super::tls::MakeTls;
 use crate::StateError;
-use crate::remote::{Options, Parts, StateUrl, is_here, tls, unreachable, wake};
+use crate::remote::{Options, Parts, StateUrl, is_here, tls, unreachable, unusable, wake};
 
 /// The newest tables that we understand.
 const SCHEMA: i64 = 1;
@@ -61,7 +61,7 @@ impl Server {
         let has_mode = url.query_pairs().any(|(name, _)| name == "sslmode");
         // The client's errors about an address can quote it.
         let mut config: Config =
-            url.as_str().parse().map_err(|_| unreachable("Postgres", "its address is not understood"))?;
+            url.as_str().parse().map_err(|_| unusable("Postgres", "its address is not understood"))?;
         if !has_mode && !is_here(&url) {
             config.ssl_mode(SslMode::Require);
         }
@@ -133,10 +133,7 @@ async fn make_tables(client: &Client, namespace: &str) -> Result<(), StateError>
     let said = |row: &tokio_postgres::Row| row.try_get::<_, String>(0).map_err(|error| failed(&error));
     let fsync = client.query_one("SHOW fsync", &[]).await.map_err(|error| failed(&error))?;
     if said(&fsync)? != "on" {
-        return Err(unreachable(
-            "Postgres",
-            "it runs with `fsync = off`, which loses commits; set it to `on`",
-        ));
+        return Err(unusable("Postgres", "it runs with `fsync = off`, which loses commits; set it to `on`"));
     }
     let synchronous =
         client.query_one("SHOW synchronous_commit", &[]).await.map_err(|error| failed(&error))?;
@@ -226,7 +223,7 @@ pub(super) fn failed(error: &tokio_postgres::Error) -> StateError {
         let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
         return match cause {
             Some(cause) => unreachable("Postgres", cause.kind()),
-            None => unreachable("Postgres", error),
+            None => unusable("Postgres", error),
         };
     };
     let code = database.code();
@@ -240,11 +237,15 @@ pub(super) fn failed(error: &tokio_postgres::Error) -> StateError {
     if busy.contains(&code) {
         return StateError::Busy;
     }
+    let away = [&SqlState::ADMIN_SHUTDOWN, &SqlState::CRASH_SHUTDOWN, &SqlState::CANNOT_CONNECT_NOW];
+    if away.contains(&code) {
+        return unreachable("Postgres", database.message());
+    }
     if *code == SqlState::DISK_FULL {
         return StateError::Full;
     }
     if code.code().starts_with("28") {
-        return unreachable("Postgres", "it refused the user or the password");
+        return unusable("Postgres", "it refused the user or the password");
     }
-    unreachable("Postgres", database.message())
+    unusable("Postgres", database.message())
 }

@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsConnector;
 
 use crate::StateError;
-use crate::remote::{Options, Parts, StateUrl, dial, is_here, tls, unreachable, wake};
+use crate::remote::{Options, Parts, StateUrl, dial, is_here, tls, unreachable, unusable, wake};
 use crate::state::Partition;
 
 /// How long an answer may take.
@@ -134,7 +134,7 @@ impl Server {
         let Parts { url, options } = url.parts()?;
         let is_secure = url.scheme() == "rediss";
         if !is_secure && !is_here(&url) {
-            return Err(unreachable(
+            return Err(unusable(
                 "Redis",
                 "it is on another machine, so its address must begin with `rediss://`",
             ));
@@ -156,7 +156,7 @@ impl Server {
         let database = url.path().trim_start_matches('/');
         if !database.is_empty() {
             let number =
-                database.parse().map_err(|_| unreachable("Redis", "its address names no database number"))?;
+                database.parse().map_err(|_| unusable("Redis", "its address names no database number"))?;
             login = login.set_db(number);
         }
         let host = url.host_str().unwrap_or("localhost").trim_matches(['[', ']']).to_owned();
@@ -210,7 +210,7 @@ impl Server {
             .await
             .map_err(|error| failed(&error))?;
         if info.contains("cluster_enabled:1") {
-            return Err(unreachable(
+            return Err(unusable(
                 "Redis",
                 "a cluster can't change records of two slots at once; use a single server",
             ));
@@ -225,13 +225,7 @@ impl Server {
             }
         }
         if !wrong.is_empty() && !self.options.may_lose {
-            return Err(unreachable(
-                "Redis",
-                format_args!(
-                    "it may lose acknowledged commits: set {}, or accept that with `durability=lossy` in the address",
-                    wrong.join(", ")
-                ),
-            ));
+            return Err(StateError::Lossy(wrong.join(", ")));
         }
         Ok(!wrong.is_empty())
     }
@@ -288,12 +282,12 @@ pub(super) fn failed(error: &RedisError) -> StateError {
     match error.code() {
         Some("OOM" | "MISCONF") => StateError::Full,
         Some("BUSY" | "LOADING" | "NOSCRIPT") => StateError::Busy,
-        Some("NOAUTH" | "WRONGPASS") => unreachable("Redis", "it refused the user or the password"),
-        Some(code) => unreachable("Redis", format_args!("it answered `{code}`")),
+        Some("NOAUTH" | "WRONGPASS") => unusable("Redis", "it refused the user or the password"),
+        Some(code) => unusable("Redis", format_args!("it answered `{code}`")),
         None if error.is_timeout() => unreachable("Redis", "it doesn't answer"),
         None if error.is_io_error() || error.is_connection_dropped() => {
             unreachable("Redis", "the connection was lost")
         }
-        None => unreachable("Redis", format_args!("{:?}", error.kind())),
+        None => unusable("Redis", format_args!("{:?}", error.kind())),
     }
 }

@@ -37,6 +37,9 @@ pub struct PolicyBody<'a> {
 pub enum KernelBody<'a> {
     /// The kernel came up or went down.
     State {
+        /// The shared state is on a server that may lose what it has acknowledged.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        lossy: bool,
         /// The digest of the policy in force.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         policy: Option<Cow<'a, str>>,

@@ -166,16 +166,16 @@ fn ignore(project: &Project) -> Result<(), Failure> {
 /// Removes what was derived from the ledger that was here: marks of what recovery has examined, and the lookup index. They would say of the
 /// new one what was true of the old.
 async fn forget(context: &Context, project: &Project) -> Result<(), Failure> {
-    let state = state::open(&context.paths)?;
+    let state = state::open(context).await?;
     let prefix = format!("{MARK}/{}/", key_part(&project.root.to_string_lossy()));
-    let cleared = store::change(&state, &Partition::containing(&prefix), &[], |records| {
+    let cleared = store::change(&*state, &Partition::containing(&prefix), &[], |records| {
         for (key, _) in records.scan(&prefix)? {
             records.remove(&key);
         }
         Ok(())
     })
     .await;
-    cleared.map_err(|error| state::failed(&context.paths, &error))?;
+    cleared.map_err(|error| state::failed(context, &error))?;
     let index = context.paths.lookup(&project.audit());
     for name in state::database_files(&index) {
         match std::fs::remove_file(&name) {

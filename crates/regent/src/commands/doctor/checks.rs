@@ -34,7 +34,7 @@ pub(super) async fn all(context: &Context) -> Vec<Check> {
         files::ledger(context),
         vault(context),
         closed(),
-        files::state(context),
+        files::state(context).await,
         sockets(context),
     ]);
     checks.extend(files::places(context));

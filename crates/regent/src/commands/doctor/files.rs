@@ -99,8 +99,23 @@ pub(super) fn each_below(
     Ok(())
 }
 
-/// The database of approvals, rates and budgets.
-pub(super) fn state(context: &Context) -> Check {
+/// The database of approvals, rates and budgets, or the server that has them.
+pub(super) async fn state(context: &Context) -> Check {
+    let Some(file) = context.settings.state_url_file() else { return state_file(context) };
+    match state::open(context).await {
+        Ok(state) if state.is_lossy() => Check::warning(
+            "state.database",
+            "the server of approvals, rates and budgets may lose acknowledged commits in a crash; you accepted that",
+            "set `appendonly yes`, `appendfsync always` and `no-appendfsync-on-rewrite no` on the server, then `regent config set state.accept_loss false`",
+        ),
+        Ok(_) => {
+            Check::good("state.database", format!("the server that {} names can be used", file.display()))
+        }
+        Err(failure) => Check::bad("state.database", failure.message, failure.help.unwrap_or_default()),
+    }
+}
+
+fn state_file(context: &Context) -> Check {
     let path = context.paths.state_db();
     if let Err(failure) = state::demand_kept(&context.paths) {
         return Check::bad("state.database", failure.message, failure.help.unwrap_or_default())
@@ -119,7 +134,7 @@ pub(super) fn state(context: &Context) -> Check {
     match SqliteState::open(&path) {
         Ok(_) => Check::good("state.database", format!("{} can be used", path.display())),
         Err(error) => {
-            let failure = state::failed(&context.paths, &error);
+            let failure = state::file_failed(&context.paths, &error);
             let check = Check::bad("state.database", failure.message, failure.help.unwrap_or_default());
             if matches!(error, regent_store::StateError::Corrupt(_)) || path.is_dir() {
                 check.fixed_by(Fix::State)

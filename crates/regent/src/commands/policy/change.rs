@@ -209,8 +209,8 @@ pub(super) async fn shadow(context: &Context) -> CommandResult {
     }
     let candidate = compose::load_policy(&path, &path.display().to_string(), Layer::User)?;
     let key = compose::tally_key(&candidate.digest());
-    let state = crate::state::open(&context.paths)?;
-    let read = store::load(&state, &key, &Partition::containing(&key)).await;
+    let state = crate::state::open(context).await?;
+    let read = store::load(&*state, &key, &Partition::containing(&key)).await;
     let found: Tallied =
         read.map_err(|error| Failure::new(codes::STATE_UNUSABLE, error.to_string()))?.unwrap_or_default();
     let text = format!(

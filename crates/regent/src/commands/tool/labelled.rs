@@ -55,11 +55,11 @@ pub(super) async fn of(context: &Context, name: &str) -> Result<Vec<Shown>, Fail
 
 async fn shown(context: &Context, name: Option<&str>) -> Result<Vec<Shown>, Failure> {
     // Where nobody has judged anything yet there is no state to look into.
-    if !crate::paths::may_exist(&context.paths.state_db()) {
+    if state::is_unused(context) {
         return Ok(Vec::new());
     }
-    let state = state::open(&context.paths)?;
-    let tools = known::list(&state, name).await.map_err(|error| state::failed(&context.paths, &error))?;
+    let state = state::open(context).await?;
+    let tools = known::list(&*state, name).await.map_err(|error| state::failed(context, &error))?;
     let trusted = Trust::of_judged(&context.paths, &context.cwd)?;
     let corrections = labels::load(&context.paths, trusted.as_ref())?;
     tools.into_iter().map(|tool| in_force(tool, &corrections)).collect()
