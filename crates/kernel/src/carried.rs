@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use by_name::label_of_path;
 
+use crate::executor::RawOutput;
 use crate::facts::{Sheet, Target, relocates};
 use crate::kernel::Core;
 use crate::syscall::{Fault, Frame, Status};
@@ -89,28 +90,38 @@ impl Core {
     }
 
     /// Notes before a program runs that whatever changes meanwhile may be its work: if we die, it has been noted. Until it has ended,
-    /// it is taken to run as long as it may.
-    pub(crate) async fn carry_ahead(&self, frame: &Frame, sheet: &Sheet, tier: Tier) -> Result<(), Fault> {
+    /// it is taken to run as long as it may. Gives the failure of a call whose tree can't be read: nothing of it may move without its label.
+    pub(crate) async fn carry_ahead(
+        &self,
+        frame: &Frame,
+        sheet: &Sheet,
+        tier: Tier,
+    ) -> Result<Option<RawOutput>, Fault> {
         if frame.flow.is_read() {
             // What is read as it comes has its label from the first byte on.
             self.carried(frame).await?.into_iter().for_each(|label| frame.flow.raise(label));
         }
-        if relocates(&frame.targets) {
-            self.keep_labels(frame).await?;
-        }
+        let refused = if relocates(&frame.targets) { self.keep_labels(frame).await? } else { None };
         if let Some(label) = label_to_carry(frame, sheet).filter(|_| runs_program(frame, Some(tier))) {
             let most_ms = i64::try_from(frame.limits.wall_ms_max).unwrap_or(i64::MAX);
             self.carry_span(frame.began_ms, frame.began_ms.saturating_add(most_ms), label).await?;
         }
-        Ok(())
+        Ok(refused)
     }
 
     /// Notes the labels of files that are about to be copied or moved by their content, which is all that stays the same.
-    async fn keep_labels(&self, frame: &Frame) -> Result<(), StateError> {
+    async fn keep_labels(&self, frame: &Frame) -> Result<Option<RawOutput>, StateError> {
         let until_ms = self.clock.now_ms().saturating_add(KEPT_MS);
         for target in &frame.targets {
             let Target::Path { path, access: Access::Read | Access::Delete } = target else { continue };
-            for path in self.files_below(path).await.map_err(|error| unlabelled(error.why))? {
+            let files = match self.files_below(path).await {
+                Ok(files) => files,
+                Err(error) => {
+                    let message = format!("`{}`: {}", error.name, error.why);
+                    return Ok(Some(RawOutput::failed(error.why.code(), message)));
+                }
+            };
+            for path in files {
                 let by_name = Some(label_of_path(&path));
                 let by_name = by_name.filter(|label| label.confidentiality > Confidentiality::Internal);
                 let known = match self.label_of_file(&path).await {
@@ -124,7 +135,7 @@ impl Core {
                 self.raise_record(&label_key(digest), until_ms, joined).await?;
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The files at and below a path; none if nothing is there.

@@ -325,7 +325,8 @@ impl Core {
         let ended = match stale {
             Some(refused) => effect::Ended::Itself(Ok(refused)),
             None => match noted.and(self.carry_ahead(&frame, &facts, grant.tier).await) {
-                Ok(()) => effect::perform(&frame, grant.tier).await,
+                Ok(None) => effect::perform(&frame, grant.tier).await,
+                Ok(Some(refused)) => effect::Ended::Itself(Ok(refused)),
                 Err(fault) => {
                     effect::Ended::Itself(Ok(RawOutput::failed("label.unnoted", fault.to_string())))
                 }

@@ -84,7 +84,12 @@ impl Site {
     async fn forget(&self, world: &World) {
         let key = world.kernel.kernel().0.key_of(&self.task);
         let partition = Partition::containing(&key);
-        change(&*self.place.state, &partition, &[], |records| Ok(records.remove(&key))).await.unwrap();
+        change(&*self.place.state, &partition, &[], |records| {
+            records.remove(&key);
+            Ok(())
+        })
+        .await
+        .unwrap();
     }
 }
 
