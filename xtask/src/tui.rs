@@ -74,7 +74,7 @@ fn drive(terminal: &Terminal, who: &str) -> Result<()> {
 }
 
 fn vim(terminal: &Terminal) -> Result<String> {
-    terminal.line(&format!("clear; $REGENT run --no-network -- vim -u NONE -N {}", terminal.poem))?;
+    terminal.line(&format!("clear; $REGENT run --no-network -- vim -n -u NONE -N {}", terminal.poem))?;
     terminal.see("verse 7")?;
     let size = |(columns, rows): (usize, usize)| format!("{rows}x{columns}");
     for at in [FIRST_SIZE, SECOND_SIZE] {
@@ -133,7 +133,7 @@ fn stty(terminal: &Terminal) -> Result<String> {
 
 /// Kills a program of the call, by its name.
 fn killed(terminal: &Terminal, name: &str, signal: &str) -> Result<String> {
-    terminal.line(&format!("clear; $REGENT run --no-network -- vim -u NONE -N {}", terminal.poem))?;
+    terminal.line(&format!("clear; $REGENT run --no-network -- vim -n -u NONE -N {}", terminal.poem))?;
     terminal.see("verse 7")?;
     let pid = terminal.pid_of(name)?;
     finish(command("kill").args([signal, &pid]), &format!("kill {signal} {pid}"))?;
@@ -142,7 +142,7 @@ fn killed(terminal: &Terminal, name: &str, signal: &str) -> Result<String> {
 }
 
 fn limited(terminal: &Terminal) -> Result<String> {
-    terminal.line(&format!("clear; $REGENT run --no-network -- vim -u NONE -N {}", terminal.poem))?;
+    terminal.line(&format!("clear; $REGENT run --no-network -- vim -n -u NONE -N {}", terminal.poem))?;
     terminal.see("limit reached")?;
     Ok("was killed".to_owned())
 }

@@ -96,7 +96,8 @@ fn reach_of(call: &ToolCall, spec: Option<&ToolSpec>) -> Reach {
     // What isn't known to stay leaves.
     let Some(spec) = spec.filter(|spec| spec.effect != SideEffect::Network) else { return Reach::Leaves };
     let has_network = call.args.get("network").is_some_and(|network| *network != Value::Bool(false));
-    let is_file = |capability: &String| matches!(capability.as_str(), "file.read" | "file.write");
+    let is_file =
+        |capability: &String| matches!(capability.as_str(), "file.read" | "file.write" | "file.delete");
     let stays = |capability: &String| is_file(capability) || capability == "process.exec";
     if spec.capabilities.is_empty() || has_network || !spec.capabilities.iter().all(stays) {
         Reach::Leaves
