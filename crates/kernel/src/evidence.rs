@@ -103,6 +103,9 @@ impl Core {
             return None;
         }
         let paths: Vec<(String, Access)> = sheet.resources.iter().map(path_of).collect::<Option<_>>()?;
+        if paths.is_empty() {
+            return None;
+        }
         let (workspace, tool, args) = (self.workspace.clone(), Arc::clone(tool), sheet.args.clone());
         // Contents are read and hashed: milliseconds, so another thread does it.
         let foreseen = move || {
