@@ -20,14 +20,14 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::children;
 use crate::ended::Confinement;
-use crate::error::Step;
+use crate::error::SetupStep;
 use crate::handover;
 use crate::mounts;
 use crate::outlet;
 use crate::plan::{Payload, Plan};
 use crate::sys;
 use crate::view::HOSTNAME;
-use crate::wire::{Failure, NO_PART, Record, at, at_part};
+use crate::wire::{NO_PART, Record, SetupFailure, part_failure, setup_failure};
 
 /// What the program's process exits with when it could not become the program. The record says why.
 const NOT_STARTED: i32 = 127;
@@ -63,7 +63,8 @@ pub(crate) unsafe fn first(plan: &Plan, stack: &mut [u8]) -> ! {
 
 /// What the first process does once there is a second one.
 fn oversee(start: &Start<'_>, program: sys::SysResult<i32>) -> ! {
-    let handed = program.map_err(at(Step::Spawn)).and_then(|program| Ok((program, hand_over(start)?)));
+    let handed =
+        program.map_err(setup_failure(SetupStep::Spawn)).and_then(|program| Ok((program, hand_over(start)?)));
     match handed {
         Ok((program, events)) => supervise(start.plan, program, events.as_fd()),
         Err(failure) => give_up(start.plan, failure),
@@ -71,56 +72,58 @@ fn oversee(start: &Start<'_>, program: sys::SysResult<i32>) -> ! {
 }
 
 /// Says what failed, and ends this process.
-fn give_up(plan: &Plan, failure: Failure) -> ! {
+fn give_up(plan: &Plan, failure: SetupFailure) -> ! {
     send(plan, Record::failed(failure));
     sys::exit(NOT_STARTED)
 }
 
 /// What has to be done before there is a second process.
-fn enter(plan: &Plan) -> Result<Start<'_>, Failure> {
-    close_others(plan).map_err(at(Step::Descriptors))?;
+fn enter(plan: &Plan) -> Result<Start<'_>, SetupFailure> {
+    close_others(plan).map_err(setup_failure(SetupStep::Descriptors))?;
     sys::default_signals();
     for tasks in &plan.cgroups {
         // "0" stands for the calling thread, and there is only one.
-        rustix::io::write(tasks, b"0").map_err(at(Step::Cgroup))?;
+        rustix::io::write(tasks, b"0").map_err(setup_failure(SetupStep::Cgroup))?;
     }
     match plan.confinement {
-        Confinement::Full => identity(plan).map_err(at(Step::Identity))?,
+        Confinement::Full => identity(plan).map_err(setup_failure(SetupStep::Identity))?,
         Confinement::LandlockSeccomp => {
-            rustix::process::set_child_subreaper(Some(Pid::INIT)).map_err(at(Step::Session))?;
+            rustix::process::set_child_subreaper(Some(Pid::INIT))
+                .map_err(setup_failure(SetupStep::Session))?;
         }
     }
     // Before there is a second process: whatever has memory of ours is closed to debuggers until it execs.
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(at(Step::Session))?;
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(setup_failure(SetupStep::Session))?;
     let [stdin, stdout, stderr] = &plan.stdio;
-    rustix::stdio::dup2_stdin(stdin).map_err(at(Step::Stdio))?;
-    rustix::stdio::dup2_stdout(stdout).map_err(at(Step::Stdio))?;
-    rustix::stdio::dup2_stderr(stderr).map_err(at(Step::Stdio))?;
+    rustix::stdio::dup2_stdin(stdin).map_err(setup_failure(SetupStep::Stdio))?;
+    rustix::stdio::dup2_stdout(stdout).map_err(setup_failure(SetupStep::Stdio))?;
+    rustix::stdio::dup2_stderr(stderr).map_err(setup_failure(SetupStep::Stdio))?;
     if plan.terminal {
         // The terminal's session is this process's. A program that led the session itself would be an orphaned process group, which
         // the kernel doesn't let Ctrl-Z stop.
-        rustix::process::setsid().map_err(at(Step::Session))?;
-        sys::terminal::control_stdin().map_err(at(Step::Stdio))?;
+        rustix::process::setsid().map_err(setup_failure(SetupStep::Session))?;
+        sys::terminal::control_stdin().map_err(setup_failure(SetupStep::Stdio))?;
     }
     // Only now: these would have been given the numbers 0 to 2.
-    let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(at(Step::Descriptors));
+    let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(setup_failure(SetupStep::Descriptors));
     Ok(Start { plan, go: pipe()?, begun: pipe()? })
 }
 
 /// Builds the view, lets the program's process continue, and waits until it is the program. Returns the descriptor that
 /// tells of ended children.
-fn hand_over(start: &Start<'_>) -> Result<OwnedFd, Failure> {
+fn hand_over(start: &Start<'_>) -> Result<OwnedFd, SetupFailure> {
     let plan = start.plan;
     // Ends that only the other process may hold, or nobody would ever see them close.
     // SAFETY: this process has no objects for its standard descriptors.
-    unsafe { sys::close_range(0, 2) }.map_err(at(Step::Stdio))?;
+    unsafe { sys::close_range(0, 2) }.map_err(setup_failure(SetupStep::Stdio))?;
     for fd in plan.stdio.iter().chain(&plan.outlet).chain(&plan.supervisor).chain([&start.begun.1]) {
         // SAFETY: nothing below uses these ends again, and their owners are never dropped: this process ends in `exit`.
-        unsafe { sys::close(fd.as_raw_fd()) }.map_err(at(Step::Stdio))?;
+        unsafe { sys::close(fd.as_raw_fd()) }.map_err(setup_failure(SetupStep::Stdio))?;
     }
-    let events = sys::child_events().map_err(at(Step::Spawn))?;
+    let events = sys::child_events().map_err(setup_failure(SetupStep::Spawn))?;
     let bits = confine(plan)?;
-    // If it has failed it is gone, and has said why.
+    // If it failed, it has ended and reported why.
     rustix::io::write(&start.go.1, b"!").ok();
     while rustix::io::read(&start.begun.0, &mut [0u8; 1]) == Err(Errno::INTR) {}
     // Not before: until it is the program its memory is a copy of the parent's, which the parent must not count.
@@ -128,10 +131,10 @@ fn hand_over(start: &Start<'_>) -> Result<OwnedFd, Failure> {
     Ok(events)
 }
 
-fn confine(plan: &Plan) -> Result<u32, Failure> {
+fn confine(plan: &Plan) -> Result<u32, SetupFailure> {
     let mut bits = 0;
     if plan.confinement == Confinement::Full {
-        rustix::system::sethostname(HOSTNAME).map_err(at(Step::Hostname))?;
+        rustix::system::sethostname(HOSTNAME).map_err(setup_failure(SetupStep::Hostname))?;
         bits = mounts::root(plan)?;
     }
     for (index, grant) in plan.grants.iter().enumerate() {
@@ -140,18 +143,18 @@ fn confine(plan: &Plan) -> Result<u32, Failure> {
             Err(_) if grant.optional => continue,
             path => path
                 .and_then(|path| sys::landlock_allow(plan.ruleset.as_fd(), path.as_fd(), grant.bits))
-                .map_err(at_part(Step::Landlock, index))?,
+                .map_err(part_failure(SetupStep::Landlock, index))?,
         }
     }
     // This process never becomes a program, so that what one could get back does not matter.
-    drop_own_capabilities().map_err(at(Step::Capabilities))?;
-    rustix::thread::set_no_new_privs(true).map_err(at(Step::Session))?;
+    drop_own_capabilities().map_err(setup_failure(SetupStep::Capabilities))?;
+    rustix::thread::set_no_new_privs(true).map_err(setup_failure(SetupStep::Session))?;
     Ok(bits)
 }
 
-fn give_up_privileges() -> Result<(), Failure> {
-    drop_capabilities().map_err(at(Step::Capabilities))?;
-    rustix::thread::set_no_new_privs(true).map_err(at(Step::Session))
+fn give_up_privileges() -> Result<(), SetupFailure> {
+    drop_capabilities().map_err(setup_failure(SetupStep::Capabilities))?;
+    rustix::thread::set_no_new_privs(true).map_err(setup_failure(SetupStep::Session))
 }
 
 fn close_others(plan: &Plan) -> Result<(), Errno> {
@@ -219,47 +222,47 @@ fn become_program(start: &Start<'_>) -> ! {
 }
 
 /// The steps to the program, each of which only takes away; returns only for a built-in.
-fn program(start: &Start<'_>) -> Result<i32, Failure> {
+fn program(start: &Start<'_>) -> Result<i32, SetupFailure> {
     let plan = start.plan;
     for fd in [&start.go.1, &start.begun.0] {
         // SAFETY: this process has a descriptor table of its own, doesn't use these ends again, and runs no destructors.
-        unsafe { sys::close(fd.as_raw_fd()) }.map_err(at(Step::Descriptors))?;
+        unsafe { sys::close(fd.as_raw_fd()) }.map_err(setup_failure(SetupStep::Descriptors))?;
     }
     if plan.confinement == Confinement::Full {
-        sys::unshare_network().map_err(at(Step::Network))?;
+        sys::unshare_network().map_err(setup_failure(SetupStep::Network))?;
         // For servers that the program starts and connects to. Without it there is no network at all, which is no less safe.
         sys::loopback_up().ok();
         if let Some(channel) = &plan.outlet {
-            outlet::open(channel.as_fd()).map_err(at(Step::Outlet))?;
+            outlet::open(channel.as_fd()).map_err(setup_failure(SetupStep::Outlet))?;
         }
     }
     give_up_privileges()?;
     if plan.terminal {
-        rustix::process::setpgid(None, None).map_err(at(Step::Session))?;
-        sys::terminal::take_stdin().map_err(at(Step::Stdio))?;
+        rustix::process::setpgid(None, None).map_err(setup_failure(SetupStep::Session))?;
+        sys::terminal::take_stdin().map_err(setup_failure(SetupStep::Stdio))?;
     } else {
-        rustix::process::setsid().map_err(at(Step::Session))?;
+        rustix::process::setsid().map_err(setup_failure(SetupStep::Session))?;
     }
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    sys::cloexec_from(3).map_err(at(Step::Descriptors))?;
+    sys::cloexec_from(3).map_err(setup_failure(SetupStep::Descriptors))?;
     for (resource, limit) in &plan.rlimits {
-        rustix::process::setrlimit(*resource, *limit).map_err(at(Step::Limits))?;
+        rustix::process::setrlimit(*resource, *limit).map_err(setup_failure(SetupStep::Limits))?;
     }
     sys::ignore_file_size_signal();
     // Both filters are installed while the view is being built, which takes as long. What is called below passes them.
     if let Some(channel) = &plan.supervisor {
-        hand_to_supervisor(plan, channel).map_err(at(Step::Supervision))?;
+        hand_to_supervisor(plan, channel).map_err(setup_failure(SetupStep::Supervision))?;
     }
-    sys::seccomp(&plan.filter).map_err(at(Step::Seccomp))?;
+    sys::seccomp(&plan.filter).map_err(setup_failure(SetupStep::Seccomp))?;
     wait_for_view(start);
-    sys::landlock_restrict(plan.ruleset.as_fd()).map_err(at(Step::Landlock))?;
+    sys::landlock_restrict(plan.ruleset.as_fd()).map_err(setup_failure(SetupStep::Landlock))?;
     // The root is the new one since the first process left the old one; the working directory is not, until now.
-    rustix::process::chdir(plan.cwd.as_c_str()).map_err(at(Step::WorkingDirectory))?;
+    rustix::process::chdir(plan.cwd.as_c_str()).map_err(setup_failure(SetupStep::WorkingDirectory))?;
     sys::unblock_signals();
     if matches!(plan.payload, Payload::Builtin(_)) {
         // There will be no exec to close it.
         // SAFETY: as above.
-        unsafe { sys::close(start.begun.1.as_raw_fd()) }.map_err(at(Step::Descriptors))?;
+        unsafe { sys::close(start.begun.1.as_raw_fd()) }.map_err(setup_failure(SetupStep::Descriptors))?;
     }
     match &plan.payload {
         Payload::Builtin(builtin) => Ok(builtin.call()),
@@ -276,7 +279,7 @@ fn program(start: &Start<'_>) -> Result<i32, Failure> {
                     }
                 }
             }
-            Err(Failure { step: Step::Exec, part: NO_PART, errno: last })
+            Err(SetupFailure { step: SetupStep::Exec, part: NO_PART, errno: last })
         }
     }
 }
@@ -376,7 +379,7 @@ fn kill_the_rest(plan: &Plan, program: i32, events: BorrowedFd<'_>) {
     }
 }
 
-/// Ends this process if the first one does not get that far; it has said why.
+/// Ends this process if the first one does not get that far; it has reported why.
 fn wait_for_view(start: &Start<'_>) {
     loop {
         match rustix::io::read(&start.go.0, &mut [0u8; 1]) {

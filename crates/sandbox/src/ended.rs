@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// A run that took place.
 #[derive(Debug, Clone)]
-pub struct Ended {
+pub struct FinishedRun {
     /// How the program itself ended.
     pub status: Exit,
     /// What it wrote to standard output, if captured.

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::spec::Floor;
 
-/// Why a program was not run. Whatever happens after it has started is an [`crate::Ended`], not an error.
+/// Why a program was not run. Whatever happens after it has started is an [`crate::FinishedRun`], not an error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SandboxError {
@@ -15,7 +15,7 @@ pub enum SandboxError {
         needed: Floor,
         /// What is missing.
         reason: String,
-        /// What a person can do about it, when we know.
+        /// What the user can do about it, when we know.
         fix: Option<String>,
     },
     /// The memory limit would be held by less than is required. Nothing was run.
@@ -25,7 +25,7 @@ pub enum SandboxError {
         needed: &'static str,
         /// What there is.
         got: &'static str,
-        /// What a person can do about it.
+        /// What the user can do about it.
         fix: String,
     },
     /// The host has no network namespaces, so the egress proxy couldn't be the only way to the network. Nothing was run.
@@ -33,7 +33,7 @@ pub enum SandboxError {
         "this host has no network namespaces, so a program with network access could bypass the egress proxy"
     )]
     NoOutlet {
-        /// What a person can do about it, when we know.
+        /// What the user can do about it, when we know.
         fix: Option<String>,
     },
     /// The specification contradicts itself or the host. Nothing was run.
@@ -47,17 +47,17 @@ pub enum SandboxError {
     Unreadable {
         /// Where.
         path: std::path::PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: io::Error,
     },
     /// A step of the confinement failed. Nothing was run.
     #[error("the sandbox could not be set up, step `{step}`{}: {cause}", place(.at))]
     Setup {
         /// The step that failed.
-        step: Step,
+        step: SetupStep,
         /// The path it failed on, if there was one.
         at: Option<String>,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: io::Error,
     },
     /// The confinement stands, but the program cannot be started inside it.
@@ -65,7 +65,7 @@ pub enum SandboxError {
     Program {
         /// As it was asked for.
         program: String,
-        /// What the kernel said, e.g. not found in the view.
+        /// The kernel's error, e.g. not found in the view.
         cause: io::Error,
     },
     /// A call on our own side of the wall failed.
@@ -73,7 +73,7 @@ pub enum SandboxError {
     Host {
         /// What we were doing.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: io::Error,
     },
 }
@@ -93,9 +93,9 @@ macro_rules! steps {
         /// The steps of a launch, in the order in which they are taken.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
-        pub enum Step { $($(#[$doc])* $name,)* }
+        pub enum SetupStep { $($(#[$doc])* $name,)* }
 
-        impl Step {
+        impl SetupStep {
             const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// The step's name in messages.
@@ -157,7 +157,7 @@ steps! {
     Exec = "exec",
 }
 
-impl Step {
+impl SetupStep {
     /// Whether failing here may mean that the host does not let us have namespaces at all.
     pub(crate) fn needs_namespaces(self) -> bool {
         matches!(
@@ -177,7 +177,7 @@ impl Step {
     }
 }
 
-impl core::fmt::Display for Step {
+impl core::fmt::Display for SetupStep {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(self.as_str())
     }

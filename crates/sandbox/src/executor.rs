@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc, watch};
 
-use crate::ended::{Ended, EndedBy, Exit};
-use crate::error::{SandboxError, Step};
+use crate::ended::{EndedBy, Exit, FinishedRun};
+use crate::error::{SandboxError, SetupStep};
 use crate::outlet::Outlet;
 use crate::run::run_payload;
 use crate::spec::{
@@ -134,8 +134,8 @@ impl Executor<tier::Process> for ProcessTier {
                     return Ok(RawOutput::failed("args.invalid", "give either `argv` or `command`"));
                 }
             };
-            if arguments.terminal && !(is_lent_by_a_person(permit.call().principal()) && at_terminal()) {
-                let why = "only a person at a terminal can give it to a program";
+            if arguments.terminal && !(is_lent_by_a_user(permit.call().principal()) && at_terminal()) {
+                let why = "only a user at a terminal can give it to a program";
                 return Ok(RawOutput::failed("process.terminal", why));
             }
             let mut spec = self.spec(permit.workspace().root());
@@ -184,7 +184,7 @@ impl ProcessTier {
         permit: &Permit<'_, tier::Process>,
     ) -> Result<RawOutput, ExecuteError> {
         if network {
-            // What a program with network access says may be what the network told it.
+            // The output of a program with network access may come from the network.
             permit.raise_label(FROM_THE_WEB);
         }
         let (ended, sizes) = match permit.is_read() {
@@ -218,7 +218,7 @@ impl ProcessTier {
         network: bool,
         permit: &Permit<'_, tier::Process>,
         stop: &Notify,
-    ) -> Result<Ended, Unrun> {
+    ) -> Result<FinishedRun, Unrun> {
         // STOP and CONT reach the program too.
         let (hold, held) = watch::channel(false);
         spec.held = Some(held);
@@ -256,7 +256,7 @@ impl ProcessTier {
         spec: &mut Spec,
         permit: &Permit<'_, tier::Process>,
         stopped: impl Future<Output = ()>,
-    ) -> Result<Ended, Unrun> {
+    ) -> Result<FinishedRun, Unrun> {
         let nobody = || Unrun::NoNetwork("no egress proxy is available here".to_owned());
         let outlet = self.outlet.as_ref().ok_or_else(nobody)?;
         let outfit = outlet.outfit().map_err(Unrun::NoNetwork)?;
@@ -292,7 +292,7 @@ enum Unrun {
 
 /// Whether a file that was to be covered was gone when its turn came.
 fn has_moved(error: &SandboxError) -> bool {
-    matches!(error, SandboxError::Setup { step: Step::Guard, cause, .. }
+    matches!(error, SandboxError::Setup { step: SetupStep::Guard, cause, .. }
         if cause.kind() == std::io::ErrorKind::NotFound)
 }
 
@@ -329,12 +329,12 @@ pub const MASKED_OUTPUT: Label =
     Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Secret };
 
 /// Takes secrets out of both streams before they are put together: the receipt counts what is left.
-fn scrub(permit: &Permit<'_, tier::Process>, ended: &mut Ended) -> bool {
+fn scrub(permit: &Permit<'_, tier::Process>, ended: &mut FinishedRun) -> bool {
     permit.scrub(&mut ended.stdout) | permit.scrub(&mut ended.stderr)
 }
 
-/// A person's own call, or that of an agent which a person started: an agent's child has no say over the terminal.
-fn is_lent_by_a_person(who: &Principal) -> bool {
+/// The user's own call, or that of an agent that the user started: an agent's child has no control over the terminal.
+fn is_lent_by_a_user(who: &Principal) -> bool {
     match who.class() {
         Class::Operator => true,
         Class::Agent => who.lineage().len() == 1,
@@ -363,7 +363,7 @@ fn limits(permitted: &Permitted, timeout_ms: Option<u64>) -> Limits {
 /// How much of standard output and of standard error is in the outcome.
 type Sizes = (u64, u64);
 
-fn reply(ended: Ended, passed_on: Option<Sizes>) -> RawOutput {
+fn reply(ended: FinishedRun, passed_on: Option<Sizes>) -> RawOutput {
     let sizes = passed_on.unwrap_or((ended.stdout.len() as u64, ended.stderr.len() as u64));
     let (receipt, failure, breach) = (receipt(&ended, sizes), failure(&ended), breach(&ended));
     let spent = Spent { wall_ms: ended.wall_ms, ..Spent::default() };
@@ -404,14 +404,14 @@ fn refusal(error: &SandboxError) -> Result<RawOutput, ExecuteError> {
             ))
         }
         SandboxError::Unreadable { .. } => Ok(RawOutput::failed("process.unreadable", message)),
-        SandboxError::Setup { step: Step::WorkingDirectory, .. } => {
+        SandboxError::Setup { step: SetupStep::WorkingDirectory, .. } => {
             Ok(RawOutput::failed("process.cwd", "the working folder doesn't exist inside the sandbox"))
         }
         SandboxError::Setup { .. } | SandboxError::Host { .. } => Err(ExecuteError::Broken(message)),
     }
 }
 
-fn receipt(ended: &Ended, (stdout_bytes, stderr_bytes): Sizes) -> Value {
+fn receipt(ended: &FinishedRun, (stdout_bytes, stderr_bytes): Sizes) -> Value {
     let mut receipt = json!(ended.obtained);
     if let Value::Object(fields) = &mut receipt {
         let how = json!({
@@ -436,7 +436,7 @@ fn receipt(ended: &Ended, (stdout_bytes, stderr_bytes): Sizes) -> Value {
     receipt
 }
 
-fn failure(ended: &Ended) -> Option<(&'static str, String)> {
+fn failure(ended: &FinishedRun) -> Option<(&'static str, String)> {
     match (ended.why, ended.status) {
         (EndedBy::WallClock, _) => {
             Some(("process.timeout", format!("it was killed: time limit reached{}", waited(ended))))
@@ -455,7 +455,7 @@ fn failure(ended: &Ended) -> Option<(&'static str, String)> {
 }
 
 /// What the sandbox refused, which may be why a program failed.
-fn refused(ended: &Ended) -> String {
+fn refused(ended: &FinishedRun) -> String {
     let list = |paths: &[PathBuf]| names(paths.iter().map(PathBuf::as_path));
     let mut text = String::new();
     if !ended.refused.is_empty() {
@@ -480,7 +480,7 @@ fn refused(ended: &Ended) -> String {
 }
 
 /// That a program was slow because others were at work.
-fn waited(ended: &Ended) -> String {
+fn waited(ended: &FinishedRun) -> String {
     match ended.waited_ms / 1000 {
         0 => String::new(),
         waited_s => format!(
@@ -493,7 +493,7 @@ fn names<'a>(paths: impl Iterator<Item = &'a Path>) -> String {
     paths.map(|path| format!("`{}`", path.display())).collect::<Vec<_>>().join(", ")
 }
 
-fn planted(ended: &Ended) -> Option<(&'static str, String)> {
+fn planted(ended: &FinishedRun) -> Option<(&'static str, String)> {
     let list = |moved: bool| {
         let some = ended.planted.iter().filter(move |planted| planted.moved_to.is_some() == moved);
         names(some.map(|planted| planted.path.as_path()))
@@ -512,7 +512,7 @@ fn planted(ended: &Ended) -> Option<(&'static str, String)> {
 }
 
 /// What could not be undone.
-fn breach(ended: &Ended) -> Option<String> {
+fn breach(ended: &FinishedRun) -> Option<String> {
     let left = ended.planted.iter().filter(|planted| planted.moved_to.is_none());
     let left: Vec<&Path> = left.map(|planted| planted.path.as_path()).collect();
     let names = names(left.iter().copied());

@@ -35,20 +35,20 @@ pub struct ViewEntry {
     /// Where it is inside.
     pub path: String,
     /// What it is.
-    pub shown: Shown,
+    pub shown: Visibility,
 }
 
 /// What a place is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Shown {
+pub enum Visibility {
     /// The host's, to read and to start programs from.
     ReadOnly,
     /// The host's, to read and write.
     Writable,
     /// The host's, at the program's disposal for reading, but never to write, rename or remove.
     Guarded,
-    /// There, but its content is not shown.
+    /// There, but its content is hidden.
     Hidden,
     /// Empty at first, writable, gone afterwards.
     Private,
@@ -71,7 +71,7 @@ pub fn explain(spec: &Spec) -> Result<Explained, SandboxError> {
     let means = probe::means(spec.floor)?;
     let survey = run::survey(spec)?;
     let places = match means.confinement {
-        Confinement::Full => View::of(spec, &survey, None)?.parts.iter().filter_map(place_of).collect(),
+        Confinement::Full => View::lay_out(spec, &survey, None)?.parts.iter().filter_map(place_of).collect(),
         Confinement::LandlockSeccomp => {
             let rules = View::bare(spec, &survey, None)?.rules;
             rules
@@ -98,15 +98,15 @@ fn place_of(part: &Part) -> Option<ViewEntry> {
         Some(ViewEntry { path: format!("/{}/{}", text(tree), text(below)), shown })
     };
     match part {
-        Part::Bind { at: path, kind: BindKind::ReadOnly, .. } => at(path, Shown::ReadOnly),
-        Part::Bind { at: path, kind: BindKind::Writable, .. } => at(path, Shown::Writable),
-        Part::Bind { at: path, kind: BindKind::Device, .. } => at(path, Shown::Device),
-        Part::Private { at: path } => at(path, Shown::Private),
-        Part::File { at: path, content } if !content.is_empty() => at(path, Shown::Made),
-        Part::Link { at: path, .. } => at(path, Shown::Made),
-        Part::Proc => at(c"proc", Shown::Made),
-        Part::Blank { tree, below: path, optional: false, .. } => below(tree, path, Shown::Hidden),
-        Part::Pin { tree, below: path, read_only: true, .. } => below(tree, path, Shown::Guarded),
+        Part::Bind { at: path, kind: BindKind::ReadOnly, .. } => at(path, Visibility::ReadOnly),
+        Part::Bind { at: path, kind: BindKind::Writable, .. } => at(path, Visibility::Writable),
+        Part::Bind { at: path, kind: BindKind::Device, .. } => at(path, Visibility::Device),
+        Part::Private { at: path } => at(path, Visibility::Private),
+        Part::File { at: path, content } if !content.is_empty() => at(path, Visibility::Made),
+        Part::Link { at: path, .. } => at(path, Visibility::Made),
+        Part::Proc => at(c"proc", Visibility::Made),
+        Part::Blank { tree, below: path, optional: false, .. } => below(tree, path, Visibility::Hidden),
+        Part::Pin { tree, below: path, read_only: true, .. } => below(tree, path, Visibility::Guarded),
         // Scaffolding.
         Part::Directory { .. } | Part::File { .. } | Part::Blank { .. } | Part::Pin { .. } | Part::Seal => {
             None
@@ -114,12 +114,12 @@ fn place_of(part: &Part) -> Option<ViewEntry> {
     }
 }
 
-fn granted(access: Access) -> Shown {
+fn granted(access: Access) -> Visibility {
     match access {
-        Access::List => Shown::Listed,
-        Access::Read | Access::Execute => Shown::ReadOnly,
-        Access::Device | Access::Terminal => Shown::Device,
-        Access::Write | Access::Scratch => Shown::Writable,
+        Access::List => Visibility::Listed,
+        Access::Read | Access::Execute => Visibility::ReadOnly,
+        Access::Device | Access::Terminal => Visibility::Device,
+        Access::Write | Access::Scratch => Visibility::Writable,
     }
 }
 
@@ -127,7 +127,7 @@ fn text(path: &std::ffi::CStr) -> String {
     path.to_string_lossy().into_owned()
 }
 
-impl Shown {
+impl Visibility {
     fn words(self) -> &'static str {
         match self {
             Self::ReadOnly => "read-only",

@@ -6,7 +6,7 @@ use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope,
 };
 
-use crate::error::{SandboxError, Step};
+use crate::error::{SandboxError, SetupStep};
 
 /// What a path may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub(crate) enum Ports {
 /// connect if the ports are closed, signals and abstract sockets across its border.
 pub(crate) fn ruleset(ports: Ports) -> Result<OwnedFd, SandboxError> {
     let fail = |cause: String| SandboxError::Setup {
-        step: Step::Landlock,
+        step: SetupStep::Landlock,
         at: None,
         cause: std::io::Error::other(cause),
     };

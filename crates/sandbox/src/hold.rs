@@ -35,7 +35,7 @@ fn stop_below(first: i32) -> bool {
     signal_below(first, Signal::STOP, |process| !process.is_stopped()) == Some(0)
 }
 
-/// Whether everything was told to continue. Told are also those that have not stopped: a process that waits in `vfork` for a child that we
+/// Whether every process got SIGCONT. Processes that have not stopped get it too: a process that waits in `vfork` for a child that we
 /// stopped will stop as soon as the child continues, unless a CONT takes the waiting STOP away.
 fn continue_below(first: i32) -> bool {
     signal_below(first, Signal::CONT, |_| true).is_some()
@@ -50,7 +50,7 @@ pub(crate) fn kill_below(first: i32) -> usize {
 /// Signals the living processes below the first one that are `wanted`, and counts them. `None`: they can't be listed.
 fn signal_below(first: i32, signal: Signal, wanted: impl Fn(Process) -> bool) -> Option<usize> {
     let below = memory::below(first).ok()?;
-    let is_wanted = |pid: &i32| Process::of(*pid).is_some_and(|process| process.lives() && wanted(process));
+    let is_wanted = |pid: &i32| Process::read(*pid).is_some_and(|process| process.lives() && wanted(process));
     let found: Vec<i32> = below.iter().copied().filter(is_wanted).collect();
     for pid in &found {
         let Some(handle) = Pid::from_raw(*pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
@@ -58,7 +58,7 @@ fn signal_below(first: i32, signal: Signal, wanted: impl Fn(Process) -> bool) ->
             continue;
         };
         let is_still_ours =
-            Process::of(*pid).is_some_and(|now| now.parent == first || below.contains(&now.parent));
+            Process::read(*pid).is_some_and(|now| now.parent == first || below.contains(&now.parent));
         if is_still_ours {
             // Gone meanwhile is fine.
             pidfd_send_signal(&handle, signal).ok();
@@ -75,7 +75,7 @@ struct Process {
 }
 
 impl Process {
-    fn of(pid: i32) -> Option<Self> {
+    fn read(pid: i32) -> Option<Self> {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
@@ -100,13 +100,13 @@ impl Process {
 mod tests {
     use super::*;
 
-    /// Says on disk that it was told to continue.
+    /// Writes to disk that it got SIGCONT.
     const TOLD: &str =
         r#"sh -c 'trap "echo told > told" CONT; echo up > up; while :; do sleep 0.01; done' & wait"#;
 
     #[tokio::test]
     #[expect(clippy::disallowed_methods, reason = "a process to signal, without a sandbox around it")]
-    async fn a_process_that_has_not_stopped_yet_is_told_to_go_on_too() {
+    async fn continues_a_process_that_has_not_stopped_yet() {
         let folder = tempfile::tempdir().unwrap();
         let mut first =
             std::process::Command::new("sh").args(["-c", TOLD]).current_dir(&folder).spawn().unwrap();

@@ -18,7 +18,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use crate::cgroup::Group;
 use crate::child;
 use crate::ended::{Confinement, LimitedBy};
-use crate::error::{SandboxError, Step};
+use crate::error::{SandboxError, SetupStep};
 use crate::handover;
 use crate::hold;
 use crate::plan::{Ends, Means, Plan, above_stdio};
@@ -37,7 +37,7 @@ const LOOKS_MAX: u32 = 1_000;
 
 /// A started sandbox. Dropping it kills it.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct SandboxProcess {
     pub confinement: Confinement,
     /// Records of [`crate::wire`].
     pub status: Option<OwnedFd>,
@@ -60,7 +60,7 @@ pub(crate) struct Running {
     view: View,
 }
 
-impl Running {
+impl SandboxProcess {
     /// Prepares everything, then forks.
     pub(crate) fn start(
         spec: &Spec,
@@ -162,12 +162,12 @@ impl Running {
     }
 
     /// What a failed step was about.
-    pub(crate) fn place(&self, step: Step, part: u16) -> Option<String> {
+    pub(crate) fn place(&self, step: SetupStep, part: u16) -> Option<String> {
         self.view.place(step, usize::from(part))
     }
 }
 
-impl Drop for Running {
+impl Drop for SandboxProcess {
     fn drop(&mut self) {
         if !self.reaped {
             self.kill();
@@ -223,7 +223,7 @@ fn fork(plan: &Plan, confinement: Confinement, group: &Group) -> Result<(OwnedFd
     match side {
         Ok(Side::Parent(pidfd, pid)) => Ok((pidfd, pid)),
         Ok(Side::Child) => sys::exit(0),
-        Err(errno) => Err(SandboxError::Setup { step: Step::Clone, at: None, cause: errno.into() }),
+        Err(errno) => Err(SandboxError::Setup { step: SetupStep::Clone, at: None, cause: errno.into() }),
     }
 }
 

@@ -56,10 +56,10 @@ mod wire;
 mod writes;
 
 pub use cgroup::Hierarchy;
-pub use ended::{Confinement, Ended, EndedBy, Exit, LimitedBy, Obtained, Planted, UnixSockets};
-pub use error::{SandboxError, Step};
+pub use ended::{Confinement, EndedBy, Exit, FinishedRun, LimitedBy, Obtained, Planted, UnixSockets};
+pub use error::{SandboxError, SetupStep};
 pub use executor::{AFTER_KERNEL_MS, MASKED_OUTPUT, ProcessTier, ProgramArguments};
-pub use explain::{Explained, Shown, ViewEntry, explain};
+pub use explain::{Explained, ViewEntry, Visibility, explain};
 pub use guest_thread::confine_guest_thread;
 pub use outlet::{OUTLET, Outfit, Outlet};
 pub use plain::{PlainEnd, run_plain};

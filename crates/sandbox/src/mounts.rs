@@ -8,11 +8,11 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
-use crate::error::Step;
+use crate::error::SetupStep;
 use crate::plan::Plan;
 use crate::sys;
 use crate::view::{BindKind, Identity, Part};
-use crate::wire::{Failure, at, at_part, got};
+use crate::wire::{SetupFailure, got, part_failure, setup_failure};
 
 const READ_ONLY: u64 = 1;
 const NO_SETUID: u64 = 2;
@@ -26,24 +26,26 @@ const BLANK_FILE: &CStr = c".blank";
 const BLANK_DIRECTORY: &CStr = c".blank.d";
 
 /// Builds the root and enters it. Returns bits of [`got`].
-pub(crate) fn root(plan: &Plan) -> Result<u32, Failure> {
-    let root = stage(plan).map_err(at(Step::Root))?;
+pub(crate) fn root(plan: &Plan) -> Result<u32, SetupFailure> {
+    let root = stage(plan).map_err(setup_failure(SetupStep::Root))?;
     let mut bits = 0;
     for (index, part) in plan.view.parts.iter().enumerate() {
-        bits |= add(&root, part, bits).map_err(at_part(step_of(part), index))?;
+        bits |= add(&root, part, bits).map_err(part_failure(step_of(part), index))?;
     }
-    enter(&root).map_err(at(Step::Pivot))?;
+    enter(&root).map_err(setup_failure(SetupStep::Pivot))?;
     Ok(bits)
 }
 
-fn step_of(part: &Part) -> Step {
+fn step_of(part: &Part) -> SetupStep {
     match part {
-        Part::Directory { .. } | Part::File { .. } | Part::Link { .. } | Part::Private { .. } => Step::View,
-        Part::Bind { identity: None, .. } => Step::Bind,
-        Part::Bind { identity: Some(_), .. } => Step::Workspace,
-        Part::Proc => Step::Proc,
-        Part::Blank { .. } | Part::Pin { .. } => Step::Guard,
-        Part::Seal => Step::Root,
+        Part::Directory { .. } | Part::File { .. } | Part::Link { .. } | Part::Private { .. } => {
+            SetupStep::View
+        }
+        Part::Bind { identity: None, .. } => SetupStep::Bind,
+        Part::Bind { identity: Some(_), .. } => SetupStep::Workspace,
+        Part::Proc => SetupStep::Proc,
+        Part::Blank { .. } | Part::Pin { .. } => SetupStep::Guard,
+        Part::Seal => SetupStep::Root,
     }
 }
 

@@ -1,4 +1,4 @@
-//! A program of the operator's own, run as the operator and without a sandbox: for what `regent` does at a person's command and with that person's
+//! A program of the operator's own, run as the operator and without a sandbox: for what `regent` does at a user's command and with that user's
 //! tools, such as fetching a package. No call of an agent leads here; what an agent runs goes through [`run`](crate::run()).
 
 use std::ffi::OsString;

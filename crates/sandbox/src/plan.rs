@@ -113,7 +113,7 @@ impl Plan {
         let [stdin, ..] = &ends.stdio;
         let terminal = spec.terminal.as_ref().and_then(|_| sys::terminal::path_of(stdin.as_fd()));
         let (view, ports) = match means.confinement {
-            Confinement::Full => (View::of(spec, survey, terminal.as_deref())?, Ports::Private),
+            Confinement::Full => (View::lay_out(spec, survey, terminal.as_deref())?, Ports::Private),
             Confinement::LandlockSeccomp => (View::bare(spec, survey, terminal.as_deref())?, Ports::Closed),
         };
         let ruleset = above_stdio(grants::ruleset(ports)?)?;

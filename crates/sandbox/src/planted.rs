@@ -1,6 +1,6 @@
 //! The second wall: guarded names that appeared while a program ran.
 //!
-//! The supervisor lets no program make one, so what appears is either a person's doing or a hole. Everything in the sandbox is dead
+//! The supervisor lets no program make one, so one that appears was made by a user outside the sandbox, or shows a hole. Everything in the sandbox is dead
 //! by now. The name is moved aside, to one that nothing acts on, and never deleted. What was guarded before and only lies elsewhere now,
 //! because a folder above it was moved, is known by its inode. Folders whose entries haven't changed since the survey are not listed
 //! again.
@@ -51,7 +51,7 @@ pub(crate) fn after(workspace: &WorkspaceMount, survey: &Survey) -> Vec<Planted>
     let known = folders.map(|folder| &folder.path).chain(&survey.opaque).map(PathBuf::as_path).collect();
     let pins = survey.pins.iter().filter_map(|pin| pin.identity);
     let repositories = survey.folders.iter().filter(|folder| folder.is_repository);
-    let mut look = Look {
+    let mut look = PlantedSearch {
         host: &workspace.host,
         root,
         survey,
@@ -78,7 +78,7 @@ pub(crate) fn after(workspace: &WorkspaceMount, survey: &Survey) -> Vec<Planted>
     look.found
 }
 
-struct Look<'a> {
+struct PlantedSearch<'a> {
     host: &'a Path,
     root: OwnedFd,
     survey: &'a Survey,
@@ -89,7 +89,7 @@ struct Look<'a> {
     found: Vec<Planted>,
 }
 
-impl Look<'_> {
+impl PlantedSearch<'_> {
     fn again(&mut self, folder: &Folder) {
         let path = name_or_dot(&folder.path);
         match rustix::fs::statat(&self.root, path, AtFlags::SYMLINK_NOFOLLOW) {

@@ -11,8 +11,8 @@ use serde::Serialize;
 use crate::cgroup::{self, Hierarchy};
 use crate::children::Sweep;
 use crate::ended::{Confinement, EndedBy};
-use crate::error::{SandboxError, Step};
-use crate::launch::Running;
+use crate::error::{SandboxError, SetupStep};
+use crate::launch::SandboxProcess;
 use crate::memory;
 use crate::plan::Means;
 use crate::probes::{self, Builtin, Supervised};
@@ -147,7 +147,7 @@ pub(crate) fn run_blocking(
     builtin: Option<Builtin>,
 ) -> Result<Report, SandboxError> {
     let survey = run::survey(spec)?;
-    let mut running = Running::start(spec, &survey, means, builtin)?;
+    let mut running = SandboxProcess::start(spec, &survey, means, builtin)?;
     running.reap()?;
     // Everyone who could write is dead, and what they wrote fits the pipe.
     let mut bytes = Vec::new();
@@ -162,7 +162,8 @@ pub(crate) fn run_blocking(
 fn closed(error: &SandboxError) -> Closed {
     let fix = match error {
         SandboxError::Setup {
-            step: Step::Clone | Step::Network | Step::Identity | Step::Root | Step::Pivot,
+            step:
+                SetupStep::Clone | SetupStep::Network | SetupStep::Identity | SetupStep::Root | SetupStep::Pivot,
             ..
         } => Some(open_namespaces()),
         SandboxError::Setup { .. }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
-use crate::ended::{Ended, EndedBy, Exit};
+use crate::ended::{EndedBy, Exit, FinishedRun};
 use crate::error::SandboxError;
 use crate::plan::Means;
 use crate::probe;
@@ -113,7 +113,7 @@ fn spec(floor: Floor) -> Spec {
     Spec { cwd: "/".into(), floor, limits, ..Spec::new(["probe"]) }
 }
 
-fn judge(attempt: &Attempt, ended: &Ended, daemon: &CStr) -> Tried {
+fn judge(attempt: &Attempt, ended: &FinishedRun, daemon: &CStr) -> Tried {
     let left = attempts::survivors(daemon);
     let (held, says) = match (attempt.ends, ended.status) {
         _ if left > 0 => (false, format!("{left} of its processes outlived it")),
@@ -131,7 +131,7 @@ fn judge(attempt: &Attempt, ended: &Ended, daemon: &CStr) -> Tried {
     Tried { name: attempt.name, case: attempt.case, must: attempt.must, held, says }
 }
 
-/// A function to run in the program's place, and what it is told about the host.
+/// A function to run in the program's place, and the facts about the host that it gets.
 #[derive(Debug, Clone)]
 pub(crate) struct Builtin {
     run: fn(&Host) -> i32,
@@ -158,9 +158,9 @@ pub(crate) struct Host {
     port: u16,
     /// The name of an abstract socket of ours.
     abstract_name: Vec<u8>,
-    /// The file of a datagram socket of ours, which is not shown inside.
+    /// The file of a datagram socket of ours, which the sandbox hides.
     datagrams: CString,
-    /// The file of a stream socket of ours, which is shown inside by one probe.
+    /// The file of a stream socket of ours, which one probe makes visible inside.
     stream: CString,
     /// The home folder of the current user.
     home: CString,

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
-use crate::ended::{Confinement, Ended, EndedBy, Exit, LimitedBy, Obtained, UnixSockets};
-use crate::error::{SandboxError, Step};
+use crate::ended::{Confinement, EndedBy, Exit, FinishedRun, LimitedBy, Obtained, UnixSockets};
+use crate::error::{SandboxError, SetupStep};
 use crate::grants::SCOPES_SOCKET_FILES;
 use crate::hold::hold;
-use crate::launch::{Running, SWEEP_S_MAX};
+use crate::launch::{SWEEP_S_MAX, SandboxProcess};
 use crate::memory;
 use crate::outlet;
 use crate::plan::{self, Means};
@@ -47,7 +47,7 @@ const FEW_FOLDERS: usize = 8;
 /// # Errors
 /// When nothing was run: the host gives less than `spec.floor`, the specification is not usable, or a step of the
 /// confinement failed.
-pub async fn run(spec: Spec, cancel: impl Future<Output = ()>) -> Result<Ended, SandboxError> {
+pub async fn run(spec: Spec, cancel: impl Future<Output = ()>) -> Result<FinishedRun, SandboxError> {
     run_payload(&spec, cancel, None).await
 }
 
@@ -56,7 +56,7 @@ pub(crate) async fn run_payload(
     spec: &Spec,
     cancel: impl Future<Output = ()>,
     builtin: Option<Builtin>,
-) -> Result<Ended, SandboxError> {
+) -> Result<FinishedRun, SandboxError> {
     tokio::pin!(cancel);
     let means = probe::means(spec.floor)?;
     // The first run on a host tries the full confinement without asking first whether it is open: asking costs as
@@ -77,14 +77,14 @@ pub(crate) async fn run_with(
     cancel: impl Future<Output = ()>,
     means: Means,
     builtin: Option<Builtin>,
-) -> Result<Ended, SandboxError> {
+) -> Result<FinishedRun, SandboxError> {
     plan::check(spec)?;
     if spec.listener.is_some() && means.confinement != Confinement::Full {
         return Err(SandboxError::NoOutlet { fix: probe::fix_of_full() });
     }
     let began = Instant::now();
     let survey = looked_at(spec).await?;
-    let mut running = Running::start(spec, &survey, means, builtin)?;
+    let mut running = SandboxProcess::start(spec, &survey, means, builtin)?;
     let gone = running.pidfd().try_clone().and_then(sys::watch_readable).map_err(watching)?;
     if let (Some(channel), Some(listener)) = (running.outlet.take(), &spec.listener) {
         tokio::spawn(outlet::hand_over(channel, listener.clone()));
@@ -105,12 +105,12 @@ pub(crate) async fn run_with(
         }
     };
     let why = until_ended(&mut running, &gone, &mut streams, cancel, (spec, relay.as_ref())).await?;
-    // Everyone who could write is dead: what they wrote is shown, and the terminal put back.
+    // Everyone who could write is dead: print what they wrote, then restore the terminal.
     if let Some(relay) = &relay {
         let within = if why == EndedBy::Itself { SHOWN_WITHIN } else { SHOWN_AFTER_LIMIT_WITHIN };
         tokio::select! {
             () = streams.settle(CLOSED_WITHIN) => {}
-            // Whoever wants the program stopped doesn't wait for its last words either.
+            // A caller that stops the program doesn't wait for its last output either.
             () = relay.stopped() => {}
             () = tokio::time::sleep(within) => {}
         }
@@ -132,7 +132,7 @@ pub(crate) async fn run_with(
         Some(workspace) => blocking(move || planted::after(&workspace, &survey)).await?,
         None => Vec::new(),
     };
-    Ok(Ended {
+    Ok(FinishedRun {
         status: report.status,
         stdout: streams.stdout.bytes,
         stderr: streams.stderr.bytes,
@@ -186,7 +186,7 @@ pub(crate) fn watching(cause: std::io::Error) -> SandboxError {
 
 /// Collects output until nothing is left in the sandbox; kills it at its time or output limit.
 async fn until_ended(
-    running: &mut Running,
+    running: &mut SandboxProcess,
     gone: &AsyncFd<OwnedFd>,
     streams: &mut Streams,
     cancel: impl Future<Output = ()>,
@@ -223,7 +223,7 @@ async fn until_ended(
                 streams.pull();
                 let is_stopped = std::mem::replace(&mut stops, streams.stops) != streams.stops;
                 if let Some(relay) = relay.filter(|_| is_stopped) {
-                    // What it wrote before is shown as long as the terminal is its own.
+                    // The terminal prints its earlier output while the program still has the terminal.
                     let _slow = tokio::time::timeout(SHOWN_AFTER_LIMIT_WITHIN, streams.settle(QUIET)).await;
                     relay.suspend();
                 }
@@ -247,7 +247,7 @@ async fn until_ended(
     }
 }
 
-/// Waits until a person who suspended the program from the terminal lets it continue.
+/// Waits until the user who suspended the program from the terminal lets it continue.
 async fn resumed(relay: Option<&Relay>) {
     match relay {
         Some(relay) => relay.resumed().await,
@@ -267,7 +267,7 @@ async fn changed(held: &mut Option<watch::Receiver<bool>>) -> bool {
 }
 
 /// Reaps the first process and gives the cgroups back, when the kernel has let go of them. Nobody waits for this.
-async fn clear_away(mut running: Running, gone: AsyncFd<OwnedFd>) {
+async fn clear_away(mut running: SandboxProcess, gone: AsyncFd<OwnedFd>) {
     if gone.readable().await.is_err() || running.reap().is_err() {
         return;
     }
@@ -279,7 +279,7 @@ async fn clear_away(mut running: Running, gone: AsyncFd<OwnedFd>) {
     }
 }
 
-/// What the child said.
+/// What the child reported.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub got: u32,
@@ -291,7 +291,7 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) fn read(
         bytes: &[u8],
-        running: &Running,
+        running: &SandboxProcess,
         spec: &Spec,
         why: EndedBy,
     ) -> Result<Self, SandboxError> {
@@ -313,21 +313,22 @@ impl Report {
         let got = got.or((why != EndedBy::Itself).then_some(0));
         // Killed by others, or out of memory, before it was confined: the program never started.
         let early = || std::io::Error::other("the sandbox ended before it was ready");
-        let got = got.ok_or_else(|| SandboxError::Setup { step: Step::Spawn, at: None, cause: early() })?;
+        let got =
+            got.ok_or_else(|| SandboxError::Setup { step: SetupStep::Spawn, at: None, cause: early() })?;
         Ok(Self { got, status: status.unwrap_or(Exit::Signal(libc::SIGKILL)), cpu_ms, peak_kib })
     }
 }
 
-fn failed(running: &Running, spec: &Spec, step: Step, part: u16, errno: i32) -> SandboxError {
+fn failed(running: &SandboxProcess, spec: &Spec, step: SetupStep, part: u16, errno: i32) -> SandboxError {
     let cause = std::io::Error::from_raw_os_error(errno);
-    if step == Step::Exec {
+    if step == SetupStep::Exec {
         let program = spec.argv.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         return SandboxError::Program { program, cause };
     }
     SandboxError::Setup { step, at: running.place(step, part), cause }
 }
 
-fn obtained(spec: &Spec, means: Means, running: &Running, bits: u32) -> Obtained {
+fn obtained(spec: &Spec, means: Means, running: &SandboxProcess, bits: u32) -> Obtained {
     let full = running.confinement == Confinement::Full;
     Obtained {
         confinement: running.confinement,

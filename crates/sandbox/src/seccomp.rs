@@ -59,7 +59,7 @@ pub(crate) fn cached(profile: Profile) -> Vec<sock_filter> {
 
 /// How many calls a profile allows, some only with certain arguments.
 pub(crate) fn allowed(profile: Profile) -> usize {
-    table(profile).iter().filter(|answer| !matches!(answer, Answer::Errno(_))).count()
+    table(profile).iter().filter(|answer| !matches!(answer, SyscallRule::Errno(_))).count()
 }
 
 /// The filter for a thread that runs a guest and does nothing else: it may run that one virtual processor, ring that one bell, and
@@ -67,12 +67,13 @@ pub(crate) fn allowed(profile: Profile) -> usize {
 pub(crate) fn guest_thread(vcpu_fd: u32, bell_fd: u32) -> Vec<sock_filter> {
     const KVM_RUN: u32 = 0xae80;
     let is = |argument, value| Check::Is { argument, value };
-    let no_code = Answer::Checked(vec![Check::NoBits { argument: 2, mask: libc::PROT_EXEC.cast_unsigned() }]);
+    let no_code =
+        SyscallRule::Checked(vec![Check::NoBits { argument: 2, mask: libc::PROT_EXEC.cast_unsigned() }]);
     let mut table = Vec::new();
-    put(&mut table, lists::GUEST_THREAD.iter().map(|&call| (call, Answer::Allow)), EPERM);
+    put(&mut table, lists::GUEST_THREAD.iter().map(|&call| (call, SyscallRule::Allow)), EPERM);
     let checked = [
-        (libc::SYS_ioctl, Answer::Checked(vec![is(0, vcpu_fd), is(1, KVM_RUN)])),
-        (libc::SYS_write, Answer::Checked(vec![is(0, bell_fd)])),
+        (libc::SYS_ioctl, SyscallRule::Checked(vec![is(0, vcpu_fd), is(1, KVM_RUN)])),
+        (libc::SYS_write, SyscallRule::Checked(vec![is(0, bell_fd)])),
         (libc::SYS_mmap, no_code.clone()),
         (libc::SYS_mprotect, no_code),
     ];
@@ -86,7 +87,7 @@ fn program(profile: Profile) -> Vec<sock_filter> {
 }
 
 /// Turns a table into a filter; numbers past its end answer `rest`.
-fn compile(table: &[Answer], rest: u32) -> Vec<sock_filter> {
+fn compile(table: &[SyscallRule], rest: u32) -> Vec<sock_filter> {
     let ranges = ranges(table, rest);
     let mut code = vec![
         load(4), // seccomp_data.arch
@@ -102,7 +103,7 @@ fn compile(table: &[Answer], rest: u32) -> Vec<sock_filter> {
 
 /// What a call gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Answer {
+enum SyscallRule {
     Allow,
     Errno(u32),
     /// Allowed if every check holds, else `EPERM`.
@@ -195,39 +196,42 @@ const REFUSED_REQUESTS_BARE: &[u32] =
 /// Native, ADDR_NO_RANDOMIZE (debuggers, sanitizers), and the query.
 const PERSONALITIES: &[u32] = &[0, 0x0004_0000, u32::MAX];
 
-fn checked(profile: Profile) -> Vec<(c_long, Answer)> {
+fn checked(profile: Profile) -> Vec<(c_long, SyscallRule)> {
     let mut rules = vec![
-        (libc::SYS_clone, Answer::Checked(vec![Check::NoBits { argument: 0, mask: CLONE_NEW }])),
-        (libc::SYS_ioctl, Answer::Checked(vec![Check::NoneOf { argument: 1, values: TERMINAL_INJECTION }])),
+        (libc::SYS_clone, SyscallRule::Checked(vec![Check::NoBits { argument: 0, mask: CLONE_NEW }])),
+        (
+            libc::SYS_ioctl,
+            SyscallRule::Checked(vec![Check::NoneOf { argument: 1, values: TERMINAL_INJECTION }]),
+        ),
         (libc::SYS_socketpair, pair(SOCKET_TYPES)),
         // Only memory files that can never be executed.
         (
             libc::SYS_memfd_create,
-            Answer::Checked(vec![Check::SomeBit { argument: 1, mask: MFD_NOEXEC_SEAL }]),
+            SyscallRule::Checked(vec![Check::SomeBit { argument: 1, mask: MFD_NOEXEC_SEAL }]),
         ),
         (
             libc::SYS_personality,
-            Answer::Checked(vec![Check::OneOf { argument: 0, mask: ALL_BITS, values: PERSONALITIES }]),
+            SyscallRule::Checked(vec![Check::OneOf { argument: 0, mask: ALL_BITS, values: PERSONALITIES }]),
         ),
     ];
     for &(call, argument) in MODE_ARGUMENTS.iter().chain(MODE_ARGUMENTS_LEGACY) {
-        rules.push((call, Answer::Checked(vec![Check::NoBits { argument, mask: SET_ID_BITS }])));
+        rules.push((call, SyscallRule::Checked(vec![Check::NoBits { argument, mask: SET_ID_BITS }])));
     }
-    let socket = Answer::Checked(vec![
+    let socket = SyscallRule::Checked(vec![
         Check::OneOf { argument: 0, mask: ALL_BITS, values: FAMILIES },
         Check::OneOf { argument: 1, mask: SOCKET_TYPE_MASK, values: SOCKET_TYPES },
         Check::OneOf { argument: 2, mask: ALL_BITS, values: PROTOCOLS },
     ]);
-    let fcntl = Answer::Checked(vec![Check::NoneOf { argument: 1, values: DELAYS_OTHERS }]);
+    let fcntl = SyscallRule::Checked(vec![Check::NoneOf { argument: 1, values: DELAYS_OTHERS }]);
     match profile {
         Profile::Full => rules.extend([(libc::SYS_socket, socket), (libc::SYS_fcntl, fcntl)]),
         Profile::Watched => rules.extend([
             (libc::SYS_socket, socket),
             (libc::SYS_fcntl, fcntl),
-            (libc::SYS_memfd_create, Answer::Errno(EPERM)),
+            (libc::SYS_memfd_create, SyscallRule::Errno(EPERM)),
             (
                 libc::SYS_shmget,
-                Answer::Checked(vec![Check::AtMost { argument: 1, value: SEGMENT_BYTES_MAX }]),
+                SyscallRule::Checked(vec![Check::AtMost { argument: 1, value: SEGMENT_BYTES_MAX }]),
             ),
         ]),
         Profile::Bare { landlock_abi, root, supervised } => {
@@ -238,8 +242,8 @@ fn checked(profile: Profile) -> Vec<(c_long, Answer)> {
 }
 
 /// A pair of local sockets of one of these types.
-fn pair(types: &'static [u32]) -> Answer {
-    Answer::Checked(vec![
+fn pair(types: &'static [u32]) -> SyscallRule {
+    SyscallRule::Checked(vec![
         Check::OneOf { argument: 0, mask: ALL_BITS, values: &[libc::AF_UNIX as u32] },
         Check::OneOf { argument: 1, mask: SOCKET_TYPE_MASK, values: types },
         Check::OneOf { argument: 2, mask: ALL_BITS, values: PROTOCOLS },
@@ -248,21 +252,21 @@ fn pair(types: &'static [u32]) -> Answer {
 
 /// What Landlock does not see: attributes of files, signals before ABI 6, truncating by path before ABI 3, and whatever
 /// isn't a file.
-fn bare(landlock_abi: u32, root: bool, supervised: bool) -> Vec<(c_long, Answer)> {
-    let refuse = |call: &c_long| (*call, Answer::Errno(EPERM));
-    let own = Answer::Checked(vec![Check::OneOf { argument: 0, mask: ALL_BITS, values: &[0] }]);
+fn bare(landlock_abi: u32, root: bool, supervised: bool) -> Vec<(c_long, SyscallRule)> {
+    let refuse = |call: &c_long| (*call, SyscallRule::Errno(EPERM));
+    let own = SyscallRule::Checked(vec![Check::OneOf { argument: 0, mask: ALL_BITS, values: &[0] }]);
     let mut rules: Vec<_> = REFUSED_BARE.iter().chain(REFUSED_BARE_LEGACY).map(refuse).collect();
     rules.push((libc::SYS_prlimit64, own.clone()));
     rules.push((libc::SYS_sched_setaffinity, own.clone()));
     rules.push((libc::SYS_socketpair, pair(PAIRED_TYPES)));
-    rules.push((libc::SYS_memfd_create, Answer::Errno(EPERM)));
-    let none_of = |values| Answer::Checked(vec![Check::NoneOf { argument: 1, values }]);
+    rules.push((libc::SYS_memfd_create, SyscallRule::Errno(EPERM)));
+    let none_of = |values| SyscallRule::Checked(vec![Check::NoneOf { argument: 1, values }]);
     rules.push((libc::SYS_fcntl, none_of(REACHES_OTHERS)));
     rules.push((libc::SYS_ioctl, none_of(REFUSED_REQUESTS_BARE)));
     // A file's owner needs no more than a descriptor that is open for reading, also of a guarded file.
     rules.extend([libc::SYS_fchown, libc::SYS_fsetxattr, libc::SYS_fremovexattr].iter().map(refuse));
     // Times of an open file, not of a path.
-    rules.push((libc::SYS_utimensat, Answer::Checked(vec![Check::Null { argument: 1 }])));
+    rules.push((libc::SYS_utimensat, SyscallRule::Checked(vec![Check::Null { argument: 1 }])));
     if root || !supervised {
         rules.push(refuse(&libc::SYS_fchmod));
     }
@@ -287,20 +291,20 @@ fn bare(landlock_abi: u32, root: bool, supervised: bool) -> Vec<(c_long, Answer)
 }
 
 /// The answer for every call number; the index is the number. Later lists override earlier ones.
-fn table(profile: Profile) -> Vec<Answer> {
-    let allowed = ALLOWED.iter().chain(ALLOWED_LEGACY).map(|&call| (call, Answer::Allow));
-    let refused = REFUSED.iter().chain(REFUSED_LEGACY).map(|&call| (call, Answer::Errno(EPERM)));
+fn table(profile: Profile) -> Vec<SyscallRule> {
+    let allowed = ALLOWED.iter().chain(ALLOWED_LEGACY).map(|&call| (call, SyscallRule::Allow));
+    let refused = REFUSED.iter().chain(REFUSED_LEGACY).map(|&call| (call, SyscallRule::Errno(EPERM)));
     let mut table = Vec::new();
     put(&mut table, allowed.chain(checked(profile)).chain(refused), ENOSYS);
     table
 }
 
 /// Puts answers into a table, which grows with `rest`.
-fn put(table: &mut Vec<Answer>, answers: impl IntoIterator<Item = (c_long, Answer)>, rest: u32) {
+fn put(table: &mut Vec<SyscallRule>, answers: impl IntoIterator<Item = (c_long, SyscallRule)>, rest: u32) {
     for (call, answer) in answers {
         let Ok(index) = usize::try_from(call) else { continue };
         if table.len() <= index {
-            table.resize(index + 1, Answer::Errno(rest));
+            table.resize(index + 1, SyscallRule::Errno(rest));
         }
         if let Some(slot) = table.get_mut(index) {
             *slot = answer;
@@ -309,9 +313,9 @@ fn put(table: &mut Vec<Answer>, answers: impl IntoIterator<Item = (c_long, Answe
 }
 
 /// Neighbours with the same answer share a range, named by its first call number.
-fn ranges(table: &[Answer], rest: u32) -> Vec<(u32, Answer)> {
-    let mut ranges: Vec<(u32, Answer)> = Vec::new();
-    let rest = Answer::Errno(rest);
+fn ranges(table: &[SyscallRule], rest: u32) -> Vec<(u32, SyscallRule)> {
+    let mut ranges: Vec<(u32, SyscallRule)> = Vec::new();
+    let rest = SyscallRule::Errno(rest);
     for (number, answer) in (0u32..).zip(table.iter().chain([&rest])) {
         if ranges.last().is_none_or(|(_, last)| last != answer) {
             ranges.push((number, answer.clone()));
@@ -320,7 +324,7 @@ fn ranges(table: &[Answer], rest: u32) -> Vec<(u32, Answer)> {
     ranges
 }
 
-fn search(ranges: &[(u32, Answer)]) -> Vec<sock_filter> {
+fn search(ranges: &[(u32, SyscallRule)]) -> Vec<sock_filter> {
     let (left, right) = ranges.split_at(ranges.len() / 2);
     match (left, right) {
         ([], [(_, answer)]) => leaf(answer),
@@ -340,11 +344,11 @@ fn search(ranges: &[(u32, Answer)]) -> Vec<sock_filter> {
     }
 }
 
-fn leaf(answer: &Answer) -> Vec<sock_filter> {
+fn leaf(answer: &SyscallRule) -> Vec<sock_filter> {
     match answer {
-        Answer::Allow => vec![ret(libc::SECCOMP_RET_ALLOW)],
-        Answer::Errno(errno) => vec![ret(libc::SECCOMP_RET_ERRNO | errno)],
-        Answer::Checked(checks) => {
+        SyscallRule::Allow => vec![ret(libc::SECCOMP_RET_ALLOW)],
+        SyscallRule::Errno(errno) => vec![ret(libc::SECCOMP_RET_ERRNO | errno)],
+        SyscallRule::Checked(checks) => {
             let mut code: Vec<_> = checks.iter().flat_map(check).collect();
             code.push(ret(libc::SECCOMP_RET_ALLOW));
             code

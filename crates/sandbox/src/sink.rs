@@ -22,7 +22,7 @@ pub(crate) enum Written {
     Settle(oneshot::Sender<()>),
 }
 
-/// Where the output of a run goes instead of into [`crate::Ended`].
+/// Where the output of a run goes instead of into [`crate::FinishedRun`].
 #[derive(Debug, Clone)]
 pub struct Sink {
     chunks: mpsc::Sender<Written>,

@@ -29,7 +29,7 @@ pub struct Spec {
     pub workspace: Option<WorkspaceMount>,
     /// Further host paths to show, read-only.
     pub binds: Vec<Bind>,
-    /// What is not shown of those.
+    /// What is hidden of those.
     pub covers: Vec<Cover>,
     /// What it may write of the workspace. `None`: everything that isn't guarded.
     pub writes: Option<WriteRule>,
@@ -40,7 +40,7 @@ pub struct Spec {
     /// The least that has to hold the memory limit.
     pub memory: MemoryFloor,
     /// The terminal that the program is lent: its standard input, output and error are then a pseudo-terminal of ours, whose output goes
-    /// where all output goes. `None`: `stdin` holds, and output is collected into [`crate::Ended`], up to `output_bytes_max`.
+    /// where all output goes. `None`: `stdin` holds, and output is collected into [`crate::FinishedRun`], up to `output_bytes_max`.
     pub terminal: Option<Terminal>,
     /// Output is passed on here as it comes. `None`: it is collected.
     pub sink: Option<Sink>,
@@ -126,7 +126,7 @@ pub struct WorkspaceMount {
 }
 
 impl WorkspaceMount {
-    /// A folder in which the guarded places ([`regent_guard`]) can't be written or made, and secrets aren't shown.
+    /// A folder in which the guarded places ([`regent_guard`]) can't be written or made, and secrets are hidden.
     pub fn new(host: impl Into<PathBuf>, writable: bool) -> Self {
         Self { host: host.into(), writable, survey: None, listings: Arc::default() }
     }
@@ -149,7 +149,7 @@ impl Bind {
     }
 }
 
-/// A part of a bind whose content is not shown.
+/// A part of a bind whose content is hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cover {
     /// Where the bind appears inside.

@@ -8,7 +8,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::error::SandboxError;
-use crate::launch::Running;
+use crate::launch::SandboxProcess;
 use crate::run::watching;
 use crate::sink::{Room, Sink, Written};
 use crate::spec::Spec;
@@ -35,11 +35,11 @@ pub(crate) struct Streams {
     chunk: Vec<u8>,
     output_bytes_left: u64,
     pub(crate) truncated: bool,
-    /// The child said that the program has begun.
+    /// The child reported that the program has begun.
     pub(crate) begun: bool,
-    /// The child said how the program ended.
+    /// The child reported how the program ended.
     pub(crate) finished: bool,
-    /// How often the child said that the program was stopped from its terminal.
+    /// How often the child reported that the program was stopped from its terminal.
     pub(crate) stops: usize,
 }
 
@@ -57,7 +57,7 @@ const STATUS_BYTES_MAX: u64 = 1024;
 
 impl Streams {
     pub(crate) fn new(
-        running: &mut Running,
+        running: &mut SandboxProcess,
         spec: &Spec,
         screen: Option<Screen>,
     ) -> Result<Self, SandboxError> {
@@ -147,7 +147,7 @@ impl Streams {
     }
 
     /// Takes what is left, when everyone who could write is dead: straight from the pipes, since the runtime may not
-    /// have heard yet that there is something. It is collected also where there is a sink: pipes hold little, and nobody waits here.
+    /// have been notified of it yet. It is collected also where there is a sink: pipes hold little, and nobody waits here.
     pub(crate) fn drain(&mut self) {
         let read = |from: &AsyncFd<OwnedFd>, buffer: &mut [u8]| Ok(rustix::io::read(from, buffer)?);
         for stream in [&mut self.stdout, &mut self.stderr] {

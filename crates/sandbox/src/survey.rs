@@ -44,7 +44,7 @@ const LOCK_WAIT_MAX: Duration = Duration::from_secs(120);
 pub struct Survey {
     /// Guarded files and folders, made mount points of their own: outer ones first.
     pub(crate) pins: Vec<Pin>,
-    /// What is not shown.
+    /// What is hidden.
     pub(crate) blanks: Vec<Blank>,
     /// What judges names during the run.
     pub(crate) guards: Guards,
@@ -83,7 +83,7 @@ pub(crate) struct Pin {
     pub identity: Option<Identity>,
 }
 
-/// A path whose content is not shown.
+/// A path whose content is hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Blank {
     pub path: PathBuf,
@@ -162,7 +162,7 @@ impl Survey {
     ) -> Result<Self, SandboxError> {
         let (root, mut survey, judged) = match walk::walk(mount, judge)? {
             Some(found) => found,
-            // A file can be shown too; there is nothing in it.
+            // A file can be mounted too; it has no entries.
             None => return Ok(Self::default()),
         };
         survey.tidy();

@@ -100,7 +100,7 @@ pub(crate) unsafe fn fork(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> SysResu
 pub(crate) const STACK_BYTES: usize = 128 * 1024;
 
 /// What the other side of [`spawn`] is started with.
-struct Entry<'a, T> {
+struct SpawnArgument<'a, T> {
     run: fn(&T) -> !,
     argument: &'a T,
 }
@@ -127,8 +127,8 @@ pub(crate) fn loopback_up() -> SysResult<()> {
 }
 
 extern "C" fn trampoline<T>(entry: *mut c_void) -> c_int {
-    // SAFETY: the pointer leads to an `Entry<T>` on the frame of `spawn`, which never returns.
-    let entry = unsafe { &*entry.cast::<Entry<'_, T>>() };
+    // SAFETY: the pointer leads to an `SpawnArgument<T>` on the frame of `spawn`, which never returns.
+    let entry = unsafe { &*entry.cast::<SpawnArgument<'_, T>>() };
     (entry.run)(entry.argument)
 }
 
@@ -156,7 +156,7 @@ pub(crate) unsafe fn spawn<T>(
     let top = stack.as_mut_ptr_range().end;
     // The ABI wants the stack 16-byte aligned.
     let top = top.wrapping_sub(top as usize % 16);
-    let entry = Entry { run, argument: &argument };
+    let entry = SpawnArgument { run, argument: &argument };
     // SAFETY: `top` is the aligned end of a live buffer used by nobody else. Buffer, entry and argument live as long as this
     // process, since this function doesn't return; when the process ends before the new one has exec'd, its memory stays until
     // the last user is gone.

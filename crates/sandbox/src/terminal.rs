@@ -1,7 +1,7 @@
 //! A person's terminal, lent to a program: the program gets a pseudo-terminal of ours.
 //!
 //! What the program writes takes the way of all output ([`crate::streams`]), filtered by [`Screen`]; the reader of the call writes it to the
-//! terminal. One thread does the rest. It puts the person's terminal into raw mode, so that every key reaches the program (Ctrl-C is a
+//! terminal. One thread does the rest. It puts the user's terminal into raw mode, so that every key reaches the program (Ctrl-C is a
 //! signal to the program's own foreground job), passes on input and size, and puts the terminal back however it ends: when the program
 //! does, when the run is killed or dropped, or by a panic. When Ctrl-Z stops the program, it puts the terminal back, suspends this process
 //! as the shell's job that it is, and lets the program go on when the job does.
@@ -24,7 +24,7 @@ use crate::error::SandboxError;
 use crate::sys::terminal::{Modes, Window, is_anothers};
 use filter::Filter;
 
-/// How often the size of the person's terminal is looked at.
+/// How often we check the size of the user's terminal.
 const LOOK_NS: i64 = 200_000_000;
 const CTRL_C: u8 = 3;
 const CTRL_D: u8 = 4;
@@ -56,11 +56,11 @@ impl Terminal {
     pub(crate) fn pair(&self) -> Result<(OwnedFd, OwnedFd), SandboxError> {
         let (ours, theirs) =
             crate::sys::terminal::open_pair().map_err(SandboxError::host("opening a pseudo-terminal"))?;
-        // What it can't be told it has a default for.
-        if let Ok(modes) = Modes::of(self.input.as_fd()) {
+        // Where we can't set it, the terminal has a default.
+        if let Ok(modes) = Modes::read(self.input.as_fd()) {
             modes.set(theirs.as_fd(), false).ok();
         }
-        if let Ok(window) = Window::of(self.output.as_fd()) {
+        if let Ok(window) = Window::read(self.output.as_fd()) {
             window.set(ours.as_fd()).ok();
         }
         Ok((ours, theirs))
@@ -106,7 +106,7 @@ pub(crate) struct Relay {
     screen: Screen,
 }
 
-/// What the person does that concerns the program as a whole.
+/// What the user does that concerns the program as a whole.
 #[derive(Debug, Default)]
 struct Notices {
     stopped: Notify,
@@ -131,7 +131,7 @@ impl Relay {
         self.screen.clone()
     }
 
-    /// Waits until the person insists on stopping the program.
+    /// Waits until the user insists on stopping the program.
     pub(crate) async fn stopped(&self) {
         self.notices.stopped.notified().await;
     }
@@ -139,7 +139,7 @@ impl Relay {
     /// The program was stopped from its terminal: so is this process.
     pub(crate) fn suspend(&self) {
         if let Some(stop) = &self.stop {
-            // A full pipe has said so often enough.
+            // A full pipe already wakes the reader.
             rustix::io::write(stop, b"z").ok();
         }
     }
@@ -166,7 +166,7 @@ struct Passing {
     stop: OwnedFd,
     notices: Arc<Notices>,
     window: Option<Window>,
-    /// Set while the person's terminal is raw.
+    /// Set while the user's terminal is raw.
     restore: Option<Restore>,
     /// Typed, and not yet taken by the program.
     pending: Vec<u8>,
@@ -180,7 +180,7 @@ struct Passing {
 
 impl Passing {
     fn new(terminal: Terminal, ours: OwnedFd, stop: OwnedFd, notices: Arc<Notices>) -> Self {
-        let window = Window::of(terminal.output.as_fd()).ok();
+        let window = Window::read(terminal.output.as_fd()).ok();
         let (pending, stops) = (Vec::new(), Vec::new());
         let (restore, reads, is_gone) = (None, false, false);
         Self { terminal, ours, stop, notices, window, restore, pending, reads, is_gone, stops }
@@ -199,14 +199,14 @@ impl Passing {
         if !is_ours || self.restore.is_some() {
             return;
         }
-        if let Ok(modes) = Modes::of(self.terminal.input.as_fd()) {
+        if let Ok(modes) = Modes::read(self.terminal.input.as_fd()) {
             // Before the modes are changed, so that they are put back whatever happens after.
             self.restore = Some(Restore { terminal: Arc::clone(&self.terminal.input), modes });
             modes.raw().set(self.terminal.input.as_fd(), false).ok();
         }
     }
 
-    /// What was shown so far is on the screen. Puts the terminal back and stops this process, with the job of the shell's that it is in. Returns when the job goes on, or at once if
+    /// Called once all output so far is on the screen. Restores the terminal and stops this process, with the job of the shell's that it is in. Returns when the job goes on, or at once if
     /// nobody could let it go on: then the kernel doesn't stop it.
     fn suspend(&mut self) {
         self.restore = None;
@@ -237,7 +237,7 @@ impl Passing {
         let [stop, second] = ready.map(|one| one.revents());
         if stop.contains(PollFlags::IN) && rustix::io::read(&self.stop, &mut [0; 1]) == Ok(1) {
             self.suspend();
-            // Whoever had the terminal meanwhile has read what was there.
+            // The program that had the terminal meanwhile has read what was there.
             return true;
         }
         if !stop.is_empty() {
@@ -254,7 +254,7 @@ impl Passing {
     }
 
     fn follow_window(&mut self) {
-        let now = Window::of(self.terminal.output.as_fd()).ok();
+        let now = Window::read(self.terminal.output.as_fd()).ok();
         if now != self.window {
             self.window = now;
             now.map(|window| window.set(self.ours.as_fd()));
@@ -298,7 +298,7 @@ impl Passing {
         true
     }
 
-    /// To the person's terminal; false when it is gone.
+    /// Writes to the user's terminal; false when it is gone.
     fn write(&self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             match rustix::io::write(&*self.terminal.output, bytes) {

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::error::{SandboxError, Step};
+use crate::error::{SandboxError, SetupStep};
 use crate::grants::Access;
 use crate::spec::{Cover, HOME, Spec, WorkspaceMount};
 use crate::survey::Survey;
@@ -74,7 +74,7 @@ pub(crate) struct View {
     pub rules: Vec<Rule>,
 }
 
-/// System directories, shown read-only; links among them are copied as links.
+/// System directories, mounted read-only; links among them are copied as links.
 pub(crate) const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
 /// The few files of `/etc` that programs need to run at all. No directory with private keys among them.
@@ -128,7 +128,11 @@ const RESERVED: &[&str] = &["/proc", "/sys", "/dev", "/etc"];
 
 impl View {
     /// Looks at the host and lays out the view for `spec`. `terminal`: where the terminal that it is lent is.
-    pub(crate) fn of(spec: &Spec, survey: &Survey, terminal: Option<&Path>) -> Result<Self, SandboxError> {
+    pub(crate) fn lay_out(
+        spec: &Spec,
+        survey: &Survey,
+        terminal: Option<&Path>,
+    ) -> Result<Self, SandboxError> {
         let mut view = Self::system()?;
         for path in terminal.into_iter().chain(terminal.map(|_| Path::new(OWN_TERMINAL))) {
             view.mount_point(path, false)?;
@@ -175,8 +179,8 @@ impl View {
     }
 
     /// The path that a failed step was about.
-    pub(crate) fn place(&self, step: Step, part: usize) -> Option<String> {
-        if step == Step::Landlock {
+    pub(crate) fn place(&self, step: SetupStep, part: usize) -> Option<String> {
+        if step == SetupStep::Landlock {
             return self.rules.get(part).map(|rule| rule.path.to_string_lossy().into_owned());
         }
         let path = match self.parts.get(part)? {
@@ -357,7 +361,7 @@ pub(crate) fn beneath(path: &Path) -> Result<(), SandboxError> {
     Err(SandboxError::Spec(format!("`{}` is not a path below the workspace", path.display())))
 }
 
-/// Refuses a folder that can't be shown at its own place.
+/// Refuses a folder that can't be mounted at its own path.
 pub(crate) fn mountable(host: &Path) -> Result<(), SandboxError> {
     usable(host)?;
     real(host).map(drop)

@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use crate::error::Step;
+use crate::error::SetupStep;
 
 /// Bytes of one record; far below the size up to which a pipe keeps writes whole.
 pub(crate) const RECORD_BYTES: usize = 8;
@@ -13,7 +13,7 @@ pub(crate) enum Record {
     /// The confinement stands and the program is about to start. Bits of [`got`].
     Ready(u32),
     /// A step failed; `part` is the index of the part of the view or of the rule it failed on.
-    Failed { step: Step, part: u16, errno: i32 },
+    Failed { step: SetupStep, part: u16, errno: i32 },
     /// Processor time of everything that ran, in milliseconds.
     CpuMs(u32),
     /// The largest resident size, in KiB.
@@ -35,8 +35,8 @@ pub(crate) mod got {
 pub(crate) const NO_PART: u16 = u16::MAX;
 
 impl Record {
-    pub(crate) fn failed(failure: Failure) -> Self {
-        let Failure { step, part, errno } = failure;
+    pub(crate) fn failed(failure: SetupFailure) -> Self {
+        let SetupFailure { step, part, errno } = failure;
         Self::Failed { step, part, errno: errno.raw_os_error() }
     }
 
@@ -60,7 +60,7 @@ impl Record {
         match kind {
             1 => Some(Self::Ready(value.cast_unsigned())),
             2 => Some(Self::Failed {
-                step: Step::from_wire(step)?,
+                step: SetupStep::from_wire(step)?,
                 part: u16::from_le_bytes([p0, p1]),
                 errno: value,
             }),
@@ -76,20 +76,20 @@ impl Record {
 
 /// A failed step, on its way to becoming a record.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Failure {
-    pub step: Step,
+pub(crate) struct SetupFailure {
+    pub step: SetupStep,
     pub part: u16,
     pub errno: Errno,
 }
 
 /// Names the step that a call belongs to.
-pub(crate) fn at(step: Step) -> impl FnOnce(Errno) -> Failure {
-    at_part(step, usize::from(NO_PART))
+pub(crate) fn setup_failure(step: SetupStep) -> impl FnOnce(Errno) -> SetupFailure {
+    part_failure(step, usize::from(NO_PART))
 }
 
 /// Names the step and the part of the view.
-pub(crate) fn at_part(step: Step, part: usize) -> impl FnOnce(Errno) -> Failure {
-    move |errno| Failure { step, part: u16::try_from(part).unwrap_or(NO_PART), errno }
+pub(crate) fn part_failure(step: SetupStep, part: usize) -> impl FnOnce(Errno) -> SetupFailure {
+    move |errno| SetupFailure { step, part: u16::try_from(part).unwrap_or(NO_PART), errno }
 }
 
 #[cfg(test)]

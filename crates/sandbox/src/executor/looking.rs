@@ -65,7 +65,7 @@ impl Looking {
         Ok(WorkspaceMount { writable, survey: Some(Arc::new(survey)), ..mount })
     }
 
-    /// Of what is shown beside the workspace: files that the program may read, and what is hidden of the folders.
+    /// What is visible beside the workspace: files that the program may read, and what is hidden of the folders.
     fn binds(&mut self, binds: Vec<Bind>) -> Result<(Vec<Bind>, Vec<Cover>), SandboxError> {
         let (mut kept, mut covers) = (Vec::new(), Vec::new());
         for bind in binds {

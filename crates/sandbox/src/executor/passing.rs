@@ -6,7 +6,7 @@ use regent_kernel::{Channel, Overflow, Permit, Reading, tier};
 use tokio::sync::Notify;
 
 use super::{ProcessTier, Sizes, Unrun};
-use crate::ended::{Ended, EndedBy};
+use crate::ended::{EndedBy, FinishedRun};
 use crate::sink::{self, Source, Written};
 use crate::spec::Spec;
 
@@ -19,7 +19,7 @@ pub(super) async fn launched(
     spec: &mut Spec,
     network: bool,
     permit: &Permit<'_, tier::Process>,
-) -> (Result<Ended, Unrun>, Option<Sizes>) {
+) -> (Result<FinishedRun, Unrun>, Option<Sizes>) {
     let (sink, source) = sink::channel();
     spec.sink = Some(sink);
     let stop = Notify::new();

@@ -54,9 +54,9 @@ fn every_number_gets_the_answer_of_the_table() {
         assert!(program.len() <= 4096, "the kernel's limit");
         for number in 0..4096u32 {
             let expected = match table.get(number as usize) {
-                Some(Answer::Allow) => ALLOW,
-                Some(Answer::Errno(errno)) => libc::SECCOMP_RET_ERRNO | errno,
-                Some(Answer::Checked(_)) => continue,
+                Some(SyscallRule::Allow) => ALLOW,
+                Some(SyscallRule::Errno(errno)) => libc::SECCOMP_RET_ERRNO | errno,
+                Some(SyscallRule::Checked(_)) => continue,
                 None => NO_SUCH_CALL,
             };
             assert_eq!(interpret(&program, ARCH, number, [u64::MAX; 6]), expected, "call {number}");

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::judge::Made;
+use super::judge::NewEntryKind;
 use super::locate::{Spot, real_path};
 use super::{Desk, Done};
 use crate::sys::notify::{self, Notice};
@@ -28,7 +28,7 @@ impl Desk {
             return Err(Errno::PERM);
         }
         let Spot::Entry(place) = self.locate_path(notice, &path)? else { return Err(Errno::PERM) };
-        if let Some(refusal) = self.refusal(&place, Made::Entry) {
+        if let Some(refusal) = self.refusal(&place, NewEntryKind::Entry) {
             return Err(self.note(refusal));
         }
         if !self.rights(&place.full()).1 {

@@ -16,7 +16,7 @@ use super::search::{Brought, Search};
 
 /// What is to be made.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Made<'a> {
+pub(super) enum NewEntryKind<'a> {
     /// A file, or an empty folder.
     Entry,
     /// A symbolic link, which may stand for a folder with anything in it; or a pipe or socket, which git would hang at.
@@ -27,7 +27,7 @@ pub(super) enum Made<'a> {
 
 impl Desk {
     /// Why a name must not be made or written, if it must not. Outside the workspace there is nothing to guard.
-    pub(super) fn refusal(&self, place: &NamedEntry, made: Made<'_>) -> Option<Refusal> {
+    pub(super) fn refusal(&self, place: &NamedEntry, made: NewEntryKind<'_>) -> Option<Refusal> {
         let path = inside(place)?;
         if place.is_dots() {
             return None;
@@ -40,16 +40,18 @@ impl Desk {
             return Some(Refusal::Policy(path));
         }
         match made {
-            Made::Entry => None,
-            Made::Link => writing
+            NewEntryKind::Entry => None,
+            NewEntryKind::Link => writing
                 .is_some_and(|writing| writing.is_refused_below(&path))
                 .then_some(Refusal::Policy(path)),
-            Made::Moved(from) => match Search::new(&self.ground.guards, writing, from, &path).brought() {
-                Brought::Nothing => None,
-                Brought::Guarded => Some(Refusal::Guarded(place.full())),
-                Brought::Refused => Some(Refusal::Policy(path)),
-                Brought::Unknown => Some(Refusal::Unsearched(from.full())),
-            },
+            NewEntryKind::Moved(from) => {
+                match Search::new(&self.ground.guards, writing, from, &path).brought() {
+                    Brought::Nothing => None,
+                    Brought::Guarded => Some(Refusal::Guarded(place.full())),
+                    Brought::Refused => Some(Refusal::Policy(path)),
+                    Brought::Unknown => Some(Refusal::Unsearched(from.full())),
+                }
+            }
         }
     }
 
@@ -71,20 +73,20 @@ impl Desk {
     }
 
     /// Whether the list refuses a name, apart from what a folder that is moved there would bring.
-    fn is_guarded(&self, place: &NamedEntry, path: &Path, made: Made<'_>) -> bool {
+    fn is_guarded(&self, place: &NamedEntry, path: &Path, made: NewEntryKind<'_>) -> bool {
         if would_complete_repository(place.folder.as_fd(), place.plain_name()) {
             return true;
         }
         let guards = &self.ground.guards;
-        let replaces = !matches!(made, Made::Entry);
+        let replaces = !matches!(made, NewEntryKind::Entry);
         if guards.is_link(path) || replaces && (guards.is_held(path) || guards.is_kept_by_policy(path)) {
             return true;
         }
         guards.spellings(path.to_path_buf()).iter().any(|path| match (guards.git_dirs.judged(path), made) {
-            (Creation::Guarded(_), _) | (Creation::OnTheWay(_), Made::Link) => true,
+            (Creation::Guarded(_), _) | (Creation::OnTheWay(_), NewEntryKind::Link) => true,
             // Git would write through a link, to wherever it leads.
-            (Creation::Free, Made::Link) => guards.git_dirs.is_written_by_git(path),
-            (Creation::OnTheWay(_) | Creation::Free, Made::Entry | Made::Moved(_)) => false,
+            (Creation::Free, NewEntryKind::Link) => guards.git_dirs.is_written_by_git(path),
+            (Creation::OnTheWay(_) | Creation::Free, NewEntryKind::Entry | NewEntryKind::Moved(_)) => false,
         })
     }
 }

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_of_the_workspace_are_told_from_others() {
+    fn distinguishes_mounts_of_the_workspace() {
         let list = b"21 1 0:5 / / ro - tmpfs x rw\n30 21 8:1 /p /a\\040b/work rw - ext4 x rw\n31 30 8:1 /p /a\\040b/work/.git rw - e x rw\nx\n";
         let found = mounts(list, Path::new("/a b/work"));
         assert_eq!(found, HashMap::from([(21, false), (30, true), (31, true)]));

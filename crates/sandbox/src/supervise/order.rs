@@ -26,7 +26,7 @@ pub(crate) struct Order(MutexGuard<'static, Option<OwnedFd>>);
 impl Drop for Order {
     fn drop(&mut self) {
         if let Some(file) = &*self.0 {
-            // Said, and not left to the closing: a child that was just forked still has the file open.
+            // Sent explicitly rather than left to closing the socket: a child that was just forked still has the file open.
             rustix::fs::flock(file.as_fd(), FlockOperation::Unlock).ok();
         }
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::judge::Made;
+use super::judge::NewEntryKind;
 use super::locate::{LINKS_MAX, NamedEntry, Spot, real_path};
 use super::request::{self, Named, Request};
 use super::{Desk, Done};
@@ -56,14 +56,14 @@ impl Desk {
             Request::Open { at, flags, mode } => self.open(notice, &at, Opening { flags, mode }),
             Request::Folder { at, mode } => {
                 let place = self.entry(notice, &at)?;
-                self.may_make(&place, Made::Entry)?;
+                self.may_make(&place, NewEntryKind::Entry)?;
                 self.take_umask(notice)?;
                 done(rustix::fs::mkdirat(&place.folder, &*place.name, Mode::from_raw_mode(mode)))
             }
             Request::Node { at, mode, device } => self.node(notice, &at, mode, device),
             Request::Symlink { to, at } => {
                 let place = self.entry(notice, &at)?;
-                self.may_make(&place, Made::Link)?;
+                self.may_make(&place, NewEntryKind::Link)?;
                 done(rustix::fs::symlinkat(to.as_slice(), &place.folder, &*place.name))
             }
             Request::Link { from, at, flags } => self.link(notice, &from, &at, flags),
@@ -80,7 +80,7 @@ impl Desk {
     }
 
     /// Lets a name be made, or notes that it was refused.
-    fn may_make(&self, place: &NamedEntry, made: Made<'_>) -> Result<(), Errno> {
+    fn may_make(&self, place: &NamedEntry, made: NewEntryKind<'_>) -> Result<(), Errno> {
         if let Some(refusal) = self.refusal(place, made) {
             return Err(self.note(refusal));
         }
@@ -95,7 +95,7 @@ impl Desk {
         }
         let place = self.entry(notice, at)?;
         let is_file = matches!(kind, FileType::RegularFile) || mode & libc::S_IFMT == 0;
-        self.may_make(&place, if is_file { Made::Entry } else { Made::Link })?;
+        self.may_make(&place, if is_file { NewEntryKind::Entry } else { NewEntryKind::Link })?;
         self.take_umask(notice)?;
         // No type means a plain file.
         let kind = if mode & libc::S_IFMT == 0 { FileType::RegularFile } else { kind };
@@ -109,10 +109,10 @@ impl Desk {
             return Err(Errno::PERM);
         }
         let (old, new) = (self.entry(notice, from)?, self.entry(notice, at)?);
-        self.may_make(&new, Made::Moved(&old))?;
+        self.may_make(&new, NewEntryKind::Moved(&old))?;
         // What is guarded stays where it is, and in an exchange both names are made.
         let exchanges = flags.contains(RenameFlags::EXCHANGE);
-        self.may_make(&old, if exchanges { Made::Moved(&new) } else { Made::Entry })?;
+        self.may_make(&old, if exchanges { NewEntryKind::Moved(&new) } else { NewEntryKind::Entry })?;
         for (from, to) in [(&old, &new), (&new, &old)].into_iter().take(if exchanges { 2 } else { 1 }) {
             if let Some(refusal) = self.must_stay(from, to) {
                 self.note(refusal);
@@ -136,9 +136,9 @@ impl Desk {
             return Err(Errno::XDEV);
         };
         // Another name for a guarded file would be a way to write it.
-        self.may_make(&old, Made::Entry)?;
+        self.may_make(&old, NewEntryKind::Entry)?;
         let is_link = FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode) == FileType::Symlink;
-        self.may_make(&new, if is_link { Made::Link } else { Made::Entry })?;
+        self.may_make(&new, if is_link { NewEntryKind::Link } else { NewEntryKind::Entry })?;
         let itself = format!("/proc/self/fd/{}", source.as_raw_fd());
         done(rustix::fs::linkat(CWD, itself, &new.folder, &*new.name, AtFlags::SYMLINK_FOLLOW))
     }
@@ -206,7 +206,7 @@ impl Desk {
         }
         let (mut creates, mut refused) = (wanted.has(libc::O_CREAT), None);
         if !wanted.is_unnamed()
-            && let Some(refusal) = self.refusal(place, Made::Entry)
+            && let Some(refusal) = self.refusal(place, NewEntryKind::Entry)
         {
             if wanted.writes() {
                 return Err(self.note(refusal));

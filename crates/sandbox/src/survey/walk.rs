@@ -53,7 +53,7 @@ struct Shade {
     above: usize,
     files: u32,
     hidden: u32,
-    /// Something in it, or below, is shown.
+    /// Something in it, or below, is visible.
     lit: bool,
 }
 

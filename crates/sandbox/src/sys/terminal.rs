@@ -56,7 +56,7 @@ impl core::fmt::Debug for Modes {
 }
 
 impl Modes {
-    pub(crate) fn of(terminal: BorrowedFd<'_>) -> SysResult<Self> {
+    pub(crate) fn read(terminal: BorrowedFd<'_>) -> SysResult<Self> {
         let mut modes = MaybeUninit::<libc::termios>::zeroed();
         // SAFETY: the buffer is valid for writing, and zeroed is a valid value of its type.
         unsafe {
@@ -96,7 +96,7 @@ impl Modes {
 pub(crate) struct Window(pub(crate) [u16; 4]);
 
 impl Window {
-    pub(crate) fn of(terminal: BorrowedFd<'_>) -> SysResult<Self> {
+    pub(crate) fn read(terminal: BorrowedFd<'_>) -> SysResult<Self> {
         let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
         // SAFETY: the buffer is valid for writing.
         check(c_long::from(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) }))?;

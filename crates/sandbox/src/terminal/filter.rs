@@ -22,7 +22,7 @@ const CAN: u8 = 0x18;
 const SUB: u8 = 0x1a;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum FilterState {
     Text,
     /// The first byte of a character whose second decides.
     AfterC2,
@@ -44,7 +44,7 @@ enum State {
 /// The filter of one terminal's output.
 #[derive(Debug)]
 pub(crate) struct Filter {
-    state: State,
+    state: FilterState,
     held: Vec<u8>,
     dropped: usize,
     /// Private modes that are other than at first.
@@ -62,7 +62,7 @@ pub(crate) struct Filter {
 impl Filter {
     pub(crate) fn new() -> Self {
         Self {
-            state: State::Text,
+            state: FilterState::Text,
             held: Vec::new(),
             dropped: 0,
             modes: Vec::new(),
@@ -109,33 +109,33 @@ impl Filter {
     fn step(&mut self, byte: u8, out: &mut Vec<u8>) {
         // These end whatever is open.
         if byte == CAN || byte == SUB {
-            self.state = State::Text;
+            self.state = FilterState::Text;
             self.held.clear();
             return;
         }
         match self.state {
-            State::Text => self.text(byte, out),
-            State::AfterC2 => self.after_c2(byte, out),
-            State::Character(left) => self.character(byte, left, out),
-            State::Escape => self.escape(byte, out),
-            State::EscapeMore => self.escape_more(byte, out),
-            State::Sequence => self.sequence(byte, out),
-            State::Broken => match byte {
-                0x40..=0x7e => self.state = State::Text,
-                ESC => self.state = State::Escape,
+            FilterState::Text => self.text(byte, out),
+            FilterState::AfterC2 => self.after_c2(byte, out),
+            FilterState::Character(left) => self.character(byte, left, out),
+            FilterState::Escape => self.escape(byte, out),
+            FilterState::EscapeMore => self.escape_more(byte, out),
+            FilterState::Sequence => self.sequence(byte, out),
+            FilterState::Broken => match byte {
+                0x40..=0x7e => self.state = FilterState::Text,
+                ESC => self.state = FilterState::Escape,
                 _ => {}
             },
-            State::String | State::StringEscape | State::StringC2 => self.string(byte, out),
+            FilterState::String | FilterState::StringEscape | FilterState::StringC2 => self.string(byte, out),
         }
     }
 
     fn text(&mut self, byte: u8, out: &mut Vec<u8>) {
         match byte {
-            ESC => self.state = State::Escape,
+            ESC => self.state = FilterState::Escape,
             // The terminal would answer with its own text.
             0x05 => {}
             0x00..=0x7f => out.push(byte),
-            0xc2 => self.state = State::AfterC2,
+            0xc2 => self.state = FilterState::AfterC2,
             0xc3..=0xdf => self.begin(byte, 1, out),
             0xe0..=0xef => self.begin(byte, 2, out),
             0xf0..=0xf4 => self.begin(byte, 3, out),
@@ -146,27 +146,27 @@ impl Filter {
 
     fn begin(&mut self, byte: u8, more: u8, out: &mut Vec<u8>) {
         out.push(byte);
-        self.state = State::Character(more);
+        self.state = FilterState::Character(more);
     }
 
     fn character(&mut self, byte: u8, left: u8, out: &mut Vec<u8>) {
         if (0x80..=0xbf).contains(&byte) {
             out.push(byte);
-            self.state = if left > 1 { State::Character(left - 1) } else { State::Text };
+            self.state = if left > 1 { FilterState::Character(left - 1) } else { FilterState::Text };
         } else {
-            self.state = State::Text;
+            self.state = FilterState::Text;
             self.text(byte, out);
         }
     }
 
     /// U+0080 to U+009F are 8-bit controls, also in UTF-8.
     fn after_c2(&mut self, byte: u8, out: &mut Vec<u8>) {
-        self.state = State::Text;
+        self.state = FilterState::Text;
         match byte {
             0x90 | 0x98 | 0x9d | 0x9e | 0x9f => self.begin_string(),
             0x9b => {
                 self.held.clear();
-                self.state = State::Sequence;
+                self.state = FilterState::Sequence;
             }
             0x80..=0x9f => {}
             0xa0..=0xbf => out.extend([0xc2, byte]),
@@ -176,19 +176,19 @@ impl Filter {
 
     fn begin_string(&mut self) {
         self.dropped = 0;
-        self.state = State::String;
+        self.state = FilterState::String;
     }
 
     fn escape(&mut self, byte: u8, out: &mut Vec<u8>) {
         self.held.clear();
-        self.state = State::Text;
+        self.state = FilterState::Text;
         match byte {
-            b'[' => self.state = State::Sequence,
+            b'[' => self.state = FilterState::Sequence,
             b']' | b'P' | b'_' | b'^' | b'X' => self.begin_string(),
-            ESC => self.state = State::Escape,
+            ESC => self.state = FilterState::Escape,
             0x20..=0x2f => {
                 self.held.push(byte);
-                self.state = State::EscapeMore;
+                self.state = FilterState::EscapeMore;
             }
             // The end of a string that there is none of; and what asks who the terminal is.
             b'\\' | b'Z' => {}
@@ -203,9 +203,9 @@ impl Filter {
     fn escape_more(&mut self, byte: u8, out: &mut Vec<u8>) {
         match byte {
             0x20..=0x2f if self.held.len() < SEQUENCE_BYTES_MAX => self.held.push(byte),
-            ESC => self.state = State::Escape,
+            ESC => self.state = FilterState::Escape,
             0x30..=0x7e => {
-                self.state = State::Text;
+                self.state = FilterState::Text;
                 // Character sets and line sizes; not those that leave UTF-8 or turn 8-bit controls on.
                 if matches!(self.held.first(), Some(b'(' | b')' | b'*' | b'+' | b'#')) {
                     out.push(ESC);
@@ -213,7 +213,7 @@ impl Filter {
                     out.push(byte);
                 }
             }
-            _ => self.state = State::Text,
+            _ => self.state = FilterState::Text,
         }
     }
 
@@ -221,17 +221,17 @@ impl Filter {
         match byte {
             0x20..=0x3f if self.held.len() < SEQUENCE_BYTES_MAX => self.held.push(byte),
             0x40..=0x7e => {
-                self.state = State::Text;
+                self.state = FilterState::Text;
                 if self.may_pass(byte) {
                     out.extend([ESC, b'[']);
                     out.extend_from_slice(&self.held);
                     out.push(byte);
                 }
             }
-            ESC => self.state = State::Escape,
+            ESC => self.state = FilterState::Escape,
             // Controls within a sequence are carried out where they stand.
             0x08..=0x0d => out.push(byte),
-            _ => self.state = State::Broken,
+            _ => self.state = FilterState::Broken,
         }
     }
 
@@ -280,15 +280,17 @@ impl Filter {
     fn string(&mut self, byte: u8, out: &mut Vec<u8>) {
         self.dropped = self.dropped.saturating_add(1);
         match (self.state, byte) {
-            (_, BEL) | (State::StringEscape, b'\\') | (State::StringC2, 0x9c) => self.state = State::Text,
-            (State::StringEscape, _) => {
-                self.state = State::Escape;
+            (_, BEL) | (FilterState::StringEscape, b'\\') | (FilterState::StringC2, 0x9c) => {
+                self.state = FilterState::Text
+            }
+            (FilterState::StringEscape, _) => {
+                self.state = FilterState::Escape;
                 self.escape(byte, out);
             }
-            (_, ESC) => self.state = State::StringEscape,
-            (_, 0xc2) => self.state = State::StringC2,
-            _ if self.dropped > STRING_BYTES_MAX => self.state = State::Text,
-            _ => self.state = State::String,
+            (_, ESC) => self.state = FilterState::StringEscape,
+            (_, 0xc2) => self.state = FilterState::StringC2,
+            _ if self.dropped > STRING_BYTES_MAX => self.state = FilterState::Text,
+            _ => self.state = FilterState::String,
         }
     }
 }

@@ -1,9 +1,9 @@
-//! A program at a terminal of ours, with another pseudo-terminal in the place of the person's.
+//! A program at a terminal of ours, with another pseudo-terminal in the place of the user's.
 
 use std::future::pending;
 
 use super::*;
-use crate::ended::{Ended, EndedBy, Exit};
+use crate::ended::{EndedBy, Exit, FinishedRun};
 use crate::error::SandboxError;
 use crate::sink::{self, Written};
 use crate::spec::Spec;
@@ -26,7 +26,7 @@ impl Person {
     }
 
     fn modes(&self) -> Modes {
-        Modes::of(self.terminal.input.as_fd()).unwrap()
+        Modes::read(self.terminal.input.as_fd()).unwrap()
     }
 
     fn press(&self, keys: &[u8]) {
@@ -52,8 +52,8 @@ fn spec(person: &Person, script: &str) -> Spec {
     Spec { terminal: Some(person.terminal.clone()), ..Spec::new(["/bin/sh", "-c", script]) }
 }
 
-/// Runs a program and writes what it says to the person's screen, as the reader of a call does.
-async fn run(spec: Spec, cancel: impl Future<Output = ()>) -> Result<Ended, SandboxError> {
+/// Runs a program and writes its output to the user's screen, as the reader of a call does.
+async fn run(spec: Spec, cancel: impl Future<Output = ()>) -> Result<FinishedRun, SandboxError> {
     let screen = Arc::clone(&spec.terminal.as_ref().unwrap().output);
     let (sink, mut source) = sink::channel();
     let spec = Spec { sink: Some(sink), ..spec };
@@ -83,7 +83,7 @@ fn show(screen: &OwnedFd, mut bytes: &[u8]) {
     }
 }
 
-async fn ran(person: &mut Person, script: &str) -> Ended {
+async fn ran(person: &mut Person, script: &str) -> FinishedRun {
     let ended = run(spec(person, script), pending()).await.unwrap();
     person.look();
     ended
@@ -176,10 +176,10 @@ fn l9_the_terminal_is_put_back_by_a_panic() {
     let person = Person::new();
     let terminal = Arc::clone(&person.terminal.input);
     let worked = std::thread::spawn(move || {
-        let modes = Modes::of(terminal.as_fd()).unwrap();
+        let modes = Modes::read(terminal.as_fd()).unwrap();
         let _restore = Restore { terminal: Arc::clone(&terminal), modes };
         modes.raw().set(terminal.as_fd(), false).unwrap();
-        assert!(Modes::of(terminal.as_fd()).unwrap().is_cooked(), "it is raw, so that this panics");
+        assert!(Modes::read(terminal.as_fd()).unwrap().is_cooked(), "it is raw, so that this panics");
     });
     worked.join().unwrap_err();
     assert!(person.modes().is_cooked());

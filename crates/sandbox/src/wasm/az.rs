@@ -1,7 +1,7 @@
 //! Core modules of the older kind: they import `az::log`, `az::read_file` and `az::write_file`, and export `memory`, `alloc` and
 //! `run` (or `main`). Same limits, same door: only the words differ.
 //!
-//! `run(ptr, len) -> i64` gets the input where `alloc(len) -> ptr` said, and gives back pointer and length in one number, pointer
+//! `run(ptr, len) -> i64` gets the input at the address that `alloc(len) -> ptr` returned, and gives back pointer and length in one number, pointer
 //! in the upper half, or -1. `read_file(ptr, len) -> i64` gives content back in the same way, `write_file(ptr, len, ptr, len)` gives 0
 //! or 1. A module with only `main() -> i32` gets no input, and the number is its output.
 
@@ -19,11 +19,11 @@ use super::machine::CARRIED_BYTES_MAX;
 /// A module, linked and waiting.
 pub(super) struct Adapted {
     ready: InstancePre<Guest>,
-    entry: Entry,
+    entry: AzEntryPoint,
 }
 
 #[derive(Clone, Copy)]
-enum Entry {
+enum AzEntryPoint {
     Run,
     Main(&'static str),
 }
@@ -40,8 +40,8 @@ impl Adapted {
         }
         let entry = ["run", "main", "_start"].into_iter().find(|name| module.get_export(name).is_some());
         let entry = match entry {
-            Some("run") => Entry::Run,
-            Some(other) => Entry::Main(other),
+            Some("run") => AzEntryPoint::Run,
+            Some(other) => AzEntryPoint::Main(other),
             None => return Err(WasmError::World("the module exports neither `run` nor `main`")),
         };
         let invalid = |error: wasmtime::Error| WasmError::Invalid(format!("{error:#}"));
@@ -53,8 +53,8 @@ impl Adapted {
         let instance = self.ready.instantiate_async(&mut *store).await?;
         store.data_mut().begun = true;
         match self.entry {
-            Entry::Run => run(store, &instance, input).await,
-            Entry::Main(name) => main(store, &instance, name).await,
+            AzEntryPoint::Run => run(store, &instance, input).await,
+            AzEntryPoint::Main(name) => main(store, &instance, name).await,
         }
     }
 }

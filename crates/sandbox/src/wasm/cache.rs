@@ -28,13 +28,13 @@ const FILES_MAX: usize = 256;
 
 /// What WASM bytes are, by their first eight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum WasmKind {
     Component,
     Module,
 }
 
-impl Kind {
-    pub(super) fn of(wasm: &[u8]) -> Option<Self> {
+impl WasmKind {
+    pub(super) fn detect(wasm: &[u8]) -> Option<Self> {
         match wasm.get(..8)? {
             b"\0asm\x01\0\0\0" => Some(Self::Module),
             b"\0asm\x0d\0\x01\0" => Some(Self::Component),
@@ -78,7 +78,7 @@ impl Cache {
     }
 
     pub(super) fn component(&self, vm: &Vm, digest: &Digest) -> Option<Component> {
-        let code = self.load(Kind::Component, digest)?;
+        let code = self.load(WasmKind::Component, digest)?;
         // SAFETY: `load` gives only bytes whose tag was made with this user's key, over these very bytes, their kind and the hash
         // of this compiler and its settings; tags are made in `keep` alone, over what `Component::serialize` returned. So these
         // are the unchanged bytes of a component that this version of wasmtime, set up like this, compiled.
@@ -86,18 +86,18 @@ impl Cache {
     }
 
     pub(super) fn module(&self, vm: &Vm, digest: &Digest) -> Option<Module> {
-        let code = self.load(Kind::Module, digest)?;
+        let code = self.load(WasmKind::Module, digest)?;
         // SAFETY: as for components; the kind is under the tag, so a component's code can't be taken for a module's.
         unsafe { Module::deserialize(vm, code) }.ok()
     }
 
     /// Keeps compiled code. That it can't be kept is no harm.
-    pub(super) fn keep(&self, kind: Kind, digest: &Digest, code: &[u8]) {
+    pub(super) fn keep(&self, kind: WasmKind, digest: &Digest, code: &[u8]) {
         // Nothing depends on it: what isn't kept is compiled again.
         drop(self.try_keep(kind, digest, code));
     }
 
-    fn try_keep(&self, kind: Kind, digest: &Digest, code: &[u8]) -> io::Result<()> {
+    fn try_keep(&self, kind: WasmKind, digest: &Digest, code: &[u8]) -> io::Result<()> {
         self.make_room()?;
         let mut random = [0_u8; 8];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
@@ -113,7 +113,7 @@ impl Cache {
         kept
     }
 
-    fn load(&self, kind: Kind, digest: &Digest) -> Option<Vec<u8>> {
+    fn load(&self, kind: WasmKind, digest: &Digest) -> Option<Vec<u8>> {
         let mut file = open_private(&self.path(kind, digest)).ok()?;
         let mut tag = [0_u8; TAG_BYTES];
         file.read_exact(&mut tag).ok()?;
@@ -123,7 +123,7 @@ impl Cache {
         Some(code)
     }
 
-    fn tag(&self, kind: Kind, digest: &Digest, code: &[u8]) -> io::Result<Hmac<Sha256>> {
+    fn tag(&self, kind: WasmKind, digest: &Digest, code: &[u8]) -> io::Result<Hmac<Sha256>> {
         let mut tag = Hmac::<Sha256>::new_from_slice(&self.key).map_err(io::Error::other)?;
         // All before the code has a fixed length, or ends in a zero.
         tag.update(b"regent wasm cache 1\0");
@@ -135,10 +135,10 @@ impl Cache {
         Ok(tag)
     }
 
-    fn path(&self, kind: Kind, digest: &Digest) -> PathBuf {
+    fn path(&self, kind: WasmKind, digest: &Digest) -> PathBuf {
         let kind = match kind {
-            Kind::Component => "component",
-            Kind::Module => "module",
+            WasmKind::Component => "component",
+            WasmKind::Module => "module",
         };
         let compiler: String = hex_string(self.compiler.get(..8).unwrap_or_default());
         self.folder.join(format!("{digest}-{compiler}.{kind}"))

@@ -6,12 +6,12 @@ use wasmtime::component::{Component, ComponentExportIndex, InstancePre, Linker};
 use wasmtime::{Engine as Vm, Module, Store};
 
 use super::az::Adapted;
-use super::cache::{Cache, Kind};
+use super::cache::{Cache, WasmKind};
 use super::guest::Guest;
 use super::wasi::Exited;
 use super::{WasmError, host, wasi};
 
-/// What a tool said: its output, or its own words about why there is none.
+/// What a tool returned: its output, or its own error message.
 pub(super) type Spoken = Result<String, String>;
 
 /// One component or module, linked and waiting.
@@ -21,13 +21,13 @@ pub(super) struct Compiled {
 }
 
 enum Form {
-    Component { ready: InstancePre<Guest>, entry: Entry },
+    Component { ready: InstancePre<Guest>, entry: WasmEntryPoint },
     Module(Adapted),
 }
 
 /// What is called.
 #[derive(Clone, Copy)]
-enum Entry {
+enum WasmEntryPoint {
     /// `run: func(input: string) -> result<string, string>`.
     Tool(ComponentExportIndex),
     /// `run: func(source: string, input: string) -> result<string, string>`.
@@ -50,14 +50,14 @@ impl Compiled {
         digest: Digest,
     ) -> Result<Self, WasmError> {
         let invalid = |error: wasmtime::Error| WasmError::Invalid(format!("{error:#}"));
-        let form = match Kind::of(wasm) {
-            Some(Kind::Component) => {
+        let form = match WasmKind::detect(wasm) {
+            Some(WasmKind::Component) => {
                 let cached = cache.and_then(|cache| cache.component(vm, &digest));
                 let component = match cached {
                     Some(component) => component,
                     None => {
                         let component = Component::from_binary(vm, wasm).map_err(invalid)?;
-                        keep(cache, Kind::Component, &digest, component.serialize());
+                        keep(cache, WasmKind::Component, &digest, component.serialize());
                         component
                     }
                 };
@@ -69,13 +69,13 @@ impl Compiled {
                 host::link(&mut linker).map_err(|error| WasmError::Broken(error.to_string()))?;
                 Form::Component { ready: linker.instantiate_pre(&component).map_err(invalid)?, entry }
             }
-            Some(Kind::Module) => {
+            Some(WasmKind::Module) => {
                 let cached = cache.and_then(|cache| cache.module(vm, &digest));
                 let module = match cached {
                     Some(module) => module,
                     None => {
                         let module = Module::from_binary(vm, wasm).map_err(invalid)?;
-                        keep(cache, Kind::Module, &digest, module.serialize());
+                        keep(cache, WasmKind::Module, &digest, module.serialize());
                         module
                     }
                 };
@@ -93,26 +93,28 @@ impl Compiled {
     /// What it is, for the receipt.
     pub(super) fn world(&self) -> &'static str {
         match &self.form {
-            Form::Component { entry: Entry::Tool(_), .. } => "tool",
-            Form::Component { entry: Entry::Script(_), .. } => "script",
-            Form::Component { entry: Entry::Command(_), .. } => "command",
+            Form::Component { entry: WasmEntryPoint::Tool(_), .. } => "tool",
+            Form::Component { entry: WasmEntryPoint::Script(_), .. } => "script",
+            Form::Component { entry: WasmEntryPoint::Command(_), .. } => "command",
             Form::Module(_) => "module",
         }
     }
 
     pub(super) fn must_be_a_tool(&self) -> Result<(), WasmError> {
         match &self.form {
-            Form::Component { entry: Entry::Script(_), .. } => {
+            Form::Component { entry: WasmEntryPoint::Script(_), .. } => {
                 Err(WasmError::World("it is an interpreter, which needs source code"))
             }
-            Form::Component { entry: Entry::Tool(_) | Entry::Command(_), .. } | Form::Module(_) => Ok(()),
+            Form::Component { entry: WasmEntryPoint::Tool(_) | WasmEntryPoint::Command(_), .. }
+            | Form::Module(_) => Ok(()),
         }
     }
 
     pub(super) fn must_be_an_interpreter(&self) -> Result<(), WasmError> {
         match &self.form {
-            Form::Component { entry: Entry::Script(_), .. } => Ok(()),
-            Form::Component { entry: Entry::Tool(_) | Entry::Command(_), .. } | Form::Module(_) => {
+            Form::Component { entry: WasmEntryPoint::Script(_), .. } => Ok(()),
+            Form::Component { entry: WasmEntryPoint::Tool(_) | WasmEntryPoint::Command(_), .. }
+            | Form::Module(_) => {
                 Err(WasmError::World("it is not an interpreter: `run` must take a source and an input"))
             }
         }
@@ -129,21 +131,21 @@ impl Compiled {
             Form::Component { ready, entry } => (ready, entry),
             Form::Module(adapted) => return adapted.call(store, input).await,
         };
-        if matches!(entry, Entry::Command(_)) {
+        if matches!(entry, WasmEntryPoint::Command(_)) {
             store.data_mut().said.input = std::io::Cursor::new(input.as_bytes().to_vec());
         }
         let instance = ready.instantiate_async(&mut *store).await?;
         store.data_mut().begun = true;
         match entry {
-            Entry::Tool(run) => {
+            WasmEntryPoint::Tool(run) => {
                 let run = instance.get_typed_func::<(&str,), (Spoken,)>(&mut *store, run)?;
                 Ok(run.call_async(&mut *store, (input,)).await?.0)
             }
-            Entry::Script(run) => {
+            WasmEntryPoint::Script(run) => {
                 let run = instance.get_typed_func::<(&str, &str), (Spoken,)>(&mut *store, run)?;
                 Ok(run.call_async(&mut *store, (source, input)).await?.0)
             }
-            Entry::Command(run) => {
+            WasmEntryPoint::Command(run) => {
                 let run = instance.get_typed_func::<(), (Result<(), ()>,)>(&mut *store, run)?;
                 let ended = match run.call_async(&mut *store, ()).await {
                     Ok((ended,)) => ended,
@@ -160,13 +162,13 @@ impl Compiled {
 }
 
 /// What couldn't be kept is compiled again next time.
-fn keep(cache: Option<&Cache>, kind: Kind, digest: &Digest, code: wasmtime::Result<Vec<u8>>) {
+fn keep(cache: Option<&Cache>, kind: WasmKind, digest: &Digest, code: wasmtime::Result<Vec<u8>>) {
     if let (Some(cache), Ok(code)) = (cache, code) {
         cache.keep(kind, digest, &code);
     }
 }
 
-fn entry(vm: &Vm, component: &Component) -> Result<Entry, WasmError> {
+fn entry(vm: &Vm, component: &Component) -> Result<WasmEntryPoint, WasmError> {
     let all = component.component_type();
     for (name, export) in all.exports(vm) {
         match export.ty {
@@ -179,9 +181,9 @@ fn entry(vm: &Vm, component: &Component) -> Result<Entry, WasmError> {
                 };
                 let index = component.get_export_index(None, name);
                 return match (takes.as_slice(), gives.as_slice(), index) {
-                    ([Type::String], [one], Some(index)) if texts(one) => Ok(Entry::Tool(index)),
+                    ([Type::String], [one], Some(index)) if texts(one) => Ok(WasmEntryPoint::Tool(index)),
                     ([Type::String, Type::String], [one], Some(index)) if texts(one) => {
-                        Ok(Entry::Script(index))
+                        Ok(WasmEntryPoint::Script(index))
                     }
                     (_takes, _gives, _index) => {
                         Err(WasmError::World("`run` must take text and return `result<string, string>`"))
@@ -191,7 +193,9 @@ fn entry(vm: &Vm, component: &Component) -> Result<Entry, WasmError> {
             ComponentItem::ComponentInstance(_) if name.starts_with("wasi:cli/run@0.2.") => {
                 let found = component.get_export_index(None, name);
                 let run = found.and_then(|inside| component.get_export_index(Some(&inside), "run"));
-                return run.map(Entry::Command).ok_or(WasmError::World("`wasi:cli/run` has no `run`"));
+                return run
+                    .map(WasmEntryPoint::Command)
+                    .ok_or(WasmError::World("`wasi:cli/run` has no `run`"));
             }
             ComponentItem::ComponentFunc(_)
             | ComponentItem::ComponentInstance(_)

@@ -11,7 +11,7 @@ use std::task::Poll;
 use regent_kernel::{BoxFuture, Fault, Op, Reply};
 
 /// What a nested call comes to.
-pub(super) type Answer = Result<Reply, Fault>;
+pub(super) type NestedReply = Result<Reply, Fault>;
 
 /// Shared by one guest and the future that runs it. A guest has one wish at a time, because it has one thread.
 #[derive(Debug, Clone, Default)]
@@ -22,7 +22,7 @@ enum Wish {
     #[default]
     None,
     Made(Box<Op>),
-    Answered(Box<Answer>),
+    Answered(Box<NestedReply>),
 }
 
 impl Door {
@@ -31,7 +31,7 @@ impl Door {
     }
 
     /// The guest's side.
-    pub(super) async fn ask(&self, op: Op) -> Answer {
+    pub(super) async fn ask(&self, op: Op) -> NestedReply {
         *self.wish() = Wish::Made(Box::new(op));
         std::future::poll_fn(|_context| {
             let mut wish = self.wish();
@@ -50,9 +50,9 @@ impl Door {
     pub(super) async fn serve<T>(
         &self,
         mut guest: Pin<&mut impl Future<Output = T>>,
-        syscall: impl Fn(Op) -> BoxFuture<'static, Answer>,
+        syscall: impl Fn(Op) -> BoxFuture<'static, NestedReply>,
     ) -> T {
-        let mut nested: Option<BoxFuture<'static, Answer>> = None;
+        let mut nested: Option<BoxFuture<'static, NestedReply>> = None;
         std::future::poll_fn(|context| {
             loop {
                 if let Some(running) = &mut nested {

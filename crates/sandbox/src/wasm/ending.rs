@@ -10,19 +10,19 @@ use wasmtime::{PoolConcurrencyLimitError, Trap};
 use super::WasmTool;
 use super::guest::{Broke, Guest, Refused};
 use super::machine::fuel;
-use super::run::{How, Ran};
+use super::run::{GuestEnd, GuestRun};
 use super::wasi::{Exited, NotOffered};
 
 /// How much of a message from below is passed on.
 const MESSAGE_BYTES_MAX: usize = 400;
 
-impl Ran {
+impl GuestRun {
     pub(super) fn into_output(self, driver: &WasmTool) -> Result<RawOutput, ExecuteError> {
         let (status, failure) = match &self.how {
-            How::Said(Ok(_)) => ("returned", None),
-            How::Said(Err(why)) => ("failed", Some(("tool.failed", why.clone()))),
-            How::Stopped => ("stopped", Some(("wasm.stopped", "the call was stopped".to_owned()))),
-            How::Trapped(error) => {
+            GuestEnd::Said(Ok(_)) => ("returned", None),
+            GuestEnd::Said(Err(why)) => ("failed", Some(("tool.failed", why.clone()))),
+            GuestEnd::Stopped => ("stopped", Some(("wasm.stopped", "the call was stopped".to_owned()))),
+            GuestEnd::Trapped(error) => {
                 let (code, message) = explain(error, &self.guest)?;
                 ("trapped", Some((code, message)))
             }
@@ -70,7 +70,7 @@ impl Ran {
     fn into_words(self) -> (Vec<u8>, Vec<u8>) {
         let Guest { said, .. } = self.guest;
         let mut output = said.output;
-        if let How::Said(Ok(text)) = self.how {
+        if let GuestEnd::Said(Ok(text)) = self.how {
             if output.is_empty() {
                 output = text.into_bytes();
             } else {

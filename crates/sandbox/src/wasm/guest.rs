@@ -1,4 +1,4 @@
-//! What belongs to one guest for the time of one call: its limits, what it said, and the door.
+//! What belongs to one guest for the time of one call: its limits, its output, and the door.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ pub(super) struct Guest {
     pub(super) tool: String,
     pub(super) door: Door,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) held: Held,
-    pub(super) said: Said,
+    pub(super) held: GuestMemory,
+    pub(super) said: GuestOutput,
     /// What all that came in through the door is labelled, together.
     pub(super) label: Option<Label>,
     pub(super) calls: u64,
@@ -41,8 +41,8 @@ impl Guest {
             tool: tool.to_owned(),
             door: Door::default(),
             clock: Arc::clone(clock),
-            held: Held::new(limits),
-            said: Said::new(limits),
+            held: GuestMemory::new(limits),
+            said: GuestOutput::new(limits),
             label: None,
             calls: 0,
             begun: false,
@@ -122,9 +122,9 @@ pub(super) async fn ask(
     })
 }
 
-/// What a guest said besides its result.
+/// A guest's output besides its result.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct GuestOutput {
     /// Standard output, of commands.
     pub(super) output: Vec<u8>,
     output_bytes_max: usize,
@@ -137,7 +137,7 @@ pub(super) struct Said {
     pub(super) input: std::io::Cursor<Vec<u8>>,
 }
 
-impl Said {
+impl GuestOutput {
     fn new(limits: &Limits) -> Self {
         let bytes_max = usize::try_from(limits.output_bytes_max).unwrap_or(usize::MAX);
         Self {
@@ -167,7 +167,7 @@ fn keep(into: &mut Vec<u8>, bytes: &[u8], bytes_max: usize) -> bool {
 
 /// What a guest holds, and how much it may.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct GuestMemory {
     memory_bytes: usize,
     memory_bytes_max: usize,
     pub(super) memory_bytes_peak: usize,
@@ -183,7 +183,7 @@ pub(super) enum Refused {
     Table,
 }
 
-impl Held {
+impl GuestMemory {
     fn new(limits: &Limits) -> Self {
         Self {
             memory_bytes: 0,
@@ -195,7 +195,7 @@ impl Held {
     }
 }
 
-impl ResourceLimiter for Held {
+impl ResourceLimiter for GuestMemory {
     fn memory_growing(
         &mut self,
         current: usize,

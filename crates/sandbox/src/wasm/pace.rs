@@ -12,19 +12,19 @@ pub(super) const SLICE_MS: u64 = 5;
 /// A thread that beats while guests run, and sleeps while none does.
 #[derive(Debug)]
 pub(super) struct Pace {
-    state: Arc<State>,
+    state: Arc<PaceState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PaceState {
     guests: AtomicUsize,
     over: AtomicBool,
 }
 
 impl Pace {
     pub(super) fn start(vm: &wasmtime::Engine) -> std::io::Result<Self> {
-        let state = Arc::new(State::default());
+        let state = Arc::new(PaceState::default());
         let (seen, vm) = (Arc::clone(&state), vm.clone());
         let thread = std::thread::Builder::new().name("wasm-pace".to_owned()).spawn(move || {
             while !seen.over.load(Ordering::Acquire) {
@@ -67,7 +67,7 @@ impl Drop for Pace {
 
 /// The beat is needed for as long as this is there.
 #[derive(Debug)]
-pub(super) struct Beating<'p>(&'p State);
+pub(super) struct Beating<'p>(&'p PaceState);
 
 impl Drop for Beating<'_> {
     fn drop(&mut self) {

@@ -7,7 +7,7 @@ use std::task::Poll;
 use regent_kernel::{BoxFuture, Clock, ExecuteError, Limits, Op, Suspension};
 
 use super::compiled::{Compiled, Spoken};
-use super::door::Answer;
+use super::door::NestedReply;
 use super::guest::Guest;
 use super::machine::{Machine, fuel};
 
@@ -22,8 +22,8 @@ pub(super) struct Job<'j> {
 }
 
 /// Its outcome.
-pub(super) struct Ran {
-    pub(super) how: How,
+pub(super) struct GuestRun {
+    pub(super) how: GuestEnd,
     pub(super) guest: Guest,
     pub(super) fuel_used: u64,
     pub(super) limits: Limits,
@@ -31,10 +31,10 @@ pub(super) struct Ran {
 }
 
 /// How a guest ended.
-pub(super) enum How {
+pub(super) enum GuestEnd {
     /// By itself.
     Said(Spoken),
-    /// By us, because the call was told to stop. Its stack and its memory are gone.
+    /// By us, because the call was cancelled. Its stack and its memory are gone.
     Stopped,
     /// By a trap, a limit, or something of ours.
     Trapped(wasmtime::Error),
@@ -44,10 +44,10 @@ pub(super) enum How {
 pub(super) async fn run(
     machine: &Machine,
     job: Job<'_>,
-    syscall: impl Fn(Op) -> BoxFuture<'static, Answer>,
+    syscall: impl Fn(Op) -> BoxFuture<'static, NestedReply>,
     stop: impl Future<Output = ()>,
     suspension: Suspension,
-) -> Result<Ran, ExecuteError> {
+) -> Result<GuestRun, ExecuteError> {
     let began = job.clock.elapsed();
     let guest = Guest::new(job.tool, job.clock, &job.limits);
     let door = guest.door.clone();
@@ -58,16 +58,16 @@ pub(super) async fn run(
         let mut guest = pin!(job.compiled.call(&mut store, job.source.unwrap_or_default(), &job.input));
         tokio::select! {
             biased;
-            () = stop => How::Stopped,
+            () = stop => GuestEnd::Stopped,
             said = unless_held(suspension, door.serve(guest.as_mut(), syscall)) => match said {
-                Ok(said) => How::Said(said),
-                Err(error) => How::Trapped(error),
+                Ok(said) => GuestEnd::Said(said),
+                Err(error) => GuestEnd::Trapped(error),
             },
         }
     };
     let fuel_used = fuel(&job.limits).saturating_sub(store.get_fuel().unwrap_or(0));
     let took = job.clock.elapsed().saturating_sub(began);
-    Ok(Ran {
+    Ok(GuestRun {
         how,
         guest: store.into_data(),
         fuel_used,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use regent_kernel::{Clock, Digest, Fault, Limits, Suspension, SystemClock};
 
 use super::machine::Machine;
-use super::run::{How, Job, run};
+use super::run::{GuestEnd, Job, run};
 use super::{WasmConfig, WasmError};
 use crate::Finding;
 
@@ -63,18 +63,18 @@ pub async fn self_test(rounds: usize) -> Result<SelfTest, WasmError> {
         let job =
             Job { compiled: &compiled, source: None, tool: "hello", input, limits: LIMITS, clock: &clock };
         let shut = |_op| {
-            let none: super::door::Answer = Err(Fault::NotRunning("this is a self test".to_owned()));
+            let none: super::door::NestedReply = Err(Fault::NotRunning("this is a self test".to_owned()));
             Box::pin(std::future::ready(none)) as regent_kernel::BoxFuture<'static, _>
         };
         let ran = run(&machine, job, shut, std::future::pending(), Suspension::default()).await;
         runs.push(began.elapsed());
         match ran.map_err(|error| WasmError::Broken(error.to_string()))?.how {
-            How::Said(Ok(text)) if text == "hello" => {}
-            How::Said(said) => {
+            GuestEnd::Said(Ok(text)) if text == "hello" => {}
+            GuestEnd::Said(said) => {
                 return Err(WasmError::Broken(format!("it returned {said:?} instead of `hello`")));
             }
-            How::Trapped(error) => return Err(WasmError::Broken(error.to_string())),
-            How::Stopped => return Err(WasmError::Broken("the call was stopped".to_owned())),
+            GuestEnd::Trapped(error) => return Err(WasmError::Broken(error.to_string())),
+            GuestEnd::Stopped => return Err(WasmError::Broken("the call was stopped".to_owned())),
         }
     }
     Ok(SelfTest { compile, runs })

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::task::Poll;
 
 use regent_sandbox::{
-    Bind, Confinement, EndedBy, Exit, Floor, Limits, SandboxError, Spec, Stdin, Step, WorkspaceMount, run,
+    Bind, Confinement, EndedBy, Exit, Floor, Limits, SandboxError, SetupStep, Spec, Stdin, WorkspaceMount,
+    run,
 };
 
 use crate::kit::{Work, host_has_process, ok, out, sh, sh_in};
@@ -52,7 +53,7 @@ async fn a_read_only_workspace_is_read_only() {
 }
 
 #[tokio::test]
-async fn further_places_are_shown_read_only() {
+async fn mounts_further_places_read_only() {
     let work = Work::new();
     let tool = work.outside("tool", "#!/bin/sh\necho tool\n");
     let mut spec = work.spec(["/bin/sh", "-c", "sh /opt/tool && echo x > /opt/tool"]);
@@ -84,7 +85,7 @@ async fn the_workspace_may_lie_below_any_private_folder() {
 }
 
 #[tokio::test]
-async fn a_link_in_a_shown_folder_cannot_lead_the_building_astray() {
+async fn a_link_in_a_mounted_folder_cannot_redirect_the_view() {
     let work = Work::new();
     let target = work.outside("target", "x");
     let (shown, elsewhere) = (target.with_file_name("shown"), target.with_file_name("elsewhere"));
@@ -156,7 +157,10 @@ async fn what_cannot_be_started_is_named() {
         "{denied:?}"
     );
     let nowhere = run(Spec { cwd: "/no/such/folder".into(), ..Spec::new(["true"]) }, pending()).await;
-    assert!(matches!(nowhere, Err(SandboxError::Setup { step: Step::WorkingDirectory, .. })), "{nowhere:?}");
+    assert!(
+        matches!(nowhere, Err(SandboxError::Setup { step: SetupStep::WorkingDirectory, .. })),
+        "{nowhere:?}"
+    );
 }
 
 #[tokio::test]

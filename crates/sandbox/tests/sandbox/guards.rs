@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use regent_sandbox::{Bind, Ended, SandboxError, Spec, WorkspaceMount, run};
+use regent_sandbox::{Bind, FinishedRun, SandboxError, Spec, WorkspaceMount, run};
 
 use crate::hosts::{Copy, PART};
 use crate::kit::{Work, failed, ok, out, sh_in};
@@ -188,7 +188,7 @@ async fn attacked_forever() {
 }
 
 /// Runs a test of this program inside the sandbox.
-pub(crate) async fn inside(work: &Work, part: &str) -> Ended {
+pub(crate) async fn inside(work: &Work, part: &str) -> FinishedRun {
     let copy = Copy::new();
     let name = format!("guards::inside_{part}");
     let mut spec = work.spec([copy.path().to_str().unwrap(), "--nocapture", "--exact", name.as_str()]);

@@ -68,7 +68,7 @@ fn passed(output: &Output, at_least: usize) {
 #[test]
 fn an_ordinary_user_gets_the_same() {
     if !rustix::process::geteuid().is_root() {
-        // Then this is what every other test has just shown.
+        // Then every other test has just proved this.
         return;
     }
     let copy = Copy::new();
@@ -111,7 +111,7 @@ async fn where_user_namespaces_are_closed() {
     assert!(probe().full.is_some() && probe().fallback.is_none());
     assert!(probe().findings.iter().any(|finding| !finding.ok && finding.fix.is_some()));
 
-    // Less is asked for: got, and said.
+    // A lower floor is requested: the sandbox starts, and the receipt reports it.
     let mut spec =
         Spec { floor: Floor::LandlockSeccomp, cwd: "/".into(), ..Spec::new(["/bin/sh", "-c", "echo hello"]) };
     let ended = run(spec.clone(), pending()).await.unwrap();

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use regent_sandbox::probes::{self, Tried};
-use regent_sandbox::{Ended, Exit, Floor, Spec, WorkspaceMount, run};
+use regent_sandbox::{Exit, FinishedRun, Floor, Spec, WorkspaceMount, run};
 
-/// A workspace, and a folder beside it that is not shown.
+/// A workspace, and a folder beside it that the sandbox hides.
 pub(crate) struct Work {
     folder: tempfile::TempDir,
 }
@@ -47,27 +47,27 @@ impl Work {
     }
 }
 
-pub(crate) async fn sh(script: &str) -> Ended {
+pub(crate) async fn sh(script: &str) -> FinishedRun {
     run(Spec::new(["/bin/sh", "-c", script]), std::future::pending()).await.unwrap()
 }
 
-pub(crate) async fn sh_in(work: &Work, script: &str) -> Ended {
+pub(crate) async fn sh_in(work: &Work, script: &str) -> FinishedRun {
     run(work.spec(["/bin/sh", "-c", script]), std::future::pending()).await.unwrap()
 }
 
-pub(crate) fn out(ended: &Ended) -> String {
+pub(crate) fn out(ended: &FinishedRun) -> String {
     String::from_utf8_lossy(&ended.stdout).into_owned()
 }
 
 /// The output of a run that worked.
 #[track_caller]
-pub(crate) fn ok(ended: &Ended) -> String {
+pub(crate) fn ok(ended: &FinishedRun) -> String {
     let stderr = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status, Exit::Code(0), "{stderr}");
     out(ended)
 }
 
-pub(crate) fn failed(ended: &Ended) -> bool {
+pub(crate) fn failed(ended: &FinishedRun) -> bool {
     ended.status != Exit::Code(0)
 }
 

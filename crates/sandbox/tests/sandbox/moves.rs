@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use regent_sandbox::{FileUse, SandboxError, Spec, Step, Survey, WorkspaceMount, run};
+use regent_sandbox::{FileUse, SandboxError, SetupStep, Spec, Survey, WorkspaceMount, run};
 
 use crate::hosts::PART;
 use crate::kit::{Work, failed, ok, out, sh_in};
@@ -166,7 +166,7 @@ async fn a_file_that_is_swapped_between_survey_and_mount_refuses_the_launch() {
         let Err(SandboxError::Setup { step, cause, .. }) = run(spec, std::future::pending()).await else {
             panic!("`{file}` was left uncovered");
         };
-        assert_eq!((step, cause.kind()), (Step::Guard, std::io::ErrorKind::NotFound));
+        assert_eq!((step, cause.kind()), (SetupStep::Guard, std::io::ErrorKind::NotFound));
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use crate::kit::{failed, ok, out};
 
 /// Runs a script in a sandbox whose listener comes here, and answers every connection with its number until `answers` are given.
-async fn served(script: &str, answers: usize) -> regent_sandbox::Ended {
+async fn served(script: &str, answers: usize) -> regent_sandbox::FinishedRun {
     let (sender, mut listeners) = mpsc::channel(1);
     let spec = Spec { listener: Some(sender), ..Spec::new(["/bin/bash", "-c", script]) };
     let answering = async {

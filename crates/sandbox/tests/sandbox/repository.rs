@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use regent_sandbox::{Ended, run};
+use regent_sandbox::{FinishedRun, run};
 
 use crate::kit::{Work, failed, ok, sh_in};
 
@@ -36,7 +36,7 @@ fn repository(folder: &Path) {
 }
 
 /// Git inside, as `git`.
-async fn inside(work: &Work, script: &str) -> Ended {
+async fn inside(work: &Work, script: &str) -> FinishedRun {
     let git = "git() { command git -c user.name=a -c user.email=a@b -c gc.auto=0 \"$@\"; }";
     sh_in(work, &format!("set -e\n{git}\n{script}")).await
 }

@@ -11,7 +11,7 @@ use regent_kernel::{
 };
 use regent_ledger::{Ledger, LedgerKey};
 use regent_policy::{Layer, Source};
-use regent_sandbox::{Floor, ProcessTier, Shown, explain};
+use regent_sandbox::{Floor, ProcessTier, Visibility, explain};
 use regent_store::MemoryState;
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ rules:
   - { id: everything, effect: allow }
 ";
 
-pub(crate) struct World {
+pub(crate) struct SandboxFixture {
     kernel: Host,
     folder: tempfile::TempDir,
 }
@@ -44,7 +44,7 @@ fn spec(name: &str, field: &str, kind: ArgumentKind) -> ToolSpec {
     }
 }
 
-impl World {
+impl SandboxFixture {
     async fn new() -> Self {
         Self::with(POLICY).await
     }
@@ -103,7 +103,7 @@ fn failed_with(outcome: &Outcome, code: &str) -> bool {
 
 #[tokio::test]
 async fn a_program_runs_in_the_workspace_and_the_receipt_says_how() {
-    let world = World::new().await;
+    let world = SandboxFixture::new().await;
     let outcome = world.sh("pwd; echo oops >&2; echo x > made; echo $HOME $USER").await;
     assert_eq!(outcome.status, Status::Ok);
     let said = outcome.output.text().into_owned();
@@ -118,7 +118,7 @@ async fn a_program_runs_in_the_workspace_and_the_receipt_says_how() {
 
 #[tokio::test]
 async fn arguments_are_honoured() {
-    let world = World::new().await;
+    let world = SandboxFixture::new().await;
     let args = json!({"argv": ["sh", "-c", "pwd; cat; echo $WORD"], "cwd": "sub", "stdin": "in\n", "env": {"WORD": "w"}});
     let outcome = world.call("process.exec", args).await;
     let said = outcome.output.text().into_owned();
@@ -136,8 +136,8 @@ async fn arguments_are_honoured() {
 }
 
 #[tokio::test]
-async fn how_it_failed_is_told() {
-    let world = World::new().await;
+async fn reports_how_the_program_failed() {
+    let world = SandboxFixture::new().await;
     assert!(failed_with(&world.sh("exit 3").await, "process.exit"));
     assert!(failed_with(&world.sh("kill -9 $$").await, "process.signal"));
     let long = world.sh("yes").await;
@@ -147,7 +147,7 @@ async fn how_it_failed_is_told() {
 
 #[tokio::test]
 async fn adv_023_control_files_are_guarded_in_every_call() {
-    let world = World::new().await;
+    let world = SandboxFixture::new().await;
     std::fs::create_dir_all(world.path().join(".regent/audit")).unwrap();
     std::fs::write(world.path().join(".regent/audit/payload"), "hunter2").unwrap();
     let outcome =
@@ -178,7 +178,7 @@ impl Executor<tier::Process> for Breached {
 
 #[tokio::test]
 async fn c1_a_guarded_file_that_stays_is_recorded_and_seals_the_kernel() {
-    let world = World::made(POLICY, Arc::new(Breached)).await;
+    let world = SandboxFixture::made(POLICY, Arc::new(Breached)).await;
     let outcome = world.sh("anything").await;
     assert_eq!(outcome.output.text(), "said", "the result is recorded and returned");
     let op = Op::RunTool(ToolCall { tool: "shell.exec".to_owned(), args: json!({"command": "true"}) });
@@ -188,7 +188,7 @@ async fn c1_a_guarded_file_that_stays_is_recorded_and_seals_the_kernel() {
 
 #[tokio::test]
 async fn h6_what_policy_asks_about_or_denies_to_fs_read_no_program_reads() {
-    let world = World::with(
+    let world = SandboxFixture::with(
         "\
 version: 1
 rules:
@@ -212,7 +212,7 @@ rules:
 
 #[tokio::test]
 async fn h6_a_program_that_no_rule_about_reading_speaks_of_sees_the_workspace() {
-    let world = World::with(
+    let world = SandboxFixture::with(
         "\
 version: 1
 rules:
@@ -234,10 +234,10 @@ fn the_view_can_be_explained_without_running_anything() {
     let explained = explain(&spec).unwrap();
     let shown =
         |path: &str| explained.places.iter().find(|place| place.path == path).map(|place| place.shown);
-    assert_eq!(shown("/usr"), Some(Shown::ReadOnly));
-    assert_eq!(shown("/tmp"), Some(Shown::Private));
-    assert_eq!(shown(root.to_str().unwrap()), Some(Shown::Writable));
-    assert_eq!(shown(&format!("{}/.env", root.display())), Some(Shown::Hidden));
+    assert_eq!(shown("/usr"), Some(Visibility::ReadOnly));
+    assert_eq!(shown("/tmp"), Some(Visibility::Private));
+    assert_eq!(shown(root.to_str().unwrap()), Some(Visibility::Writable));
+    assert_eq!(shown(&format!("{}/.env", root.display())), Some(Visibility::Hidden));
     let text = explained.to_string();
     assert!(text.contains("system calls: ") && text.contains("limits: "), "{text}");
 }

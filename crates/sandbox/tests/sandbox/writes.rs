@@ -8,10 +8,10 @@ use regent_policy::DEFAULT_POLICY;
 use regent_sandbox::{Bind, Floor, ProcessTier, WorkspaceMount};
 use serde_json::json;
 
-use super::tier::World;
+use super::tier::SandboxFixture;
 
 /// Writes files of the host, folders included.
-fn put(world: &World, files: &[(&str, &str)]) {
+fn put(world: &SandboxFixture, files: &[(&str, &str)]) {
     for (file, text) in files {
         let path = world.path().join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -21,7 +21,7 @@ fn put(world: &World, files: &[(&str, &str)]) {
 
 #[tokio::test]
 async fn m10_no_program_writes_what_policy_asks_about_for_fs_write() {
-    let world = World::with(DEFAULT_POLICY).await;
+    let world = SandboxFixture::with(DEFAULT_POLICY).await;
     put(&world, &[("AGENTS.md", "ours"), ("app/CLAUDE.md", "ours"), ("src/main.rs", "ours")]);
     let lines = [
         "mkdir -p .github/workflows && echo evil > .github/workflows/ci.yml",
@@ -53,7 +53,7 @@ async fn m10_no_program_writes_what_policy_asks_about_for_fs_write() {
 
 #[tokio::test]
 async fn a_moved_folder_takes_nothing_to_or_from_where_policy_refuses_it() {
-    let world = World::with(DEFAULT_POLICY).await;
+    let world = SandboxFixture::with(DEFAULT_POLICY).await;
     put(
         &world,
         &[
@@ -88,7 +88,7 @@ async fn a_moved_folder_takes_nothing_to_or_from_where_policy_refuses_it() {
 
 #[tokio::test]
 async fn links_that_policy_refuses_to_write_guard_what_they_lead_to() {
-    let world = World::with(DEFAULT_POLICY).await;
+    let world = SandboxFixture::with(DEFAULT_POLICY).await;
     put(&world, &[("docs/instr.md", "ours"), ("scripts/pc", "ours"), (".husky/keep", "ours")]);
     std::os::unix::fs::symlink("docs/instr.md", world.path().join("CLAUDE.md")).unwrap();
     std::os::unix::fs::symlink("docs/absent.md", world.path().join("GEMINI.md")).unwrap();
@@ -104,7 +104,7 @@ async fn links_that_policy_refuses_to_write_guard_what_they_lead_to() {
 
 #[tokio::test]
 async fn no_link_stands_for_a_folder_that_a_rule_of_the_users_speaks_of() {
-    let world = World::with(
+    let world = SandboxFixture::with(
         "\
 version: 1
 rules:
@@ -136,7 +136,7 @@ rules:
 
 #[tokio::test]
 async fn a_folder_that_cannot_be_searched_is_not_called_policys() {
-    let world = World::with(DEFAULT_POLICY).await;
+    let world = SandboxFixture::with(DEFAULT_POLICY).await;
     let deep = "import os\nfor i in range(140): os.mkdir('d'); os.chdir('d')\n";
     world.sh(&format!("python3 -c \"{deep}\"")).await;
     let outcome = world.sh("python3 -c \"import os; os.rename('d', 'e')\"; mv d f && ls").await;
@@ -149,7 +149,7 @@ async fn a_folder_that_cannot_be_searched_is_not_called_policys() {
 
 #[tokio::test]
 async fn where_no_rule_is_about_writing_no_folder_is_searched() {
-    let world = World::with("version: 1\nrules:\n  - { id: everything, effect: allow }\n").await;
+    let world = SandboxFixture::with("version: 1\nrules:\n  - { id: everything, effect: allow }\n").await;
     let deep = "import os\nfor i in range(140): os.mkdir('d'); os.chdir('d')\n";
     let line = format!("python3 -c \"{deep}\"; python3 -c \"import os; os.rename('d', 'e')\" && ls");
     assert_eq!(world.sh(&line).await.output.text(), "e\nsub\n");
@@ -157,7 +157,7 @@ async fn where_no_rule_is_about_writing_no_folder_is_searched() {
 
 #[tokio::test]
 async fn m10_the_receipt_says_which_call_to_make_instead() {
-    let world = World::with(DEFAULT_POLICY).await;
+    let world = SandboxFixture::with(DEFAULT_POLICY).await;
     let outcome = world.sh("mkdir -p ci && cd ci && echo evil > Jenkinsfile; exit 3").await;
     let Status::Failed(failure) = &outcome.status else { panic!("{outcome:?}") };
     assert!(
@@ -171,7 +171,7 @@ async fn m10_the_receipt_says_which_call_to_make_instead() {
 
 #[tokio::test]
 async fn m10_git_works_under_a_policy_that_denies_its_folder_to_fs_write() {
-    let world = World::with(DEFAULT_POLICY).await;
+    let world = SandboxFixture::with(DEFAULT_POLICY).await;
     fs::create_dir_all(world.path().join(".git/objects")).unwrap();
     fs::create_dir_all(world.path().join(".git/refs/heads")).unwrap();
     fs::write(world.path().join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
@@ -182,7 +182,7 @@ async fn m10_git_works_under_a_policy_that_denies_its_folder_to_fs_write() {
 
 #[tokio::test]
 async fn m10_rules_of_a_user_hold_for_programs_too() {
-    let world = World::with(
+    let world = SandboxFixture::with(
         "\
 version: 1
 rules:
@@ -203,7 +203,7 @@ rules:
 
 #[tokio::test]
 async fn m10_a_policy_that_asks_about_every_write_makes_the_workspace_read_only() {
-    let world = World::with(
+    let world = SandboxFixture::with(
         "\
 version: 1
 rules:
@@ -249,7 +249,8 @@ rules:
   - { id: everything, effect: allow }
   - { id: notes, effect: deny, match: { tool: fs.read, path: \"**/notes.txt\" } }
 ";
-    let world = World::made(policy, std::sync::Arc::new(Grants(ProcessTier::new(Floor::Full)))).await;
+    let world =
+        SandboxFixture::made(policy, std::sync::Arc::new(Grants(ProcessTier::new(Floor::Full)))).await;
     put(&world, &[("notes.txt", "secret"), ("dir/notes.txt", "secret"), ("plain", "shown"), ("out/x", "")]);
     let said = world.sh("anything").await.output.text().into_owned();
     assert!(said.contains("shown") && !said.contains("secret"), "{said}");

@@ -9,7 +9,7 @@ use regent_testkit::{ALLOW_ALL, run};
 use serde_json::json;
 
 use crate::guests::{CALL, courier, echo, endless, reader, tool};
-use crate::kit::{SMALL, World};
+use crate::kit::{SMALL, WasmFixture};
 
 /// Everything is allowed, but of files only those of the workspace.
 const INSIDE: &str = "\
@@ -24,7 +24,7 @@ const FILES: &[&str] =
 #[tokio::test]
 async fn adv_016_paths_that_lead_out_are_refused() {
     for path in FILES {
-        let world = World::new(INSIDE, &[("reads", reader("read-file", path))]).await;
+        let world = WasmFixture::new(INSIDE, &[("reads", reader("read-file", path))]).await;
         let beside = world.kernel.workspace().parent().unwrap().join("outside");
         std::fs::write(&beside, "a-word-of-the-host").unwrap();
         let said = world.said("reads", json!({})).await;
@@ -34,9 +34,11 @@ async fn adv_016_paths_that_lead_out_are_refused() {
 
 #[tokio::test]
 async fn adv_017_links_that_lead_out_are_refused() {
-    let world =
-        World::new(INSIDE, &[("reads", reader("read-file", "link")), ("loops", reader("read-file", "a"))])
-            .await;
+    let world = WasmFixture::new(
+        INSIDE,
+        &[("reads", reader("read-file", "link")), ("loops", reader("read-file", "a"))],
+    )
+    .await;
     let workspace = world.kernel.workspace();
     std::os::unix::fs::symlink("/etc/passwd", workspace.join("link")).unwrap();
     std::os::unix::fs::symlink("b", workspace.join("a")).unwrap();
@@ -48,7 +50,7 @@ async fn adv_017_links_that_lead_out_are_refused() {
 #[tokio::test]
 async fn adv_020_the_hosts_process_files_are_not_there() {
     for path in ["/proc/self/root/etc/passwd", "/proc/self/environ", "/dev/fd/0", "/proc/self/cwd"] {
-        let world = World::new(INSIDE, &[("reads", reader("read-file", path))]).await;
+        let world = WasmFixture::new(INSIDE, &[("reads", reader("read-file", path))]).await;
         assert!(world.said("reads", json!({})).await.is_err(), "{path}");
     }
 }
@@ -94,7 +96,7 @@ async fn adv_031_nothing_of_our_environment_arguments_or_folders_is_there() {
         ("environment", asks_wasi("wasi:cli/environment@0.2.0", pairs, "get-environment")),
         ("folders", asks_wasi("wasi:filesystem/preopens@0.2.3", folders, "get-directories")),
     ];
-    let world = World::new(ALLOW_ALL, &guests).await;
+    let world = WasmFixture::new(ALLOW_ALL, &guests).await;
     for (name, _) in &guests {
         assert_eq!(world.said(name, json!({})).await, Ok("0".to_owned()), "{name}");
     }
@@ -102,7 +104,7 @@ async fn adv_031_nothing_of_our_environment_arguments_or_folders_is_there() {
 
 #[tokio::test]
 async fn adv_042_an_infinite_loop_runs_out_of_fuel() {
-    let world = World::new(SMALL, &[("spins", endless("", "", "")), ("same", echo())]).await;
+    let world = WasmFixture::new(SMALL, &[("spins", endless("", "", "")), ("same", echo())]).await;
     let outcome = world.outcome("spins", json!({})).await;
     let Status::Failed(failure) = &outcome.status else { panic!("{:?}", outcome.status) };
     assert_eq!(failure.code, "wasm.fuel");
@@ -114,7 +116,7 @@ async fn adv_042_an_infinite_loop_runs_out_of_fuel() {
 #[tokio::test]
 async fn adv_042_an_infinite_loop_with_much_fuel_meets_the_wall_clock() {
     let policy = "version: 1\nlimits: { wall: 300ms }\nrules:\n  - { id: everything, effect: allow }\n";
-    let world = World::new(policy, &[("spins", endless("", "", ""))]).await;
+    let world = WasmFixture::new(policy, &[("spins", endless("", "", ""))]).await;
     let outcome = world.outcome("spins", json!({})).await;
     assert_eq!(outcome.status, Status::TimedOut);
     // Its end is in the receipt as well.
@@ -130,7 +132,7 @@ async fn adv_042_memory_grows_up_to_the_limit_and_no_further() {
         "(if (i32.eq (memory.grow (i32.const 60000)) (i32.const -1)) (then unreachable)) unreachable";
     let guests =
         [("hog", tool("", "", hog)), ("patient", tool("", "", patient)), ("at-once", tool("", "", at_once))];
-    let world = World::new(SMALL, &guests).await;
+    let world = WasmFixture::new(SMALL, &guests).await;
     for name in ["hog", "at-once"] {
         let said = world.said(name, json!({})).await.unwrap_err();
         assert!(said.starts_with("wasm.memory: "), "{name}: {said}");
@@ -147,7 +149,7 @@ async fn adv_042_a_guest_that_starts_too_large_does_not_start() {
         r#"(module (memory (export "memory") 1000) (func (export "alloc") (param i32) (result i32) i32.const 0)
             (func (export "run") (param i32 i32) (result i64) i64.const 0))"#,
     );
-    let world = World::new(SMALL, &[("large", large.unwrap())]).await;
+    let world = WasmFixture::new(SMALL, &[("large", large.unwrap())]).await;
     let said = world.said("large", json!({})).await.unwrap_err();
     assert!(said.starts_with("wasm.memory: "), "{said}");
 }
@@ -158,7 +160,8 @@ async fn adv_042_recursion_ends_at_the_stack() {
         (func $down (param i32) (result i32) (i32.add (call $down (i32.add (local.get 0) (i32.const 1))) (i32.const 1)))
         (func (export "alloc") (param i32) (result i32) i32.const 0)
         (func (export "run") (param i32 i32) (result i64) (i64.extend_i32_u (call $down (i32.const 0)))))"#;
-    let world = World::new(ALLOW_ALL, &[("deep", wat::parse_str(deep).unwrap()), ("same", echo())]).await;
+    let world =
+        WasmFixture::new(ALLOW_ALL, &[("deep", wat::parse_str(deep).unwrap()), ("same", echo())]).await;
     let said = world.said("deep", json!({})).await.unwrap_err();
     assert!(said.starts_with("wasm.stack: "), "{said}");
     assert_eq!(world.said("same", json!({})).await, Ok("{}".to_owned()));
@@ -171,7 +174,7 @@ async fn adv_042_tables_stay_small() {
         (func (export "run") (param i32 i32) (result i64)
           (if (i32.eq (table.grow $t (ref.null func) (i32.const 100000000)) (i32.const -1)) (then unreachable))
           i64.const 0))"#;
-    let world = World::new(ALLOW_ALL, &[("grows", wat::parse_str(grows).unwrap())]).await;
+    let world = WasmFixture::new(ALLOW_ALL, &[("grows", wat::parse_str(grows).unwrap())]).await;
     let said = world.said("grows", json!({})).await.unwrap_err();
     assert!(said.starts_with("wasm.table: "), "{said}");
 }
@@ -188,7 +191,7 @@ async fn adv_042_a_storm_of_host_calls_runs_out_of_fuel_and_all_are_recorded() {
         ("watch", endless(clock, "", "(drop (call $now))")),
     ];
     let policy = "version: 1\nlimits: { cpu: 1ms }\nrules:\n  - { id: everything, effect: allow }\n";
-    let world = World::new(policy, &[&guests[..], &[("ping", echo())]].concat()).await;
+    let world = WasmFixture::new(policy, &[&guests[..], &[("ping", echo())]].concat()).await;
     for (name, _) in &guests {
         let outcome = world.outcome(name, json!({})).await;
         let Status::Failed(failure) = &outcome.status else { panic!("{name}: {:?}", outcome.status) };
@@ -218,7 +221,7 @@ async fn adv_042_a_guest_hands_over_only_so_much_at_once() {
     );
     let guests =
         [("shout", tool(log, "", &shout)), ("large", tool("", "", &large)), ("path", tool(read, "", &path))];
-    let world = World::new(ALLOW_ALL, &guests).await;
+    let world = WasmFixture::new(ALLOW_ALL, &guests).await;
     for (name, _) in &guests {
         let said = world.said(name, json!({})).await.unwrap_err();
         assert!(said.starts_with("wasm.trap: too much "), "{name}: {said}");
@@ -243,7 +246,7 @@ async fn adv_042_handles_are_counted() {
   (core instance $guest (instantiate $guest (with "stdout" (instance (export "get" (func $get))))))
   (func (export "run") (param "input" string) (result (result string (error string)))
     (canon lift (core func $guest "run") (memory $guest "memory") (realloc (func $guest "realloc")))))"#;
-    let world = World::new(ALLOW_ALL, &[("hoards", wat::parse_str(text).unwrap())]).await;
+    let world = WasmFixture::new(ALLOW_ALL, &[("hoards", wat::parse_str(text).unwrap())]).await;
     let said = world.said("hoards", json!({})).await.unwrap_err();
     assert!(said.starts_with("wasm.trap: "), "{said}");
 }
@@ -267,7 +270,7 @@ async fn adv_046_there_are_no_sockets() {
   (func (export "run") (param "input" string) (result (result string (error string)))
     (canon lift (core func $guest "run") (memory $guest "memory") (realloc (func $guest "realloc")))))"#
     );
-    let world = World::new(ALLOW_ALL, &[("network", wat::parse_str(text).unwrap())]).await;
+    let world = WasmFixture::new(ALLOW_ALL, &[("network", wat::parse_str(text).unwrap())]).await;
     let said = world.said("network", json!({})).await.unwrap_err();
     assert!(said.starts_with("wasm.import: ") && said.contains("instance-network"), "{said}");
 }
@@ -277,7 +280,7 @@ async fn adv_048_private_addresses_are_refused_to_guests_too() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let port = listener.local_addr().unwrap().port();
-    let world = World::new(ALLOW_ALL, &[("fetch", courier("http.fetch"))]).await;
+    let world = WasmFixture::new(ALLOW_ALL, &[("fetch", courier("http.fetch"))]).await;
     for host in ["127.0.0.1", "localhost", "0x7f000001", "127.1", "[::ffff:127.0.0.1]", "169.254.169.254"] {
         let said = world.said("fetch", json!({"url": format!("http://{host}:{port}/")})).await;
         assert!(said.as_ref().is_err_and(|why| why.starts_with("tool.failed: ")), "{host}: {said:?}");
@@ -293,7 +296,8 @@ async fn adv_052_a_guest_can_not_use_a_secret_that_policy_does_not_give() {
     let body = format!(
         "(call $call (i32.const 64) (i32.const 10) (i32.const 74) (i32.const {length}) (i32.const 4096)) (call $pass_on)"
     );
-    let world = World::new(ALLOW_ALL, &[("leaks", tool(CALL, &format!("http.fetch{args}"), &body))]).await;
+    let world =
+        WasmFixture::new(ALLOW_ALL, &[("leaks", tool(CALL, &format!("http.fetch{args}"), &body))]).await;
     let said = world.said("leaks", json!({})).await.unwrap_err();
     assert!(said.starts_with("tool.failed: policy."), "{said}");
 }
@@ -301,7 +305,7 @@ async fn adv_052_a_guest_can_not_use_a_secret_that_policy_does_not_give() {
 #[tokio::test]
 async fn stop_pauses_a_guest_and_cont_lets_it_go_on() {
     let policy = "version: 1\nlimits: { wall: 5m, cpu: 1s }\nrules:\n  - { id: everything, effect: allow }\n";
-    let world = World::new(policy, &[("spins", endless("", "", ""))]).await;
+    let world = WasmFixture::new(policy, &[("spins", endless("", "", ""))]).await;
     let kernel = world.kernel.kernel.clone();
     let agent = spawn(&kernel, "paused").await.unwrap();
     let signal = |signal| Op::Signal { agent: agent.agent_id().unwrap().clone(), signal, group: false };
@@ -328,12 +332,12 @@ async fn stop_pauses_a_guest_and_cont_lets_it_go_on() {
     assert_eq!(failure.code, "wasm.fuel", "it went on, and used up the rest");
 }
 
-/// Told to stop in the middle of a nested call, the guest is gone, and the nested call still ends in an outcome.
+/// A guest that is cancelled in the middle of a nested call ends, and the nested call still ends in an outcome.
 #[tokio::test]
 async fn a_killed_guest_is_gone_and_its_call_is_recorded() {
     let policy = "version: 1\nlimits: { wall: 60s }\nrules:\n  - { id: everything, effect: allow }\n";
     let guests = [("spins", endless("", "", "")), ("same", echo())];
-    let world = World::new(policy, &guests).await;
+    let world = WasmFixture::new(policy, &guests).await;
     let kernel = &world.kernel.kernel;
     for round in 0..3_u64 {
         let agent = spawn(kernel, &format!("doomed-{round}")).await.unwrap();

@@ -8,11 +8,11 @@ use regent_testkit::{ALLOW_ALL, TestKernel};
 use serde_json::json;
 
 use crate::guests::{component, courier, echo, endless, reader, script, tool};
-use crate::kit::{SMALL, World, guest, spec};
+use crate::kit::{SMALL, WasmFixture, guest, spec};
 
 #[tokio::test]
 async fn a_tool_gets_its_arguments_and_gives_its_output() {
-    let world = World::new(SMALL, &[("same", echo())]).await;
+    let world = WasmFixture::new(SMALL, &[("same", echo())]).await;
     let outcome = world.outcome("same", json!({"a": [1, "ü"]})).await;
     assert_eq!(outcome.status, Status::Ok);
     assert_eq!(outcome.output.text(), r#"{"a":[1,"ü"]}"#);
@@ -32,7 +32,7 @@ async fn a_tool_gets_its_arguments_and_gives_its_output() {
 
 #[tokio::test]
 async fn the_same_call_costs_the_same_fuel() {
-    let world = World::new(SMALL, &[("same", echo())]).await;
+    let world = WasmFixture::new(SMALL, &[("same", echo())]).await;
     let mut fuel = Vec::new();
     for _ in 0..3 {
         let outcome = world.outcome("same", json!({"a": 1})).await;
@@ -44,13 +44,13 @@ async fn the_same_call_costs_the_same_fuel() {
 #[tokio::test]
 async fn a_tools_own_error_is_a_failure_with_its_words() {
     let fails = tool("", "no such thing", "(call $say (i32.const 1) (i32.const 64) (i32.const 13))");
-    let world = World::new(SMALL, &[("fails", fails)]).await;
+    let world = WasmFixture::new(SMALL, &[("fails", fails)]).await;
     assert_eq!(world.said("fails", json!({})).await, Err("tool.failed: no such thing".to_owned()));
 }
 
 #[tokio::test]
 async fn files_are_read_by_system_calls_of_the_same_caller() {
-    let world = World::new(ALLOW_ALL, &[("reads", reader("read-file", "notes.txt"))]).await;
+    let world = WasmFixture::new(ALLOW_ALL, &[("reads", reader("read-file", "notes.txt"))]).await;
     assert_eq!(world.said("reads", json!({})).await, Err("tool.failed: fs.not_found".to_owned()));
     world.put("notes.txt", "[cut at byte 1 of 2]");
     let before = world.intents().len();
@@ -68,7 +68,7 @@ async fn files_are_read_by_system_calls_of_the_same_caller() {
 
 #[tokio::test]
 async fn what_came_in_labels_what_goes_out() {
-    let world = World::new(ALLOW_ALL, &[("reads", reader("read-text", ".env"))]).await;
+    let world = WasmFixture::new(ALLOW_ALL, &[("reads", reader("read-text", ".env"))]).await;
     world.put(".env", "KEY=1");
     let outcome = world.outcome("reads", json!({})).await;
     assert_eq!(outcome.output.text(), "KEY=1");
@@ -87,7 +87,7 @@ async fn files_are_written_and_bytes_stay_as_they_are() {
         (if (i32.load8_u (i32.const 4096)) (then (return (call $pass_on))))
         (call $say (i32.const 0) (i32.const 64) (i32.const 7))";
     let writes = tool(import, "out.bin\\ff\\00\\01a", body);
-    let world = World::new(ALLOW_ALL, &[("writes", writes)]).await;
+    let world = WasmFixture::new(ALLOW_ALL, &[("writes", writes)]).await;
     assert_eq!(world.said("writes", json!({})).await, Ok("out.bin".to_owned()));
     assert_eq!(std::fs::read(world.kernel.workspace().join("out.bin")).unwrap(), [0xff, 0, 1, b'a']);
 }
@@ -102,7 +102,7 @@ rules:
   - { id: ask-for-more, effect: ask, match: { tool: fs.read, path: 'more*' }, reason: is that needed }
 ";
     let guests = [("notes", reader("read-file", "notes.txt")), ("more", reader("read-file", "more.txt"))];
-    let world = World::new(policy, &guests).await;
+    let world = WasmFixture::new(policy, &guests).await;
     world.put("notes.txt", "private");
     world.put("more.txt", "more");
     assert_eq!(world.said("notes", json!({})).await, Err("tool.failed: policy.denied".to_owned()));
@@ -122,7 +122,7 @@ async fn a_folder_is_listed_and_a_file_described() {
         (i32.store8 (i32.const 32) (i32.wrap_i64 (i64.load (i32.const 4112))))
         (call $say (i32.const 0) (i32.const 32) (i32.const 1))";
     let guests = [("first", tool(list, "dir", first)), ("size", tool(stat, "dir/one", size))];
-    let world = World::new(ALLOW_ALL, &guests).await;
+    let world = WasmFixture::new(ALLOW_ALL, &guests).await;
     world.put("dir/one", "x".repeat(65));
     assert_eq!(world.said("first", json!({})).await, Ok("dir/one".to_owned()));
     assert_eq!(world.said("size", json!({})).await, Ok("A".to_owned()));
@@ -131,7 +131,7 @@ async fn a_folder_is_listed_and_a_file_described() {
 #[tokio::test]
 async fn tools_call_tools_down_to_the_kernels_limit() {
     let guests = [("same", echo()), ("to-same", courier("same")), ("round", courier("round"))];
-    let world = World::new(SMALL, &guests).await;
+    let world = WasmFixture::new(SMALL, &guests).await;
     assert_eq!(world.said("to-same", json!({"x": 1})).await, Ok(r#"{"x":1}"#.to_owned()));
     assert_eq!(world.said("round", json!({})).await, Err("tool.failed: tool.failed".to_owned()));
     let depths: Vec<u64> = world.intents().iter().filter_map(|body| body["depth"].as_u64()).collect();
@@ -149,7 +149,7 @@ async fn log_lines_come_after_the_output_and_are_bounded() {
         (br_if $again (i32.lt_u (local.get $i) (i32.const 1000))))
         (call $say (i32.const 0) (local.get $text) (local.get $bytes))";
     let guests = [("logs", tool(import, "hmm!", body)), ("storm", tool(import, "", many))];
-    let world = World::new(SMALL, &guests).await;
+    let world = WasmFixture::new(SMALL, &guests).await;
     let outcome = world.outcome("logs", json!({})).await;
     assert_eq!(outcome.output.text(), "{}warn: hmm!\n");
     let ended = outcome.obtained.unwrap()["ended"].clone();
@@ -168,7 +168,8 @@ async fn the_clock_is_the_kernels() {
         "(i64.store (i32.const 32) (call $now)) (call $say (i32.const 0) (i32.const 32) (i32.const 8))";
     let clock = Arc::new(ManualClock::at(0x3132_3334_3536));
     let world =
-        World::with(ALLOW_ALL, &[("now", tool(import, "", body))], |builder| builder.clock(clock)).await;
+        WasmFixture::with(ALLOW_ALL, &[("now", tool(import, "", body))], |builder| builder.clock(clock))
+            .await;
     assert_eq!(world.said("now", json!({})).await, Ok("654321\0\0".to_owned()));
 }
 
@@ -188,7 +189,7 @@ async fn what_is_kept_is_found_again_by_the_same_tool_only() {
     let keeps = tool(&format!("{set}{get}"), "key none", body);
     let bad = "(call $get (i32.const 64) (i32.const 3) (i32.const 4096)) (call $pass_on)";
     let guests = [("one", keeps.clone()), ("two", keeps), ("bad", tool(get, "../", bad))];
-    let world = World::new(ALLOW_ALL, &guests).await;
+    let world = WasmFixture::new(ALLOW_ALL, &guests).await;
     assert_eq!(world.said("one", json!({"v": 1})).await, Ok("none".to_owned()));
     assert_eq!(world.said("one", json!({"v": 2})).await, Ok(r#"{"v":1}"#.to_owned()));
     assert_eq!(world.said("two", json!({})).await, Ok("none".to_owned()));
@@ -201,7 +202,7 @@ async fn a_secret_is_a_name_to_a_guest() {
     let import = r#"(import "regent:host/secrets@0.1.0" "handle" (func $handle (param i32 i32 i32)))"#;
     let body = "(call $handle (i32.const 64) (i32.const 8) (i32.const 4096)) (call $pass_on)";
     let guests = [("named", tool(import, "api/keys", body)), ("bad", tool(import, "Api keys", body))];
-    let world = World::new(ALLOW_ALL, &guests).await;
+    let world = WasmFixture::new(ALLOW_ALL, &guests).await;
     assert_eq!(world.said("named", json!({})).await, Ok("secret://api/keys".to_owned()));
     assert_eq!(world.said("bad", json!({})).await, Err("tool.failed: secret.name".to_owned()));
 }
@@ -219,7 +220,7 @@ async fn one_interpreter_serves_many_scripts() {
             so_far.driven(spec(name), Driver::wasm(Arc::new(script)))
         })
     };
-    let world = World::with(ALLOW_ALL, &[], declare).await;
+    let world = WasmFixture::with(ALLOW_ALL, &[], declare).await;
     for (name, source) in [("first", "let a = 1"), ("second", "let b = 2")] {
         let outcome = world.outcome(name, json!({})).await;
         assert_eq!(outcome.output.text(), source);
@@ -232,7 +233,7 @@ async fn one_interpreter_serves_many_scripts() {
 /// On one thread: a guest that never ends must let others have it.
 #[tokio::test(flavor = "current_thread")]
 async fn a_busy_guest_lets_others_run() {
-    let world = Arc::new(World::new(SHORT, &[("spins", endless("", "", "")), ("same", echo())]).await);
+    let world = Arc::new(WasmFixture::new(SHORT, &[("spins", endless("", "", "")), ("same", echo())]).await);
     let spinning = {
         let world = Arc::clone(&world);
         tokio::spawn(async move { world.outcome("spins", json!({})).await.status })
@@ -261,7 +262,7 @@ async fn a_call_waits_for_a_place_but_not_for_ever() {
         let (spec, driver) = guest(&tier, name, &wasm);
         builder = builder.driven(spec, driver);
     }
-    let world = World { kernel: builder.boot().await.unwrap() };
+    let world = WasmFixture { kernel: builder.boot().await.unwrap() };
     assert_eq!(world.said("to-same", json!({})).await, Err("tool.failed: wasm.busy".to_owned()));
     assert_eq!(world.said("same", json!({})).await, Ok("{}".to_owned()));
 }
@@ -275,7 +276,7 @@ async fn a_guest_that_waits_for_a_call_is_stopped_too() {
         let (spec, driver) = guest(&tier, name, &wasm);
         builder = builder.driven(spec, driver);
     }
-    let world = World { kernel: builder.boot().await.unwrap() };
+    let world = WasmFixture { kernel: builder.boot().await.unwrap() };
     let outcome = world.outcome("to-hangs", json!({})).await;
     assert_eq!(outcome.status, Status::TimedOut);
     assert_eq!(outcome.obtained.unwrap()["ended"]["host_calls"], 1);

@@ -11,7 +11,7 @@ use regent_testkit::{ALLOW_ALL, Exam, Task, executor_contract, run};
 use serde_json::json;
 
 use crate::guests::{CALL, courier, echo, endless, tool};
-use crate::kit::{World, spec, with_host_tools};
+use crate::kit::{WasmFixture, spec, with_host_tools};
 
 struct Guests;
 
@@ -22,7 +22,7 @@ impl Exam for Guests {
 
     fn equip(&self, mut kernel: Builder) -> Result<Builder, SetupError> {
         let tier = Arc::new(WasmTier::new(WasmConfig::default()));
-        // Reads the file that it is told to, writes to it, and says what was there.
+        // Reads the file that its arguments name, writes to it, and prints what was there.
         let touch = r#"
             (call $call (i32.const 64) (i32.const 7) (local.get $text) (local.get $bytes) (i32.const 4096))
             (memory.copy (i32.const 256) (local.get $text) (local.get $bytes))
@@ -77,7 +77,7 @@ async fn the_wasm_tier_passes_the_executors_exam() {
 #[tokio::test]
 async fn programs_and_guests_live_in_one_kernel() {
     let traps = tool("", "", "unreachable");
-    let world = World::with(ALLOW_ALL, &[("same", echo()), ("traps", traps)], |builder| {
+    let world = WasmFixture::with(ALLOW_ALL, &[("same", echo()), ("traps", traps)], |builder| {
         builder.process(Arc::new(ProcessTier::new(Floor::LandlockSeccomp)))
     })
     .await;
@@ -128,7 +128,7 @@ async fn a_program_that_rust_made_runs_on_a_machine_with_nothing_in_it() {
         crate::skip::skipped("wasip2-target", "rustc lacks the target wasm32-wasip2");
         return;
     };
-    let world = World::new(ALLOW_ALL, &[("program", program)]).await;
+    let world = WasmFixture::new(ALLOW_ALL, &[("program", program)]).await;
     let outcome = world.outcome("program", json!({})).await;
     assert_eq!(outcome.output.text(), "{} 1 0 0 true\ntrue true\nto the log\n");
     assert_eq!(outcome.obtained.unwrap()["world"], "command");

@@ -11,7 +11,7 @@ use regent_testkit::ALLOW_ALL;
 use serde_json::json;
 
 use crate::guests::{echo, script, tool};
-use crate::kit::World;
+use crate::kit::WasmFixture;
 
 fn code_of(wasm: &[u8]) -> &'static str {
     let tier = Arc::new(WasmTier::new(WasmConfig::default()));
@@ -78,7 +78,7 @@ fn bytes_that_are_not_the_agreed_ones_are_refused() {
 
 #[tokio::test]
 async fn a_tool_that_was_withdrawn_is_gone() {
-    let world = World::new(ALLOW_ALL, &[("same", echo())]).await;
+    let world = WasmFixture::new(ALLOW_ALL, &[("same", echo())]).await;
     assert_eq!(world.said("same", json!({})).await, Ok("{}".to_owned()));
     world.kernel.kernel.catalogue().withdraw("built-in");
     let gone = world.kernel.call(regent_testkit::run("same", json!({}))).await.unwrap();

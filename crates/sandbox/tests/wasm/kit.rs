@@ -11,7 +11,7 @@ use regent_testkit::test_kernel::Builder;
 use regent_testkit::{TestKernel, run};
 use serde_json::{Value, json};
 
-pub(crate) struct World {
+pub(crate) struct WasmFixture {
     pub(crate) kernel: TestKernel,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn guest(tier: &Arc<WasmTier>, name: &str, wasm: &[u8]) -> (ToolSpec,
     (spec(name), Driver::wasm(Arc::new(tier.tool(wasm, Digest::of(wasm)).unwrap())))
 }
 
-impl World {
+impl WasmFixture {
     /// A kernel with these rules and these guests.
     pub(crate) async fn new(policy: &str, guests: &[(&str, Vec<u8>)]) -> Self {
         Self::with(policy, guests, |builder| builder).await

@@ -3,7 +3,7 @@
 use regent_testkit::ALLOW_ALL;
 use serde_json::json;
 
-use crate::kit::{SMALL, World};
+use crate::kit::{SMALL, WasmFixture};
 
 const MEMORY: &str = r#"(memory (export "memory") 1)
     (global $free (mut i32) (i32.const 4096))
@@ -27,7 +27,7 @@ const LOG: &str = r#"(import "az" "log" (func $log (param i32 i32)))"#;
 
 #[tokio::test]
 async fn run_gets_the_input_and_gives_the_output() {
-    let world = World::new(SMALL, &[("same", module("", RUN_ECHO))]).await;
+    let world = WasmFixture::new(SMALL, &[("same", module("", RUN_ECHO))]).await;
     let outcome = world.outcome("same", json!({"a": "ü"})).await;
     assert_eq!(outcome.output.text(), r#"{"a":"ü"}"#);
     let receipt = outcome.obtained.unwrap();
@@ -44,7 +44,7 @@ async fn files_and_lines_go_the_same_way_as_everybodys() {
         (func (export "main") (result i32)
           (call $write (i32.const 64) (i32.const 7) (i32.const 71) (i32.const 7)))"#;
     let guests = [("reads", module(&format!("{READ}{LOG}"), reads)), ("writes", module(WRITE, writes))];
-    let world = World::new(ALLOW_ALL, &guests).await;
+    let world = WasmFixture::new(ALLOW_ALL, &guests).await;
     assert_eq!(world.said("reads", json!({})).await, Err("tool.failed: it returned nothing".to_owned()));
     world.put("in.txt", "content");
     assert_eq!(world.said("reads", json!({})).await, Ok("contentin.txt\n".to_owned()));
@@ -70,7 +70,7 @@ rules:
     let writes = r#"(data (i32.const 64) "out.txtwritten")
         (func (export "main") (result i32)
           (call $write (i32.const 64) (i32.const 7) (i32.const 71) (i32.const 7)))"#;
-    let world = World::new(policy, &[("writes", module(WRITE, writes))]).await;
+    let world = WasmFixture::new(policy, &[("writes", module(WRITE, writes))]).await;
     assert_eq!(world.said("writes", json!({})).await, Ok("1".to_owned()));
     assert!(!world.kernel.workspace().join("out.txt").exists());
 }
@@ -85,7 +85,7 @@ async fn pointers_that_lie_are_not_followed() {
         r#"(func (export "run") (param i32 i32) (result i64) (call $read (i32.const 0) (i32.const -1)))"#,
     ];
     for case in cases {
-        let world = World::new(SMALL, &[("lies", module(READ, case))]).await;
+        let world = WasmFixture::new(SMALL, &[("lies", module(READ, case))]).await;
         let said = world.said("lies", json!({})).await;
         assert!(said.as_ref().is_err_and(|why| why.starts_with("tool.failed: ")), "{case}: {said:?}");
         assert!(world.intents().iter().all(|body| body["depth"] == 0), "{case}");
@@ -94,7 +94,7 @@ async fn pointers_that_lie_are_not_followed() {
     let wat = r#"(module (memory (export "memory") 1)
         (func (export "alloc") (param i32) (result i32) i32.const -4)
         (func (export "run") (param i32 i32) (result i64) i64.const 0))"#;
-    let world = World::new(SMALL, &[("lies", wat::parse_str(wat).unwrap())]).await;
+    let world = WasmFixture::new(SMALL, &[("lies", wat::parse_str(wat).unwrap())]).await;
     let said = world.said("lies", json!({})).await.unwrap_err();
     assert!(said.starts_with("wasm.trap: "), "{said}");
 }
@@ -110,7 +110,7 @@ async fn reading_while_making_room_is_not_served() {
           (drop (call $read (i32.const 64) (i32.const 6)))
           (i32.const 1024))
         (func (export "run") (param i32 i32) (result i64) (call $read (i32.const 64) (i32.const 6))))"#;
-    let world = World::new(ALLOW_ALL, &[("again", wat::parse_str(wat).unwrap())]).await;
+    let world = WasmFixture::new(ALLOW_ALL, &[("again", wat::parse_str(wat).unwrap())]).await;
     world.put("in.txt", "content");
     assert_eq!(world.said("again", json!({})).await, Ok("content".to_owned()));
 }

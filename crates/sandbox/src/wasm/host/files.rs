@@ -17,7 +17,7 @@ const ENTRIES_MAX: u64 = 20_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ComponentType, Lift, Lower)]
 #[component(enum)]
 #[repr(u8)]
-enum Kind {
+enum FileKind {
     #[component(name = "file")]
     File,
     #[component(name = "folder")]
@@ -30,16 +30,16 @@ enum Kind {
 
 #[derive(Debug, Clone, ComponentType, Lift, Lower)]
 #[component(record)]
-struct Entry {
+struct FileEntry {
     path: String,
-    kind: Kind,
+    kind: FileKind,
     bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy, ComponentType, Lift, Lower)]
 #[component(record)]
 struct Status {
-    kind: Kind,
+    kind: FileKind,
     bytes: u64,
     #[component(name = "modified-ms")]
     modified_ms: i64,
@@ -96,7 +96,7 @@ pub(super) async fn write(mut store: Store<'_>, path: String, content: &[u8], mo
     Ok(tool(store, "fs.write", args).await?.map(drop))
 }
 
-async fn list(store: Store<'_>, path: String) -> Answered<Vec<Entry>> {
+async fn list(store: Store<'_>, path: String) -> Answered<Vec<FileEntry>> {
     let args = json!({"path": path, "entries_max": ENTRIES_MAX});
     Ok(json(store, "fs.list", args).await?.and_then(|answer| {
         if answer.get("more").and_then(Value::as_bool) == Some(true) {
@@ -107,20 +107,20 @@ async fn list(store: Store<'_>, path: String) -> Answered<Vec<Entry>> {
     }))
 }
 
-fn entry(value: &Value) -> Entry {
-    Entry {
+fn entry(value: &Value) -> FileEntry {
+    FileEntry {
         path: value.get("path").and_then(Value::as_str).unwrap_or_default().to_owned(),
         kind: kind(value),
         bytes: bytes(value),
     }
 }
 
-fn kind(value: &Value) -> Kind {
+fn kind(value: &Value) -> FileKind {
     match value.get("kind").and_then(Value::as_str) {
-        Some("file") => Kind::File,
-        Some("folder") => Kind::Folder,
-        Some("link") => Kind::Link,
-        Some(_) | None => Kind::Special,
+        Some("file") => FileKind::File,
+        Some("folder") => FileKind::Folder,
+        Some("link") => FileKind::Link,
+        Some(_) | None => FileKind::Special,
     }
 }
 

@@ -176,7 +176,7 @@ async fn wait(store: &mut Store<'_>, all: &[Resource<Pollable>]) -> Result<Vec<u
     if first > now {
         tokio::time::sleep(Duration::from_nanos(first - now)).await;
     }
-    // The first is over, also if a clock that only moves when told to says otherwise.
+    // The first is over, even if a manual clock has not moved.
     let now = now_ns(store).max(first);
     let ready = moments.iter().zip(0_u32..).filter(|(moment, _)| **moment <= now);
     Ok(ready.map(|(_, index)| index).collect())
