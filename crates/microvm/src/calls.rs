@@ -16,8 +16,8 @@ use super::files::Files;
 use super::link::Outside;
 use super::space::Space;
 
-/// What a call answers.
-pub(super) type Answer = Result<u64, Errno>;
+/// The result of a guest's system call.
+pub(super) type SyscallResult = Result<u64, Errno>;
 
 /// How a program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) enum End {
     Exit(i32),
     /// By a signal, its own or one that a fault stands for.
     Signal(i32),
-    /// It said more than it may.
+    /// It wrote more output than it may.
     Output,
     /// It waits for something that can never come.
     Stuck,
@@ -42,7 +42,7 @@ pub(super) enum End {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// The guest continues with this.
-    Answer(Answer),
+    Answer(SyscallResult),
     /// The guest is over.
     End(End),
 }
@@ -64,7 +64,7 @@ pub(super) struct Program {
     pub(super) began_ms: u64,
     pub(super) stack_bytes: u64,
     pub(super) open_max: u64,
-    state: State,
+    state: ProgramState,
 }
 
 /// The heap that `brk` moves.
@@ -76,7 +76,7 @@ pub(super) struct Heap {
 
 /// What a program can set and ask for, and nobody else looks at.
 #[derive(Debug)]
-struct State {
+struct ProgramState {
     umask: u32,
     signal_mask: u64,
     actions: Vec<[u8; 32]>,
@@ -111,7 +111,8 @@ impl Program {
         if let Some(flags) = alternate_stack.get_mut(8) {
             *flags = 2;
         }
-        let state = State { umask: 0o022, signal_mask: 0, actions: vec![[0; 32]; SIGNALS], alternate_stack };
+        let state =
+            ProgramState { umask: 0o022, signal_mask: 0, actions: vec![[0; 32]; SIGNALS], alternate_stack };
         let began = Instant::now();
         Self { space, files, cwd, path, heap, mappings_top, began, began_ms, stack_bytes, open_max, state }
     }
@@ -178,7 +179,7 @@ impl Program {
     }
 
     /// Fills in a structure, where the guest wants one.
-    fn fill(&mut self, at: u64, bytes: &[u8]) -> Answer {
+    fn fill(&mut self, at: u64, bytes: &[u8]) -> SyscallResult {
         if at != 0 {
             self.space.write(at, bytes)?;
         }

@@ -188,7 +188,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_program_is_read_and_others_are_told_apart() {
+    fn reads_a_program_and_rejects_other_files() {
         let file = small(2, PT_LOAD, &[0x0f, 0x05]);
         let elf = parse(&file).unwrap();
         assert_eq!((elf.entry, elf.headers, elf.end), (0x40_0078, (0x40_0040, 1), 0x40_1000));

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use rustix::io::Errno;
 
-use super::link::{About, Ask, How, Kind, Outside, Save};
+use super::link::{About, GuestFileKind, GuestRequest, Outside, Save, WriteMode};
 use super::tree::{Device, Tmp, Tree};
 
 /// What one call moves at most; programs call again.
@@ -32,7 +32,7 @@ pub(super) struct FileLimits {
 pub(super) struct Files {
     descriptors: Vec<Option<Descriptor>>,
     pub(super) open: Vec<Option<Open>>,
-    pub(super) drafts: Vec<Option<Draft>>,
+    pub(super) drafts: Vec<Option<FileDraft>>,
     pub(super) pipes: Vec<Pipe>,
     pub(super) tmp: Tmp,
     pub(super) tree: Tree,
@@ -45,11 +45,11 @@ pub(super) struct Files {
     held_bytes: u64,
     /// What was refused, for the receipt.
     pub(super) notes: Vec<String>,
-    /// Something that was written is not in the workspace. The program heard of it, but programs don't always listen.
+    /// Something that was written is not in the workspace. The program got an error, but programs don't always check.
     pub(super) unsaved: bool,
 }
 
-/// What the guest said.
+/// The guest's output.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     pub(super) stdout: Vec<u8>,
@@ -67,7 +67,7 @@ struct Descriptor {
 /// An open file; several descriptors may share it.
 #[derive(Debug)]
 pub(super) struct Open {
-    pub(super) what: What,
+    pub(super) what: OpenKind,
     /// Where it is at.
     pub(super) at: u64,
     /// As it was opened.
@@ -77,14 +77,14 @@ pub(super) struct Open {
 
 /// What an open file is.
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum OpenKind {
     Input,
     Stdout,
     Stderr,
     Device(Device),
     Folder {
         path: String,
-        names: Option<Vec<(String, Kind)>>,
+        names: Option<Vec<(String, GuestFileKind)>>,
     },
     /// A file of the workspace as it was when it was opened.
     Read {
@@ -102,12 +102,12 @@ pub(super) enum What {
 
 /// Content that will be a file of the workspace.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct FileDraft {
     pub(super) path: String,
     /// What is in the file before the content, unknown to us: only appended to.
     pub(super) before_bytes: u64,
     pub(super) content: Vec<u8>,
-    pub(super) how: How,
+    pub(super) how: WriteMode,
     /// There is something to save.
     pub(super) dirty: bool,
     /// Made to be renamed or removed: saved at the end if it still is there.
@@ -140,9 +140,11 @@ impl Files {
             notes: Vec::new(),
             unsaved: false,
         };
-        for (what, flags) in
-            [(What::Input, libc::O_RDONLY), (What::Stdout, libc::O_WRONLY), (What::Stderr, libc::O_WRONLY)]
-        {
+        for (what, flags) in [
+            (OpenKind::Input, libc::O_RDONLY),
+            (OpenKind::Stdout, libc::O_WRONLY),
+            (OpenKind::Stderr, libc::O_WRONLY),
+        ] {
             // There is room for three.
             files.install(what, flags.cast_unsigned()).ok();
         }
@@ -172,7 +174,7 @@ impl Files {
     }
 
     /// Gives an open file the lowest free number.
-    pub(super) fn install(&mut self, what: What, flags: u32) -> Result<u64, Errno> {
+    pub(super) fn install(&mut self, what: OpenKind, flags: u32) -> Result<u64, Errno> {
         let open = Open { what, at: 0, flags, users: 0 };
         let id = vacant(&mut self.open);
         if let Some(slot) = self.open.get_mut(id) {
@@ -272,15 +274,15 @@ impl Files {
         }
         let Some(gone) = self.open.get_mut(id).and_then(Option::take) else { return Ok(()) };
         match gone.what {
-            What::Draft(draft) => return self.leave_draft(draft, outside),
-            What::Read { content, .. } => self.release(content.len() as u64),
-            What::Tmp(node) => {
+            OpenKind::Draft(draft) => return self.leave_draft(draft, outside),
+            OpenKind::Read { content, .. } => self.release(content.len() as u64),
+            OpenKind::Tmp(node) => {
                 let freed = self.tmp.closed(node);
                 self.release(freed as u64);
             }
-            What::PipeEnd { pipe, write } => self.leave_pipe(pipe, write),
-            What::Folder { names, .. } => self.release(names.as_deref().map_or(0, held_by)),
-            What::Input | What::Stdout | What::Stderr | What::Device(_) => {}
+            OpenKind::PipeEnd { pipe, write } => self.leave_pipe(pipe, write),
+            OpenKind::Folder { names, .. } => self.release(names.as_deref().map_or(0, held_by)),
+            OpenKind::Input | OpenKind::Stdout | OpenKind::Stderr | OpenKind::Device(_) => {}
         }
         Ok(())
     }
@@ -322,19 +324,19 @@ impl Files {
         }
         draft.dirty = false;
         let save = Save { path: draft.path.clone(), content: draft.content.clone(), how: draft.how };
-        let told = outside.ask(Ask::Write(save));
-        if let (Ok(_), Some(draft)) = (&told, self.drafts.get_mut(id).and_then(Option::as_mut)) {
+        let reply = outside.ask(GuestRequest::Write(save));
+        if let (Ok(_), Some(draft)) = (&reply, self.drafts.get_mut(id).and_then(Option::as_mut)) {
             match draft.how {
-                How::Create | How::Replace => draft.how = How::Replace,
-                How::Append => {
+                WriteMode::Create | WriteMode::Replace => draft.how = WriteMode::Replace,
+                WriteMode::Append => {
                     let bytes = std::mem::take(&mut draft.content).len() as u64;
                     draft.before_bytes = draft.before_bytes.saturating_add(bytes);
                     self.release(bytes);
                 }
             }
         }
-        self.unsaved |= told.is_err();
-        told.map(drop)
+        self.unsaved |= reply.is_err();
+        reply.map(drop)
     }
 
     /// Saves everything that isn't yet: the program has ended, and hears nothing of it any more.
@@ -347,29 +349,37 @@ impl Files {
     /// `fsync`.
     pub(super) fn sync(&mut self, fd: u64, outside: &dyn Outside) -> Result<(), Errno> {
         match self.get(fd)?.what {
-            What::Draft(id) => self.save(id, outside),
-            What::Read { .. } | What::Tmp(_) | What::Folder { .. } => Ok(()),
-            What::Input | What::Stdout | What::Stderr | What::Device(_) | What::PipeEnd { .. } => {
-                Err(Errno::INVAL)
-            }
+            OpenKind::Draft(id) => self.save(id, outside),
+            OpenKind::Read { .. } | OpenKind::Tmp(_) | OpenKind::Folder { .. } => Ok(()),
+            OpenKind::Input
+            | OpenKind::Stdout
+            | OpenKind::Stderr
+            | OpenKind::Device(_)
+            | OpenKind::PipeEnd { .. } => Err(Errno::INVAL),
         }
     }
 
     /// How much an open file holds, and what it is.
-    pub(super) fn about(&self, what: &What) -> Result<About, Errno> {
+    pub(super) fn about(&self, what: &OpenKind) -> Result<About, Errno> {
         let about = |kind, bytes, mode| About { kind, bytes, mode, modified_ms: 0 };
         Ok(match what {
-            What::Input | What::Stdout | What::Stderr | What::PipeEnd { .. } => about(Kind::Pipe, 0, 0o600),
-            What::Device(_) => about(Kind::Device, 0, 0o666),
-            What::Folder { .. } => about(Kind::Folder, 4096, 0o755),
-            What::Read { content, .. } => about(Kind::File, content.len() as u64, 0o644),
-            What::Draft(id) => {
-                let draft = self.drafts.get(*id).and_then(Option::as_ref).ok_or(Errno::BADF)?;
-                about(Kind::File, draft.before_bytes.saturating_add(draft.content.len() as u64), 0o644)
+            OpenKind::Input | OpenKind::Stdout | OpenKind::Stderr | OpenKind::PipeEnd { .. } => {
+                about(GuestFileKind::Pipe, 0, 0o600)
             }
-            What::Tmp(id) => {
+            OpenKind::Device(_) => about(GuestFileKind::Device, 0, 0o666),
+            OpenKind::Folder { .. } => about(GuestFileKind::Folder, 4096, 0o755),
+            OpenKind::Read { content, .. } => about(GuestFileKind::File, content.len() as u64, 0o644),
+            OpenKind::Draft(id) => {
+                let draft = self.drafts.get(*id).and_then(Option::as_ref).ok_or(Errno::BADF)?;
+                about(
+                    GuestFileKind::File,
+                    draft.before_bytes.saturating_add(draft.content.len() as u64),
+                    0o644,
+                )
+            }
+            OpenKind::Tmp(id) => {
                 let node = self.tmp.node(*id).ok_or(Errno::BADF)?;
-                let kind = if node.content.is_some() { Kind::File } else { Kind::Folder };
+                let kind = if node.content.is_some() { GuestFileKind::File } else { GuestFileKind::Folder };
                 let bytes = node.content.as_ref().map_or(4096, |content| content.len() as u64);
                 About { kind, bytes, mode: node.mode, modified_ms: node.modified_ms }
             }
@@ -379,7 +389,7 @@ impl Files {
     /// Whether a `poll` would find something to do: reading, writing, hung up.
     pub(super) fn readiness(&self, fd: u64) -> Result<(bool, bool, bool), Errno> {
         Ok(match &self.get(fd)?.what {
-            What::PipeEnd { pipe, write } => {
+            OpenKind::PipeEnd { pipe, write } => {
                 let pipe = self.pipes.get(*pipe).ok_or(Errno::BADF)?;
                 if *write {
                     (false, pipe.content.len() < PIPE_BYTES_MAX, pipe.readers == 0)
@@ -387,18 +397,20 @@ impl Files {
                     (!pipe.content.is_empty(), false, pipe.writers == 0)
                 }
             }
-            What::Stdout | What::Stderr => (false, true, false),
-            What::Input => (true, false, false),
-            What::Device(_) | What::Folder { .. } | What::Read { .. } | What::Draft(_) | What::Tmp(_) => {
-                (true, true, false)
-            }
+            OpenKind::Stdout | OpenKind::Stderr => (false, true, false),
+            OpenKind::Input => (true, false, false),
+            OpenKind::Device(_)
+            | OpenKind::Folder { .. }
+            | OpenKind::Read { .. }
+            | OpenKind::Draft(_)
+            | OpenKind::Tmp(_) => (true, true, false),
         })
     }
 }
 
 /// What the names of a folder take, about.
-pub(super) fn held_by(names: &[(String, Kind)]) -> u64 {
-    names.iter().map(|(name, _)| name.len().saturating_add(size_of::<(String, Kind)>()) as u64).sum()
+pub(super) fn held_by(names: &[(String, GuestFileKind)]) -> u64 {
+    names.iter().map(|(name, _)| name.len().saturating_add(size_of::<(String, GuestFileKind)>()) as u64).sum()
 }
 
 /// The number of a free place in a list, made if there is none.

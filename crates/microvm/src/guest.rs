@@ -17,7 +17,7 @@ use super::calls::{Beginning, End, Next, Program};
 use super::confine::{Confined, confine};
 use super::files::{FileLimits, Files, Output};
 use super::link::{Link, Outside as _};
-use super::machine::{Fault, Machine, PAGE_FAULT, Stop};
+use super::machine::{Fault, Machine, PAGE_FAULT, VcpuStop};
 use super::memory::Memory;
 use super::programs::{self, NotRun};
 use super::space::{OutOfMemory, Space};
@@ -125,7 +125,7 @@ impl GuestThread {
         // The thread is born with every signal blocked: the one that ends it must never find it unprepared.
         let mask = block_signals();
         let thread = std::thread::Builder::new().name("regent-guest".to_owned()).spawn(move || {
-            let _ended = Ended(&own);
+            let _ended = EndGuard(&own);
             run(job, shell, &templates, &own)
         });
         restore_signals(&mask);
@@ -191,9 +191,9 @@ impl Drop for GuestThread {
 }
 
 /// Says that the thread is done, also when it panics.
-struct Ended<'a>(&'a Link);
+struct EndGuard<'a>(&'a Link);
 
-impl Drop for Ended<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -218,7 +218,7 @@ fn run(job: Job, shell: Option<Shell>, templates: &Templates, link: &Link) -> Re
     };
     let Shell { mut machine, mut memory } = shell;
     memory.overlay(&template.image).map_err(broke("can't load the program"))?;
-    let mut space = Space::of(memory, &template.layout);
+    let mut space = Space::from_layout(memory, &template.layout);
     let stack = lay_stack(&mut space, &template, &job.words)
         .map_err(|errno| broke("can't create the program's stack")(errno.into()))?;
     machine
@@ -275,7 +275,7 @@ fn drive(machine: &mut Machine, program: &mut Program, link: &Link) -> (End, u64
             break End::Killed;
         }
         match machine.run(&program.space) {
-            Stop::Call { number, arguments } => {
+            VcpuStop::Call { number, arguments } => {
                 (calls, last) = (calls.saturating_add(1), (0, 0, 0));
                 let next = if number == libc::SYS_arch_prctl as u64 {
                     Next::Answer(arch_prctl(machine, program, arguments))
@@ -290,7 +290,7 @@ fn drive(machine: &mut Machine, program: &mut Program, link: &Link) -> (End, u64
                     Next::End(end) => break end,
                 }
             }
-            Stop::Fault(fault) => {
+            VcpuStop::Fault(fault) => {
                 faults = faults.saturating_add(1);
                 let repeats = if (last.0, last.1) == (fault.at, fault.address) { last.2 + 1 } else { 0 };
                 last = (fault.at, fault.address, repeats);
@@ -300,12 +300,12 @@ fn drive(machine: &mut Machine, program: &mut Program, link: &Link) -> (End, u64
                     Err(OutOfMemory) => break End::Memory,
                 }
             }
-            Stop::Interrupted => {
+            VcpuStop::Interrupted => {
                 // The signal stays pending, and would end every further run at once.
                 forget_signal(kick_signal());
                 link.wait_while_held();
             }
-            Stop::Dead(why) => break End::Dead(why),
+            VcpuStop::Dead(why) => break End::Dead(why),
         }
     };
     (end, calls, faults)

@@ -1,6 +1,6 @@
 //! The structures of Linux that calls fill in, byte by byte.
 
-use super::link::{About, Kind};
+use super::link::{About, GuestFileKind};
 
 /// Whom the guest takes itself for.
 pub(super) const USER_ID: u32 = 1000;
@@ -36,11 +36,11 @@ impl Packed {
 /// Type and permission bits.
 fn mode(about: &About) -> u32 {
     let kind = match about.kind {
-        Kind::File => libc::S_IFREG,
-        Kind::Folder => libc::S_IFDIR,
-        Kind::Link => libc::S_IFLNK,
-        Kind::Device => libc::S_IFCHR,
-        Kind::Pipe => libc::S_IFIFO,
+        GuestFileKind::File => libc::S_IFREG,
+        GuestFileKind::Folder => libc::S_IFDIR,
+        GuestFileKind::Link => libc::S_IFLNK,
+        GuestFileKind::Device => libc::S_IFCHR,
+        GuestFileKind::Pipe => libc::S_IFIFO,
     };
     kind | about.mode & 0o7777
 }
@@ -56,7 +56,7 @@ pub(super) fn inode(name: &str) -> u64 {
 
 /// `struct stat`.
 pub(super) fn stat(about: &About, inode: u64) -> Vec<u8> {
-    let links = if about.kind == Kind::Folder { 2 } else { 1 };
+    let links = if about.kind == GuestFileKind::Folder { 2 } else { 1 };
     let (seconds, nanoseconds) = (about.modified_ms / 1000, about.modified_ms % 1000 * 1_000_000);
     let mut packed =
         Packed::default().u64(1).u64(inode).u64(links).u32(mode(about)).u32(USER_ID).u32(USER_ID).u32(0);
@@ -70,7 +70,7 @@ pub(super) fn stat(about: &About, inode: u64) -> Vec<u8> {
 /// `struct statx`.
 pub(super) fn statx(about: &About, inode: u64) -> Vec<u8> {
     const BASIC_STATS: u32 = 0x7ff;
-    let links = if about.kind == Kind::Folder { 2 } else { 1 };
+    let links = if about.kind == GuestFileKind::Folder { 2 } else { 1 };
     let (seconds, nanoseconds) = (about.modified_ms / 1000, (about.modified_ms % 1000 * 1_000_000) as u32);
     let mut packed =
         Packed::default().u32(BASIC_STATS).u32(BLOCK_BYTES).u64(0).u32(links).u32(USER_ID).u32(USER_ID);
@@ -88,13 +88,13 @@ pub(super) fn statx(about: &About, inode: u64) -> Vec<u8> {
 }
 
 /// `struct linux_dirent64`; `next` is the place of the one after.
-pub(super) fn dirent(name: &str, kind: Kind, next: u64) -> Vec<u8> {
+pub(super) fn dirent(name: &str, kind: GuestFileKind, next: u64) -> Vec<u8> {
     let kind = match kind {
-        Kind::File => libc::DT_REG,
-        Kind::Folder => libc::DT_DIR,
-        Kind::Link => libc::DT_LNK,
-        Kind::Device => libc::DT_CHR,
-        Kind::Pipe => libc::DT_FIFO,
+        GuestFileKind::File => libc::DT_REG,
+        GuestFileKind::Folder => libc::DT_DIR,
+        GuestFileKind::Link => libc::DT_LNK,
+        GuestFileKind::Device => libc::DT_CHR,
+        GuestFileKind::Pipe => libc::DT_FIFO,
     };
     let bytes = (19 + name.len() + 1).next_multiple_of(8);
     let mut packed = Packed::default().u64(inode(name)).u64(next).u16(bytes as u16);
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn structures_have_the_kernels_layout() {
-        let about = About { kind: Kind::File, bytes: 1000, mode: 0o644, modified_ms: 5_500 };
+        let about = About { kind: GuestFileKind::File, bytes: 1000, mode: 0o644, modified_ms: 5_500 };
         let (ours, mut theirs) = (stat(&about, 7), Vec::new());
         assert_eq!(ours.len(), size_of::<libc::stat>());
         let at = |offset: usize, len: usize| &ours[offset..offset + len];
@@ -141,6 +141,6 @@ mod tests {
         assert_eq!(theirs[time..time + 8], 5_u64.to_le_bytes());
         assert_eq!(sysinfo(1, 2, 1).len(), size_of::<libc::sysinfo>());
         assert_eq!(utsname().len(), size_of::<libc::utsname>());
-        assert_eq!(dirent("abc", Kind::File, 1).len(), 24);
+        assert_eq!(dirent("abc", GuestFileKind::File, 1).len(), 24);
     }
 }

@@ -44,4 +44,4 @@ mod transfer;
 mod tree;
 
 pub use self_test::{finding, is_offered, probe};
-pub use tier::{Given, MicrovmTier};
+pub use tier::{MicrovmTier, ProvidedProgram};

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 /// Something that the guest wants and that needs leave. Paths are the workspace's own.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum GuestRequest {
     /// The content of a file.
     Read(String),
     /// Metadata of a file or folder.
@@ -30,12 +30,12 @@ pub(super) struct Save {
     /// What.
     pub(super) content: Vec<u8>,
     /// Over what is there, or not.
-    pub(super) how: How,
+    pub(super) how: WriteMode,
 }
 
 /// How content is put into a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum WriteMode {
     /// Only if nothing is there.
     Create,
     /// Over what is there.
@@ -44,15 +44,15 @@ pub(super) enum How {
     Append,
 }
 
-/// An answer.
+/// The answer to a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum GuestReply {
     /// To `Read`.
     Content(Vec<u8>),
     /// To `Stat`.
     About(About),
     /// To `List`.
-    Names(Vec<(String, Kind)>),
+    Names(Vec<(String, GuestFileKind)>),
     /// To `Write`.
     Saved,
 }
@@ -60,7 +60,7 @@ pub(super) enum Told {
 /// Metadata of a file or folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct About {
-    pub(super) kind: Kind,
+    pub(super) kind: GuestFileKind,
     pub(super) bytes: u64,
     /// Permission bits.
     pub(super) mode: u32,
@@ -69,7 +69,7 @@ pub(super) struct About {
 
 /// What something in a tree is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum GuestFileKind {
     /// A file.
     File,
     /// A folder.
@@ -85,7 +85,7 @@ pub(super) enum Kind {
 /// The other side, as the guest's calls see it. The executor's is [`Link`]; tests have their own.
 pub(super) trait Outside {
     /// Asks and waits. `EINTR` if the guest is to end.
-    fn ask(&self, ask: Ask) -> Result<Told, Errno>;
+    fn ask(&self, ask: GuestRequest) -> Result<GuestReply, Errno>;
     /// Waits until then, or for ever, or until the guest is to end.
     fn rest(&self, until: Option<Instant>);
     /// Whether the guest is to end.
@@ -99,22 +99,22 @@ pub(super) struct Link {
     changed: Condvar,
     stopped: AtomicBool,
     held: AtomicBool,
-    /// Counts up when the guest's thread has said something.
+    /// Counts up when the guest's thread has sent a message.
     bell: OwnedFd,
 }
 
 #[derive(Debug, Default)]
 struct Line {
-    ask: Option<Ask>,
-    told: Option<Result<Told, Errno>>,
+    ask: Option<GuestRequest>,
+    reply: Option<Result<GuestReply, Errno>>,
     ended: bool,
 }
 
-/// What the call hears from the guest's thread.
+/// What the call receives from the guest's thread.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum GuestMessage {
     /// It wants something.
-    Ask(Ask),
+    Ask(GuestRequest),
     /// It has ended.
     Ended,
     /// Nothing.
@@ -138,19 +138,19 @@ impl Link {
         self.bell.as_raw_fd()
     }
 
-    /// Takes what was said.
-    pub(super) fn hear(&self) -> Heard {
+    /// Takes the guest's message.
+    pub(super) fn take_message(&self) -> GuestMessage {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         match (line.ask.take(), line.ended) {
-            (Some(ask), _) => Heard::Ask(ask),
-            (None, true) => Heard::Ended,
-            (None, false) => Heard::Nothing,
+            (Some(ask), _) => GuestMessage::Ask(ask),
+            (None, true) => GuestMessage::Ended,
+            (None, false) => GuestMessage::Nothing,
         }
     }
 
-    /// Answers.
-    pub(super) fn tell(&self, told: Result<Told, Errno>) {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner).told = Some(told);
+    /// Answers the guest's request.
+    pub(super) fn reply(&self, reply: Result<GuestReply, Errno>) {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner).reply = Some(reply);
         self.changed.notify_all();
     }
 
@@ -195,13 +195,13 @@ impl Link {
 }
 
 impl Outside for Link {
-    fn ask(&self, ask: Ask) -> Result<Told, Errno> {
+    fn ask(&self, ask: GuestRequest) -> Result<GuestReply, Errno> {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         line.ask = Some(ask);
         self.ring();
         loop {
-            if let Some(told) = line.told.take() {
-                return told;
+            if let Some(reply) = line.reply.take() {
+                return reply;
             }
             if self.is_stopped() {
                 return Err(Errno::INTR);

@@ -64,7 +64,7 @@ const FIXED_FLAGS: u64 = 0x202;
 
 /// The guest's view of why it stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum VcpuStop {
     /// A system call.
     Call {
         /// Which.
@@ -74,7 +74,7 @@ pub(super) enum Stop {
     },
     /// An exception.
     Fault(Fault),
-    /// We were told to look up.
+    /// A signal interrupted the processor.
     Interrupted,
     /// Something that can't be gone on from.
     Dead(&'static str),
@@ -169,7 +169,7 @@ impl Machine {
         Ok(())
     }
 
-    /// As much extended state as the processor has. Where it is refused the guest is told of none, and uses SSE.
+    /// As much extended state as the processor has. Where KVM refuses it, the guest's CPUID lists none, and the guest uses SSE.
     fn widen_state(&self) {
         let mut xcrs = kvm_xcrs { nr_xcrs: 1, ..kvm_xcrs::default() };
         for wanted in [XCR0_WANTED, 7, 3] {
@@ -200,7 +200,7 @@ impl Machine {
     }
 
     /// Runs the guest until it wants something.
-    pub(super) fn run(&mut self, space: &Space) -> Stop {
+    pub(super) fn run(&mut self, space: &Space) -> VcpuStop {
         if let Some(base) = self.thread_base.take() {
             self.vcpu.sync_regs_mut().sregs.fs.base = base;
             self.vcpu.set_sync_dirty_reg(SyncReg::SystemRegister);
@@ -209,28 +209,28 @@ impl Machine {
             Ok(VcpuExit::IoOut(port, _)) => u8::try_from(port).unwrap_or(0),
             // No port of ours; like the guest's own `out` below.
             Ok(VcpuExit::IoIn(..)) => 0,
-            Ok(VcpuExit::Intr) => return Stop::Interrupted,
-            Ok(VcpuExit::Shutdown) => return Stop::Dead("the processor shut down"),
-            Ok(VcpuExit::FailEntry(..)) => return Stop::Dead("the processor can't be entered"),
-            Ok(VcpuExit::InternalError) => return Stop::Dead("the hypervisor failed"),
-            Ok(_other) => return Stop::Dead("an exit that no program can cause"),
+            Ok(VcpuExit::Intr) => return VcpuStop::Interrupted,
+            Ok(VcpuExit::Shutdown) => return VcpuStop::Dead("the processor shut down"),
+            Ok(VcpuExit::FailEntry(..)) => return VcpuStop::Dead("the processor can't be entered"),
+            Ok(VcpuExit::InternalError) => return VcpuStop::Dead("the hypervisor failed"),
+            Ok(_other) => return VcpuStop::Dead("an exit that no program can cause"),
             Err(error) if error.errno() == libc::EINTR || error.errno() == libc::EAGAIN => {
-                return Stop::Interrupted;
+                return VcpuStop::Interrupted;
             }
-            Err(_) => return Stop::Dead("the hypervisor refuses to run it"),
+            Err(_) => return VcpuStop::Dead("the hypervisor refuses to run it"),
         };
         let registers = self.vcpu.sync_regs();
         let (regs, at) = (registers.regs, registers.regs.rip);
         if port == CALL_PORT && (GATE..GATE + PAGE_BYTES).contains(&at) {
             let arguments = [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9];
-            return Stop::Call { number: regs.rax, arguments };
+            return VcpuStop::Call { number: regs.rax, arguments };
         }
         if port >= FAULT_PORT && (STUBS..STUBS + PAGE_BYTES).contains(&at) {
             let fault = self.fault(space, port - FAULT_PORT, regs.rsp, registers.sregs.cr2);
-            return fault.map_or(Stop::Dead("the exception stack is missing"), Stop::Fault);
+            return fault.map_or(VcpuStop::Dead("the exception stack is missing"), VcpuStop::Fault);
         }
         // The guest's own `in` or `out`: where ring 0 is emulated it comes to us, on hardware it is a protection fault.
-        Stop::Fault(Fault { vector: 13, error: 0, address: 0, at, stack: regs.rsp, flags: regs.rflags })
+        VcpuStop::Fault(Fault { vector: 13, error: 0, address: 0, at, stack: regs.rsp, flags: regs.rflags })
     }
 
     /// What the processor has put on the stack of exceptions.

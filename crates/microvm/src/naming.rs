@@ -3,8 +3,8 @@
 
 use rustix::io::Errno;
 
-use super::files::{Draft, Files, What, vacant};
-use super::link::{About, Ask, How, Kind, Outside, Told};
+use super::files::{FileDraft, Files, OpenKind, vacant};
+use super::link::{About, GuestFileKind, GuestReply, GuestRequest, Outside, WriteMode};
 use super::tree::{GuestPath, parent};
 
 /// Files of the workspace that are being written at once.
@@ -32,23 +32,23 @@ impl Files {
             GuestPath::Workspace(inside) => self.open_inside(&inside, path, flags, outside)?,
             GuestPath::Tmp(path) => self.open_tmp(&path, flags, mode)?,
             GuestPath::Folder(_) if writes(flags) => return Err(Errno::ISDIR),
-            GuestPath::Folder(path) => What::Folder { path, names: None },
+            GuestPath::Folder(path) => OpenKind::Folder { path, names: None },
             GuestPath::Device(_) if flags & DIRECTORY != 0 => return Err(Errno::NOTDIR),
-            GuestPath::Device(device) => What::Device(device),
+            GuestPath::Device(device) => OpenKind::Device(device),
             GuestPath::Program => return Err(Errno::ACCESS),
             GuestPath::Nowhere if flags & CREATE != 0 => return Err(Errno::ACCESS),
             GuestPath::Nowhere => return Err(Errno::NOENT),
         };
         let (draft, node) = match what {
-            What::Draft(id) => (Some(id), None),
-            What::Tmp(id) => (None, Some(id)),
-            What::Input
-            | What::Stdout
-            | What::Stderr
-            | What::Device(_)
-            | What::Folder { .. }
-            | What::Read { .. }
-            | What::PipeEnd { .. } => (None, None),
+            OpenKind::Draft(id) => (Some(id), None),
+            OpenKind::Tmp(id) => (None, Some(id)),
+            OpenKind::Input
+            | OpenKind::Stdout
+            | OpenKind::Stderr
+            | OpenKind::Device(_)
+            | OpenKind::Folder { .. }
+            | OpenKind::Read { .. }
+            | OpenKind::PipeEnd { .. } => (None, None),
         };
         let number = self.install(what, flags)?;
         if let Some(draft) = draft.and_then(|id| self.drafts.get_mut(id)).and_then(Option::as_mut) {
@@ -60,7 +60,7 @@ impl Files {
         Ok(number)
     }
 
-    fn open_tmp(&mut self, path: &str, flags: u32, mode: u32) -> Result<What, Errno> {
+    fn open_tmp(&mut self, path: &str, flags: u32, mode: u32) -> Result<OpenKind, Errno> {
         let found = self.tmp.find(path);
         let id = match found {
             Some(_) if flags & CREATE != 0 && flags & EXCLUSIVE != 0 => return Err(Errno::EXIST),
@@ -71,7 +71,7 @@ impl Files {
         let node = self.tmp.node_mut(id).ok_or(Errno::NOENT)?;
         match &mut node.content {
             None if writes(flags) => return Err(Errno::ISDIR),
-            None => return Ok(What::Folder { path: path.to_owned(), names: None }),
+            None => return Ok(OpenKind::Folder { path: path.to_owned(), names: None }),
             Some(_) if flags & DIRECTORY != 0 => return Err(Errno::NOTDIR),
             Some(content) if flags & TRUNCATE != 0 && writes(flags) => {
                 let bytes = std::mem::take(content).len();
@@ -79,7 +79,7 @@ impl Files {
             }
             Some(_) => {}
         }
-        Ok(What::Tmp(id))
+        Ok(OpenKind::Tmp(id))
     }
 
     fn open_inside(
@@ -88,26 +88,28 @@ impl Files {
         path: &str,
         flags: u32,
         outside: &dyn Outside,
-    ) -> Result<What, Errno> {
-        let folder = || What::Folder { path: path.to_owned(), names: None };
+    ) -> Result<OpenKind, Errno> {
+        let folder = || OpenKind::Folder { path: path.to_owned(), names: None };
         if let Some(id) = self.draft_at(inside) {
             return self.open_draft(id, flags);
         }
         if inside == "." || flags & DIRECTORY != 0 || self.made.contains(inside) {
             return match self.about_inside(inside, outside)?.kind {
-                Kind::Folder if writes(flags) => Err(Errno::ISDIR),
-                Kind::Folder => Ok(folder()),
-                Kind::File | Kind::Link | Kind::Device | Kind::Pipe => Err(Errno::NOTDIR),
+                GuestFileKind::Folder if writes(flags) => Err(Errno::ISDIR),
+                GuestFileKind::Folder => Ok(folder()),
+                GuestFileKind::File | GuestFileKind::Link | GuestFileKind::Device | GuestFileKind::Pipe => {
+                    Err(Errno::NOTDIR)
+                }
             };
         }
         if !writes(flags) {
             return match self.content_of(inside, outside) {
-                Ok(content) => Ok(What::Read { path: path.to_owned(), content }),
+                Ok(content) => Ok(OpenKind::Read { path: path.to_owned(), content }),
                 Err(Errno::ISDIR) => Ok(folder()),
                 Err(errno) => Err(errno),
             };
         }
-        let draft = |content, how, before_bytes, dirty, temporary| Draft {
+        let draft = |content, how, before_bytes, dirty, temporary| FileDraft {
             path: inside.to_owned(),
             before_bytes,
             content,
@@ -120,27 +122,31 @@ impl Files {
         let draft = if exclusive {
             match self.about_inside(inside, outside) {
                 Ok(_) => return Err(Errno::EXIST),
-                Err(Errno::NOENT) => draft(Vec::new(), How::Create, 0, true, true),
+                Err(Errno::NOENT) => draft(Vec::new(), WriteMode::Create, 0, true, true),
                 Err(errno) => return Err(errno),
             }
         } else if flags & TRUNCATE != 0 {
             if flags & CREATE == 0 {
                 self.about_inside(inside, outside)?;
             }
-            draft(Vec::new(), How::Replace, 0, true, false)
+            draft(Vec::new(), WriteMode::Replace, 0, true, false)
         } else if flags & APPEND != 0
             && flags & libc::O_ACCMODE.cast_unsigned() == libc::O_WRONLY.cast_unsigned()
         {
             match self.about_inside(inside, outside) {
-                Ok(About { kind: Kind::Folder, .. }) => return Err(Errno::ISDIR),
-                Ok(about) => draft(Vec::new(), How::Append, about.bytes, false, false),
-                Err(Errno::NOENT) if flags & CREATE != 0 => draft(Vec::new(), How::Append, 0, true, false),
+                Ok(About { kind: GuestFileKind::Folder, .. }) => return Err(Errno::ISDIR),
+                Ok(about) => draft(Vec::new(), WriteMode::Append, about.bytes, false, false),
+                Err(Errno::NOENT) if flags & CREATE != 0 => {
+                    draft(Vec::new(), WriteMode::Append, 0, true, false)
+                }
                 Err(errno) => return Err(errno),
             }
         } else {
             match self.content_of(inside, outside) {
-                Ok(content) => draft(content, How::Replace, 0, false, false),
-                Err(Errno::NOENT) if flags & CREATE != 0 => draft(Vec::new(), How::Replace, 0, true, false),
+                Ok(content) => draft(content, WriteMode::Replace, 0, false, false),
+                Err(Errno::NOENT) if flags & CREATE != 0 => {
+                    draft(Vec::new(), WriteMode::Replace, 0, true, false)
+                }
                 Err(errno) => return Err(errno),
             }
         };
@@ -151,10 +157,10 @@ impl Files {
         if let Some(slot) = self.drafts.get_mut(id) {
             *slot = Some(draft);
         }
-        Ok(What::Draft(id))
+        Ok(OpenKind::Draft(id))
     }
 
-    fn open_draft(&mut self, id: usize, flags: u32) -> Result<What, Errno> {
+    fn open_draft(&mut self, id: usize, flags: u32) -> Result<OpenKind, Errno> {
         if flags & DIRECTORY != 0 {
             return Err(Errno::NOTDIR);
         }
@@ -162,19 +168,20 @@ impl Files {
             return Err(Errno::EXIST);
         }
         let draft = self.drafts.get_mut(id).and_then(Option::as_mut).ok_or(Errno::NOENT)?;
-        if draft.how == How::Append && flags & TRUNCATE == 0 && !(writes(flags) && flags & APPEND != 0) {
+        if draft.how == WriteMode::Append && flags & TRUNCATE == 0 && !(writes(flags) && flags & APPEND != 0)
+        {
             // We don't hold what is before; it has to be closed first.
             return Err(Errno::TXTBSY);
         }
         if flags & TRUNCATE != 0 && writes(flags) {
             let bytes = std::mem::take(&mut draft.content).len() as u64;
             (draft.dirty, draft.before_bytes) = (true, 0);
-            if draft.how == How::Append {
-                draft.how = How::Replace;
+            if draft.how == WriteMode::Append {
+                draft.how = WriteMode::Replace;
             }
             self.release(bytes);
         }
-        Ok(What::Draft(id))
+        Ok(OpenKind::Draft(id))
     }
 
     fn draft_at(&self, inside: &str) -> Option<usize> {
@@ -182,24 +189,24 @@ impl Files {
     }
 
     fn content_of(&mut self, inside: &str, outside: &dyn Outside) -> Result<Vec<u8>, Errno> {
-        match outside.ask(Ask::Read(inside.to_owned()))? {
-            Told::Content(content) => {
+        match outside.ask(GuestRequest::Read(inside.to_owned()))? {
+            GuestReply::Content(content) => {
                 self.hold(content.len() as u64)?;
                 Ok(content)
             }
-            Told::About(_) | Told::Names(_) | Told::Saved => Err(Errno::IO),
+            GuestReply::About(_) | GuestReply::Names(_) | GuestReply::Saved => Err(Errno::IO),
         }
     }
 
     fn about_inside(&self, inside: &str, outside: &dyn Outside) -> Result<About, Errno> {
         if let Some(id) = self.draft_at(inside) {
-            return self.about(&What::Draft(id));
+            return self.about(&OpenKind::Draft(id));
         }
-        match outside.ask(Ask::Stat(inside.to_owned())) {
-            Ok(Told::About(about)) => Ok(about),
-            Ok(Told::Content(_) | Told::Names(_) | Told::Saved) => Err(Errno::IO),
+        match outside.ask(GuestRequest::Stat(inside.to_owned())) {
+            Ok(GuestReply::About(about)) => Ok(about),
+            Ok(GuestReply::Content(_) | GuestReply::Names(_) | GuestReply::Saved) => Err(Errno::IO),
             Err(Errno::NOENT) if self.made.contains(inside) => {
-                Ok(About { kind: Kind::Folder, bytes: 4096, mode: 0o755, modified_ms: 0 })
+                Ok(About { kind: GuestFileKind::Folder, bytes: 4096, mode: 0o755, modified_ms: 0 })
             }
             Err(errno) => Err(errno),
         }
@@ -209,28 +216,37 @@ impl Files {
     pub(super) fn stat(&mut self, path: &str, outside: &dyn Outside) -> Result<About, Errno> {
         match self.tree.place(path) {
             GuestPath::Workspace(inside) => self.about_inside(&inside, outside),
-            GuestPath::Tmp(path) => self.about(&What::Tmp(self.tmp.find(&path).ok_or(Errno::NOENT)?)),
-            GuestPath::Folder(path) => self.about(&What::Folder { path, names: None }),
-            GuestPath::Device(device) => self.about(&What::Device(device)),
-            GuestPath::Program => Ok(About { kind: Kind::Link, bytes: 0, mode: 0o777, modified_ms: 0 }),
+            GuestPath::Tmp(path) => self.about(&OpenKind::Tmp(self.tmp.find(&path).ok_or(Errno::NOENT)?)),
+            GuestPath::Folder(path) => self.about(&OpenKind::Folder { path, names: None }),
+            GuestPath::Device(device) => self.about(&OpenKind::Device(device)),
+            GuestPath::Program => {
+                Ok(About { kind: GuestFileKind::Link, bytes: 0, mode: 0o777, modified_ms: 0 })
+            }
             GuestPath::Nowhere => Err(Errno::NOENT),
         }
     }
 
     /// What is in a folder, dots included.
-    pub(super) fn list(&mut self, path: &str, outside: &dyn Outside) -> Result<Vec<(String, Kind)>, Errno> {
-        let mut names = vec![(".".to_owned(), Kind::Folder), ("..".to_owned(), Kind::Folder)];
+    pub(super) fn list(
+        &mut self,
+        path: &str,
+        outside: &dyn Outside,
+    ) -> Result<Vec<(String, GuestFileKind)>, Errno> {
+        let mut names =
+            vec![(".".to_owned(), GuestFileKind::Folder), ("..".to_owned(), GuestFileKind::Folder)];
         let place = self.tree.place(path);
         match &place {
             GuestPath::Workspace(inside) => {
-                match outside.ask(Ask::List(inside.clone())) {
-                    Ok(Told::Names(found)) => names.extend(found),
-                    Ok(Told::About(_) | Told::Content(_) | Told::Saved) => return Err(Errno::IO),
+                match outside.ask(GuestRequest::List(inside.clone())) {
+                    Ok(GuestReply::Names(found)) => names.extend(found),
+                    Ok(GuestReply::About(_) | GuestReply::Content(_) | GuestReply::Saved) => {
+                        return Err(Errno::IO);
+                    }
                     Err(Errno::NOENT) if self.made.contains(inside) => {}
                     Err(errno) => return Err(errno),
                 }
-                let own = self.made.iter().map(|path| (path, Kind::Folder));
-                let drafts = self.drafts.iter().flatten().map(|draft| (&draft.path, Kind::File));
+                let own = self.made.iter().map(|path| (path, GuestFileKind::Folder));
+                let drafts = self.drafts.iter().flatten().map(|draft| (&draft.path, GuestFileKind::File));
                 let prefix = if inside == "." { String::new() } else { format!("{inside}/") };
                 for (path, kind) in own.chain(drafts) {
                     let name = path.strip_prefix(prefix.as_str()).filter(|name| !name.contains('/'));
@@ -281,7 +297,7 @@ impl Files {
                 if folder && self.made.remove(&inside) {
                     return Ok(());
                 }
-                let unsaved = |draft: &Draft| draft.temporary && draft.how == How::Create;
+                let unsaved = |draft: &FileDraft| draft.temporary && draft.how == WriteMode::Create;
                 match self.draft_at(&inside) {
                     Some(id) if self.drafts.get(id).and_then(Option::as_ref).is_some_and(unsaved) => {
                         self.forget_name(id);
@@ -328,10 +344,10 @@ impl Files {
                     return Err(Errno::PERM);
                 };
                 let draft = self.drafts.get_mut(id).and_then(Option::as_mut).ok_or(Errno::NOENT)?;
-                if !draft.temporary || draft.how != How::Create {
+                if !draft.temporary || draft.how != WriteMode::Create {
                     return Err(Errno::PERM);
                 }
-                (draft.path, draft.how, draft.temporary, draft.dirty) = (to, How::Replace, false, true);
+                (draft.path, draft.how, draft.temporary, draft.dirty) = (to, WriteMode::Replace, false, true);
                 if draft.opened > 0 {
                     return Ok(());
                 }

@@ -6,7 +6,7 @@ use regent_kernel::{Label, Op, Outcome, Permit, Reply, Status, ToolCall, tier};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use super::link::{About, Ask, How, Kind, Save, Told};
+use super::link::{About, GuestFileKind, GuestReply, GuestRequest, Save, WriteMode};
 
 /// What one read carries; base64 of it must fit into a call's usual output.
 const PART_BYTES: u64 = 6 << 20;
@@ -33,12 +33,12 @@ impl<'a, 's> Nested<'a, 's> {
     }
 
     /// Does what a guest asks for, if policy allows it.
-    pub(super) async fn answer(&mut self, ask: Ask) -> Result<Told, Errno> {
+    pub(super) async fn answer(&mut self, ask: GuestRequest) -> Result<GuestReply, Errno> {
         match ask {
-            Ask::Read(path) => self.read(&path).await.map(Told::Content),
-            Ask::Stat(path) => self.stat(&path).await.map(Told::About),
-            Ask::List(path) => self.list(&path).await.map(Told::Names),
-            Ask::Write(save) => self.write(&save).await.map(|()| Told::Saved),
+            GuestRequest::Read(path) => self.read(&path).await.map(GuestReply::Content),
+            GuestRequest::Stat(path) => self.stat(&path).await.map(GuestReply::About),
+            GuestRequest::List(path) => self.list(&path).await.map(GuestReply::Names),
+            GuestRequest::Write(save) => self.write(&save).await.map(|()| GuestReply::Saved),
         }
     }
 
@@ -72,18 +72,18 @@ impl<'a, 's> Nested<'a, 's> {
         let number = |name: &str| said.get(name).and_then(Value::as_u64).unwrap_or(0);
         let mode =
             said.get("mode").and_then(Value::as_str).and_then(|mode| u32::from_str_radix(mode, 8).ok());
-        let kind = said.get("kind").and_then(Value::as_str).map_or(Kind::Device, kind_of);
+        let kind = said.get("kind").and_then(Value::as_str).map_or(GuestFileKind::Device, kind_of);
         let (bytes, modified_ms) = (number("bytes"), number("modified_ms"));
         Ok(About { kind, bytes, mode: mode.unwrap_or(0o644) & 0o777, modified_ms })
     }
 
-    async fn list(&mut self, path: &str) -> Result<Vec<(String, Kind)>, Errno> {
+    async fn list(&mut self, path: &str) -> Result<Vec<(String, GuestFileKind)>, Errno> {
         let said = self.json("fs.list", json!({"path": path, "entries_max": NAMES_MAX}), path).await?;
         if said.get("more").and_then(Value::as_bool) == Some(true) {
             self.note(format!("listing `{path}`: truncated"));
         }
         let entries = said.get("entries").and_then(Value::as_array).ok_or(Errno::IO)?;
-        // A name that isn't text is shown escaped, and can't be asked for.
+        // A name that isn't text is listed escaped, and can't be opened.
         let plain = entries.iter().filter(|entry| entry.get("escaped").is_none());
         let names = plain.filter_map(|entry| {
             let path = entry.get("path")?.as_str()?;
@@ -95,9 +95,9 @@ impl<'a, 's> Nested<'a, 's> {
 
     async fn write(&mut self, save: &Save) -> Result<(), Errno> {
         let mode = match save.how {
-            How::Create => "create",
-            How::Replace => "replace",
-            How::Append => "append",
+            WriteMode::Create => "create",
+            WriteMode::Replace => "replace",
+            WriteMode::Append => "append",
         };
         // Text as text, so that it is readable in the ledger.
         let args = match core::str::from_utf8(&save.content) {
@@ -157,12 +157,12 @@ impl<'a, 's> Nested<'a, 's> {
     }
 }
 
-fn kind_of(word: &str) -> Kind {
+fn kind_of(word: &str) -> GuestFileKind {
     match word {
-        "file" => Kind::File,
-        "folder" => Kind::Folder,
-        "link" => Kind::Link,
-        _special => Kind::Device,
+        "file" => GuestFileKind::File,
+        "folder" => GuestFileKind::Folder,
+        "link" => GuestFileKind::Link,
+        _special => GuestFileKind::Device,
     }
 }
 

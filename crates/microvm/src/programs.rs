@@ -19,7 +19,7 @@ const SHELLS: &[&str] = &["/bin/busybox", "/usr/bin/busybox", "/bin/sh"];
 
 /// Where a program is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum ProgramLocation {
     /// In the workspace, at this path.
     Inside(String),
     /// On the host.
@@ -51,22 +51,22 @@ impl From<LoadError> for NotRun {
 }
 
 /// Where a program is, by its name. A bare name is looked for on the host, as a shell would.
-pub(super) fn find(program: &str, workspace: &str, cwd: &str) -> Result<Found, NotRun> {
+pub(super) fn find(program: &str, workspace: &str, cwd: &str) -> Result<ProgramLocation, NotRun> {
     if !program.contains('/') {
         let candidates = PLACES.iter().map(|place| Path::new(place).join(program));
         return candidates
             .into_iter()
             .find(|path| path.is_file())
-            .map(Found::Host)
+            .map(ProgramLocation::Host)
             .ok_or_else(|| not_found(program));
     }
     let path = absolute(cwd, program.as_bytes()).map_err(|_| not_found(program))?;
     if let Some(inside) = path.strip_prefix(workspace).and_then(|rest| rest.strip_prefix('/')) {
-        return Ok(Found::Inside(inside.to_owned()));
+        return Ok(ProgramLocation::Inside(inside.to_owned()));
     }
     let folder = Path::new(&path).parent().and_then(Path::to_str);
     if folder.is_some_and(|folder| PLACES.contains(&folder)) {
-        return Ok(Found::Host(PathBuf::from(path)));
+        return Ok(ProgramLocation::Host(PathBuf::from(path)));
     }
     Err(not_found(program))
 }
@@ -137,9 +137,9 @@ mod tests {
     #[test]
     fn adv_030_only_the_workspace_and_the_hosts_own_programs_are_run() {
         let find = |program| find(program, "/w", "/w/sub").map_err(|not| not.code);
-        assert_eq!(find("./a.out"), Ok(Found::Inside("sub/a.out".to_owned())));
-        assert_eq!(find("/w/bin/tool"), Ok(Found::Inside("bin/tool".to_owned())));
-        assert_eq!(find("/bin/true"), Ok(Found::Host("/bin/true".into())));
+        assert_eq!(find("./a.out"), Ok(ProgramLocation::Inside("sub/a.out".to_owned())));
+        assert_eq!(find("/w/bin/tool"), Ok(ProgramLocation::Inside("bin/tool".to_owned())));
+        assert_eq!(find("/bin/true"), Ok(ProgramLocation::Host("/bin/true".into())));
         for elsewhere in [
             "/etc/passwd",
             "../../bin2/x",
@@ -151,6 +151,6 @@ mod tests {
             assert_eq!(find(elsewhere), Err("microvm.not_found"), "{elsewhere}");
         }
         // A bare name is never looked for in the workspace.
-        assert_ne!(find("true"), Ok(Found::Inside("true".to_owned())));
+        assert_ne!(find("true"), Ok(ProgramLocation::Inside("true".to_owned())));
     }
 }

@@ -109,7 +109,7 @@ impl Space {
     }
 
     /// One whose memory holds already what the layout says.
-    pub(super) fn of(memory: Memory, layout: &Layout) -> Self {
+    pub(super) fn from_layout(memory: Memory, layout: &Layout) -> Self {
         let frames = layout.frames.resized(memory.bytes());
         Self { memory, frames, areas: layout.areas.clone() }
     }

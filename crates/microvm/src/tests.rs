@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::areas::{Protection, USER_END, USER_START};
 use super::calls::{Beginning, End, Next, Program};
 use super::files::{FileLimits, Files};
-use super::link::{About, Ask, Kind, Outside, Told};
+use super::link::{About, GuestFileKind, GuestReply, GuestRequest, Outside};
 use super::memory::Memory;
 use super::space::Space;
 use super::tree::Tree;
@@ -39,22 +39,27 @@ struct Fake {
 }
 
 impl Outside for Fake {
-    fn ask(&self, ask: Ask) -> Result<Told, Errno> {
+    fn ask(&self, ask: GuestRequest) -> Result<GuestReply, Errno> {
         self.asked.set(self.asked.get() + 1);
         if self.asked.get().is_multiple_of(3) {
             return Err(Errno::ACCESS);
         }
         match ask {
-            Ask::Read(path) if path == "file" => Ok(Told::Content(b"content".to_vec())),
-            Ask::Read(_) | Ask::Stat(_) if self.asked.get().is_multiple_of(2) => Err(Errno::NOENT),
-            Ask::Read(_) => Err(Errno::ISDIR),
-            Ask::Stat(_) => {
-                Ok(Told::About(About { kind: Kind::File, bytes: 7, mode: 0o644, modified_ms: 1 }))
+            GuestRequest::Read(path) if path == "file" => Ok(GuestReply::Content(b"content".to_vec())),
+            GuestRequest::Read(_) | GuestRequest::Stat(_) if self.asked.get().is_multiple_of(2) => {
+                Err(Errno::NOENT)
             }
-            Ask::List(_) => Ok(Told::Names(vec![("file".to_owned(), Kind::File)])),
-            Ask::Write(save) => {
+            GuestRequest::Read(_) => Err(Errno::ISDIR),
+            GuestRequest::Stat(_) => Ok(GuestReply::About(About {
+                kind: GuestFileKind::File,
+                bytes: 7,
+                mode: 0o644,
+                modified_ms: 1,
+            })),
+            GuestRequest::List(_) => Ok(GuestReply::Names(vec![("file".to_owned(), GuestFileKind::File)])),
+            GuestRequest::Write(save) => {
                 assert!(!save.path.starts_with('/') && !save.path.contains(".."), "{save:?}");
-                Ok(Told::Saved)
+                Ok(GuestReply::Saved)
             }
         }
     }

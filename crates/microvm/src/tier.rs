@@ -21,9 +21,9 @@ use super::areas::page_down;
 use super::calls::End;
 use super::files::FileLimits;
 use super::guest::{Finished, GuestThread, Job, Load, NotStarted, Shell};
-use super::link::{Ask, Heard, Link, Told};
+use super::link::{GuestMessage, GuestReply, GuestRequest, Link};
 use super::nested::Nested;
-use super::programs::{self, Found, NotRun};
+use super::programs::{self, NotRun, ProgramLocation};
 use super::self_test;
 use super::start::Words;
 use super::template::Templates;
@@ -69,7 +69,7 @@ impl MicrovmTier {
 
 /// A program that is handed over as it is, rather than named in the call.
 #[derive(Debug)]
-pub struct Given {
+pub struct ProvidedProgram {
     /// The program's own bytes.
     pub content: Vec<u8>,
     /// What it is called by, then its arguments.
@@ -92,7 +92,7 @@ impl MicrovmTier {
     pub fn execute_given<'s>(
         &'s self,
         permit: Permit<'s, tier::Microvm>,
-        given: Given,
+        given: ProvidedProgram,
     ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
         self.perform(permit, Some(given))
     }
@@ -100,7 +100,7 @@ impl MicrovmTier {
     fn perform<'s>(
         &'s self,
         permit: Permit<'s, tier::Microvm>,
-        given: Option<Given>,
+        given: Option<ProvidedProgram>,
     ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
         Box::pin(async move {
             if let Err(closed) = self_test::probe() {
@@ -113,7 +113,7 @@ impl MicrovmTier {
             };
             let mut nested = Nested::new(&permit);
             let wanted = match given {
-                Some(given) => Ok(Wanted::of(given)),
+                Some(given) => Ok(GuestProgram::from_given(given)),
                 None => wanted(&permit, &mut nested).await?,
             };
             let job = match wanted.and_then(|wanted| wanted.job(&permit)) {
@@ -146,13 +146,13 @@ impl MicrovmTier {
 
 /// Why we ended a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
+enum EndReason {
     WallClock,
     Cpu,
     Cancelled,
 }
 
-type Ran = (Option<Why>, Result<Finished, NotStarted>);
+type Ran = (Option<EndReason>, Result<Finished, NotStarted>);
 
 impl MicrovmTier {
     /// Runs a guest and answers what it asks for, until it has ended.
@@ -184,7 +184,7 @@ impl MicrovmTier {
                     running.hold(held);
                     continue;
                 }
-                heard = hear(&bell, &link) => heard.map_err(broken)?,
+                heard = receive(&bell, &link) => heard.map_err(broken)?,
                 reason = watch.over(&running), if why.is_none() => {
                     why = Some(reason);
                     running.kill();
@@ -192,21 +192,21 @@ impl MicrovmTier {
                 }
             };
             let ask = match heard {
-                Heard::Ended => return Ok((why, running.join())),
-                Heard::Ask(_) if why.is_some() => continue,
-                Heard::Ask(ask) => ask,
-                Heard::Nothing => continue,
+                GuestMessage::Ended => return Ok((why, running.join())),
+                GuestMessage::Ask(_) if why.is_some() => continue,
+                GuestMessage::Ask(ask) => ask,
+                GuestMessage::Nothing => continue,
             };
-            let told: Option<Result<Told, rustix::io::Errno>> = tokio::select! {
+            let reply: Option<Result<GuestReply, rustix::io::Errno>> = tokio::select! {
                 biased;
-                told = answer(nested, ask) => Some(told),
+                reply = answer(nested, ask) => Some(reply),
                 reason = watch.over(&running) => {
                     why = Some(reason);
                     None
                 }
             };
-            match told {
-                Some(told) => link.tell(told),
+            match reply {
+                Some(reply) => link.reply(reply),
                 None => running.kill(),
             }
         }
@@ -224,18 +224,18 @@ impl MicrovmTier {
     }
 }
 
-async fn answer(nested: &mut Nested<'_, '_>, ask: Ask) -> Result<Told, rustix::io::Errno> {
+async fn answer(nested: &mut Nested<'_, '_>, ask: GuestRequest) -> Result<GuestReply, rustix::io::Errno> {
     nested.answer(ask).await
 }
 
-/// Waits until the guest's thread has said something.
-async fn hear(bell: &AsyncFd<OwnedFd>, link: &Link) -> std::io::Result<Heard> {
+/// Waits for a message of the guest's thread.
+async fn receive(bell: &AsyncFd<OwnedFd>, link: &Link) -> std::io::Result<GuestMessage> {
     let mut ready = bell.readable().await?;
     let mut count = [0; 8];
     // Its value doesn't matter; reading makes it silent again.
     rustix::io::read(bell.as_fd(), &mut count).ok();
     ready.clear_ready();
-    Ok(link.hear())
+    Ok(link.take_message())
 }
 
 /// What ends a guest from outside.
@@ -247,17 +247,17 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    async fn over(&mut self, running: &GuestThread) -> Why {
+    async fn over(&mut self, running: &GuestThread) -> EndReason {
         loop {
             tokio::select! {
                 biased;
-                () = &mut self.cancelled => return Why::Cancelled,
-                () = &mut self.deadline => return Why::WallClock,
+                () = &mut self.cancelled => return EndReason::Cancelled,
+                () = &mut self.deadline => return EndReason::WallClock,
                 () = &mut self.cpu => {
                     // One thread can't use more processor time than passes: what is left is how long it takes at least.
                     let left = self.cpu_max.saturating_sub(running.cpu());
                     if left.is_zero() {
-                        return Why::Cpu;
+                        return EndReason::Cpu;
                     }
                     self.cpu.as_mut().reset(tokio::time::Instant::now() + left);
                 }
@@ -267,7 +267,7 @@ impl Watch<'_> {
 }
 
 /// What is to be run.
-struct Wanted {
+struct GuestProgram {
     load: Load,
     argv: Vec<String>,
     path: String,
@@ -278,9 +278,9 @@ struct Wanted {
     timeout_ms: Option<u64>,
 }
 
-impl Wanted {
-    fn of(given: Given) -> Self {
-        let Given { content, argv, input } = given;
+impl GuestProgram {
+    fn from_given(given: ProvidedProgram) -> Self {
+        let ProvidedProgram { content, argv, input } = given;
         let path = format!("/tmp/{}", argv.first().map_or("program", String::as_str));
         let environment = environment(&BTreeMap::new());
         Self { load: Load::Content(content), argv, path, cwd: None, input, environment, timeout_ms: None }
@@ -321,7 +321,7 @@ fn workspace_of<'s>(permit: &Permit<'s, tier::Microvm>) -> Result<&'s str, NotRu
 async fn wanted(
     permit: &Permit<'_, tier::Microvm>,
     nested: &mut Nested<'_, '_>,
-) -> Result<Result<Wanted, NotRun>, ExecuteError> {
+) -> Result<Result<GuestProgram, NotRun>, ExecuteError> {
     let refuse = |code, message: String| Ok(Err(NotRun { code, message }));
     let arguments = match ProgramArguments::deserialize(permit.args()) {
         Ok(arguments) => arguments,
@@ -353,7 +353,7 @@ async fn wanted(
         }
     };
     let (environment, timeout_ms) = (environment(&arguments.env), arguments.timeout_ms);
-    Ok(program.map(|(load, argv, path)| Wanted {
+    Ok(program.map(|(load, argv, path)| GuestProgram {
         load,
         argv,
         path,
@@ -381,11 +381,11 @@ async fn named(
 ) -> Result<(Load, Vec<String>, String), NotRun> {
     let program = argv.first().map(String::as_str).unwrap_or_default();
     match programs::find(program, workspace, cwd)? {
-        Found::Host(path) => {
+        ProgramLocation::Host(path) => {
             let shown = path.display().to_string();
             Ok((Load::Host(path), argv.to_vec(), shown))
         }
-        Found::Inside(inside) => match nested.read(&inside).await {
+        ProgramLocation::Inside(inside) => match nested.read(&inside).await {
             Ok(content) => Ok((Load::Content(content), argv.to_vec(), format!("{workspace}/{inside}"))),
             Err(errno) => {
                 let message = format!("`{inside}` can't be read: {errno}");
@@ -441,7 +441,7 @@ fn labelled(output: RawOutput, nested: &Nested<'_, '_>) -> RawOutput {
 
 fn reply(
     finished: &Finished,
-    why: Option<Why>,
+    why: Option<EndReason>,
     nested: &Nested<'_, '_>,
     (wall_ms, memory_bytes): (u64, u64),
 ) -> RawOutput {
@@ -486,11 +486,11 @@ fn status(end: End) -> Value {
     }
 }
 
-fn ended_by(end: End, why: Option<Why>) -> &'static str {
+fn ended_by(end: End, why: Option<EndReason>) -> &'static str {
     match (end, why) {
-        (End::Killed, Some(Why::WallClock)) => "wall-clock",
-        (End::Killed, Some(Why::Cpu)) => "cpu",
-        (End::Killed, Some(Why::Cancelled) | None) => "killed",
+        (End::Killed, Some(EndReason::WallClock)) => "wall-clock",
+        (End::Killed, Some(EndReason::Cpu)) => "cpu",
+        (End::Killed, Some(EndReason::Cancelled) | None) => "killed",
         (End::Exit(_) | End::Signal(_), _) => "itself",
         (End::Output, _) => "output-cap",
         (End::Stuck, _) => "stuck",
@@ -499,7 +499,7 @@ fn ended_by(end: End, why: Option<Why>) -> &'static str {
     }
 }
 
-fn failure(finished: &Finished, why: Option<Why>) -> Option<(&'static str, String)> {
+fn failure(finished: &Finished, why: Option<EndReason>) -> Option<(&'static str, String)> {
     let said = |code: &'static str, message: &str| Some((code, message.to_owned()));
     match (finished.end, why) {
         (End::Exit(0), _) if finished.unsaved => {
@@ -511,9 +511,11 @@ fn failure(finished: &Finished, why: Option<Why>) -> Option<(&'static str, Strin
         (End::Output, _) => said("process.output", "it was killed: output limit reached"),
         (End::Memory, _) => said("process.memory", "it was killed: memory limit reached"),
         (End::Stuck, _) => said("microvm.stuck", "it was killed: deadlock"),
-        (End::Killed, Some(Why::WallClock)) => said("process.timeout", "it was killed: time limit reached"),
-        (End::Killed, Some(Why::Cpu)) => said("process.cpu", "it was killed: CPU time limit reached"),
-        (End::Killed, Some(Why::Cancelled) | None) => {
+        (End::Killed, Some(EndReason::WallClock)) => {
+            said("process.timeout", "it was killed: time limit reached")
+        }
+        (End::Killed, Some(EndReason::Cpu)) => said("process.cpu", "it was killed: CPU time limit reached"),
+        (End::Killed, Some(EndReason::Cancelled) | None) => {
             said("process.killed", "it was killed: the call was cancelled")
         }
         (End::Dead(why), _) => Some(("microvm.dead", format!("the virtual machine failed: {why}"))),

@@ -2,8 +2,8 @@
 
 use rustix::io::Errno;
 
-use super::files::{Files, PIPE_BYTES_MAX, Pipe, TRANSFER_BYTES_MAX, What};
-use super::link::How;
+use super::files::{Files, OpenKind, PIPE_BYTES_MAX, Pipe, TRANSFER_BYTES_MAX};
+use super::link::WriteMode;
 use super::tree::Device;
 
 /// The largest file that can be put into the workspace: one governed call has to carry it.
@@ -20,9 +20,9 @@ impl Files {
         let pipe = self.pipes.len();
         self.pipes.push(Pipe { readers: 1, writers: 1, ..Pipe::default() });
         let flags = flags & (libc::O_CLOEXEC | libc::O_NONBLOCK).cast_unsigned();
-        let read = self.install(What::PipeEnd { pipe, write: false }, flags)?;
+        let read = self.install(OpenKind::PipeEnd { pipe, write: false }, flags)?;
         let write =
-            self.install(What::PipeEnd { pipe, write: true }, flags | libc::O_WRONLY.cast_unsigned())?;
+            self.install(OpenKind::PipeEnd { pipe, write: true }, flags | libc::O_WRONLY.cast_unsigned())?;
         Ok((read, write))
     }
 
@@ -35,22 +35,22 @@ impl Files {
         }
         let at = from.unwrap_or(open.at);
         let part = match &open.what {
-            What::Read { content, .. } => slice(content, at, len),
-            What::Draft(draft) => match self.drafts.get(*draft).and_then(Option::as_ref) {
+            OpenKind::Read { content, .. } => slice(content, at, len),
+            OpenKind::Draft(draft) => match self.drafts.get(*draft).and_then(Option::as_ref) {
                 Some(draft) => slice(&draft.content, at, len),
                 None => return Err(Errno::BADF),
             },
-            What::Tmp(node) => match self.tmp.node(*node).and_then(|node| node.content.as_ref()) {
+            OpenKind::Tmp(node) => match self.tmp.node(*node).and_then(|node| node.content.as_ref()) {
                 Some(content) => slice(content, at, len),
                 None => return Err(Errno::ISDIR),
             },
-            What::Folder { .. } => return Err(Errno::ISDIR),
-            What::Device(device) => return from_device(*device, len),
-            What::Stdout | What::Stderr => return Err(Errno::BADF),
-            What::Input | What::PipeEnd { .. } if from.is_some() => return Err(Errno::SPIPE),
-            What::Input => return Ok(self.input.drain(..len.min(self.input.len())).collect()),
-            What::PipeEnd { pipe, write: false } => return self.read_pipe(*pipe, len, open.flags),
-            What::PipeEnd { write: true, .. } => return Err(Errno::BADF),
+            OpenKind::Folder { .. } => return Err(Errno::ISDIR),
+            OpenKind::Device(device) => return from_device(*device, len),
+            OpenKind::Stdout | OpenKind::Stderr => return Err(Errno::BADF),
+            OpenKind::Input | OpenKind::PipeEnd { .. } if from.is_some() => return Err(Errno::SPIPE),
+            OpenKind::Input => return Ok(self.input.drain(..len.min(self.input.len())).collect()),
+            OpenKind::PipeEnd { pipe, write: false } => return self.read_pipe(*pipe, len, open.flags),
+            OpenKind::PipeEnd { write: true, .. } => return Err(Errno::BADF),
         };
         if from.is_none()
             && let Some(open) = self.open.get_mut(id).and_then(Option::as_mut)
@@ -80,15 +80,17 @@ impl Files {
         let append = open.flags & libc::O_APPEND.cast_unsigned() != 0;
         let (at, flags) = (to.unwrap_or(open.at), open.flags);
         let end = match open.what {
-            What::Stdout => return Ok(self.say(bytes, false)),
-            What::Stderr => return Ok(self.say(bytes, true)),
-            What::Device(_) => return Ok(bytes.len()),
-            What::PipeEnd { .. } if to.is_some() => return Err(Errno::SPIPE),
-            What::PipeEnd { pipe, write: true } => return self.write_pipe(pipe, bytes, flags),
-            What::Draft(draft) => self.write_draft(draft, at, bytes, append)?,
-            What::Tmp(node) => self.write_tmp(node, at, bytes, append)?,
-            What::Folder { .. } => return Err(Errno::ISDIR),
-            What::Input | What::Read { .. } | What::PipeEnd { write: false, .. } => return Err(Errno::BADF),
+            OpenKind::Stdout => return Ok(self.say(bytes, false)),
+            OpenKind::Stderr => return Ok(self.say(bytes, true)),
+            OpenKind::Device(_) => return Ok(bytes.len()),
+            OpenKind::PipeEnd { .. } if to.is_some() => return Err(Errno::SPIPE),
+            OpenKind::PipeEnd { pipe, write: true } => return self.write_pipe(pipe, bytes, flags),
+            OpenKind::Draft(draft) => self.write_draft(draft, at, bytes, append)?,
+            OpenKind::Tmp(node) => self.write_tmp(node, at, bytes, append)?,
+            OpenKind::Folder { .. } => return Err(Errno::ISDIR),
+            OpenKind::Input | OpenKind::Read { .. } | OpenKind::PipeEnd { write: false, .. } => {
+                return Err(Errno::BADF);
+            }
         };
         if to.is_none()
             && let Some(open) = self.open.get_mut(id).and_then(Option::as_mut)
@@ -129,7 +131,7 @@ impl Files {
         let draft = self.drafts.get(id).and_then(Option::as_ref).ok_or(Errno::BADF)?;
         let len = draft.content.len() as u64;
         // What is before is not ours to change; it was opened to be appended to.
-        let start = if append || draft.how == How::Append { len } else { at };
+        let start = if append || draft.how == WriteMode::Append { len } else { at };
         let (before, most) = (draft.before_bytes, self.limits.file_bytes_max.min(DRAFT_BYTES_MAX));
         let end = start.checked_add(bytes.len() as u64).filter(|end| *end <= most).ok_or(Errno::FBIG)?;
         self.hold(end.saturating_sub(len))?;
@@ -159,15 +161,15 @@ impl Files {
             return Err(Errno::INVAL);
         }
         let (tmp, draft) = match open.what {
-            What::Tmp(id) => (Some(id), None),
-            What::Draft(id) => (None, Some(id)),
-            What::Input
-            | What::Stdout
-            | What::Stderr
-            | What::Device(_)
-            | What::Folder { .. }
-            | What::Read { .. }
-            | What::PipeEnd { .. } => return Err(Errno::INVAL),
+            OpenKind::Tmp(id) => (Some(id), None),
+            OpenKind::Draft(id) => (None, Some(id)),
+            OpenKind::Input
+            | OpenKind::Stdout
+            | OpenKind::Stderr
+            | OpenKind::Device(_)
+            | OpenKind::Folder { .. }
+            | OpenKind::Read { .. }
+            | OpenKind::PipeEnd { .. } => return Err(Errno::INVAL),
         };
         let most = self.limits.file_bytes_max.min(if draft.is_some() { DRAFT_BYTES_MAX } else { u64::MAX });
         let bytes = usize::try_from(len).ok().filter(|_| len <= most).ok_or(Errno::FBIG)?;
@@ -188,7 +190,7 @@ impl Files {
         }
         let draft =
             draft.and_then(|id| self.drafts.get_mut(id)).and_then(Option::as_mut).ok_or(Errno::BADF)?;
-        if draft.how == How::Append { Err(Errno::INVAL) } else { Ok(&mut draft.content) }
+        if draft.how == WriteMode::Append { Err(Errno::INVAL) } else { Ok(&mut draft.content) }
     }
 }
 

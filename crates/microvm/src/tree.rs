@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rustix::io::Errno;
 
-use super::link::Kind;
+use super::link::GuestFileKind;
 
 /// Names in `/tmp`.
 const NAMES_MAX: usize = 10_000;
@@ -86,8 +86,8 @@ impl Tree {
     }
 
     /// What is always in a folder.
-    pub(super) fn fixed(&self, folder: &str) -> Vec<(String, Kind)> {
-        let mut names: Vec<(String, Kind)> = Vec::new();
+    pub(super) fn fixed(&self, folder: &str) -> Vec<(String, GuestFileKind)> {
+        let mut names: Vec<(String, GuestFileKind)> = Vec::new();
         let slash = |path: &str| if path == "/" { String::new() } else { path.to_owned() };
         let prefix = slash(folder);
         for path in FOLDERS.iter().copied().chain([self.workspace.as_str()]) {
@@ -95,14 +95,14 @@ impl Tree {
                 && !name.is_empty()
                 && !names.iter().any(|(known, _)| known == name)
             {
-                names.push((name.to_owned(), Kind::Folder));
+                names.push((name.to_owned(), GuestFileKind::Folder));
             }
         }
         if folder == "/dev" {
-            names.extend(DEVICES.iter().map(|(name, _)| ((*name).to_owned(), Kind::Device)));
+            names.extend(DEVICES.iter().map(|(name, _)| ((*name).to_owned(), GuestFileKind::Device)));
         }
         if folder == "/proc/self" {
-            names.push(("exe".to_owned(), Kind::Link));
+            names.push(("exe".to_owned(), GuestFileKind::Link));
         }
         names
     }
@@ -266,11 +266,11 @@ impl Tmp {
     }
 
     /// The names in a folder.
-    pub(super) fn list<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = (&'a str, Kind)> + 'a {
+    pub(super) fn list<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = (&'a str, GuestFileKind)> + 'a {
         self.names.iter().filter_map(move |(path, id)| {
             let name = below(path, folder).filter(|name| !name.is_empty() && !name.contains('/'))?;
             let folder = self.node(*id)?.content.is_none();
-            Some((name, if folder { Kind::Folder } else { Kind::File }))
+            Some((name, if folder { GuestFileKind::Folder } else { GuestFileKind::File }))
         })
     }
 
@@ -348,8 +348,8 @@ mod tests {
         }
         let names: Vec<String> = tree.fixed("/").into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["dev", "proc", "tmp"]);
-        assert_eq!(tree.fixed("/tmp"), [("x".to_owned(), Kind::Folder)]);
-        assert_eq!(tree.fixed("/tmp/x"), [("work".to_owned(), Kind::Folder)]);
+        assert_eq!(tree.fixed("/tmp"), [("x".to_owned(), GuestFileKind::Folder)]);
+        assert_eq!(tree.fixed("/tmp/x"), [("work".to_owned(), GuestFileKind::Folder)]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use regent_kernel::{
     tier,
 };
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
-use regent_microvm::{Given, MicrovmTier};
+use regent_microvm::{MicrovmTier, ProvidedProgram};
 #[cfg(feature = "wasm")]
 use regent_sandbox::wasm::{WasmError, WasmTier, WasmTool};
 use regent_sandbox::{Bind, ProcessTier, Spec, Stdin, WorkspaceMount};
@@ -161,7 +161,7 @@ impl Executor<tier::Process> for Program {
                 Err(error) => return Err(ExecuteError::Broken(error.to_string())),
             };
             let network = checked.granted.iter().any(|one| matches!(one, Permission::Network(_)));
-            let shown = match Shown::from_permissions(&checked.granted, permit.workspace()) {
+            let shown = match VisibleFiles::from_permissions(&checked.granted, permit.workspace()) {
                 Ok(shown) => shown,
                 Err(why) => return Ok(RawOutput::failed("skill.permission", why)),
             };
@@ -252,13 +252,13 @@ impl Executor<tier::Microvm> for Guest {
             let name = entry.rsplit('/').next().unwrap_or(entry).to_owned();
             let argv = [vec![name], arguments.args].concat();
             let input = arguments.input.map_or_else(Vec::new, |input| input.to_string().into_bytes());
-            self.tier.execute_given(permit, Given { content, argv, input }).await
+            self.tier.execute_given(permit, ProvidedProgram { content, argv, input }).await
         })
     }
 }
 
 /// Sets up a skill's program: its own files, the granted parts of the workspace, and its input.
-fn prepare(spec: &mut Spec, checked: &Checked, arguments: Arguments, copy: &Path, shown: Shown) {
+fn prepare(spec: &mut Spec, checked: &Checked, arguments: Arguments, copy: &Path, shown: VisibleFiles) {
     let entry = copy.join(checked.skill.entrypoint.as_deref().unwrap_or_default());
     spec.argv = interpreter(&entry).into_iter().map(Into::into).collect();
     spec.argv.push(entry.into());
@@ -272,12 +272,12 @@ fn prepare(spec: &mut Spec, checked: &Checked, arguments: Arguments, copy: &Path
     spec.env.push(("WORKSPACE".into(), root.into()));
     spec.binds.push(Bind::same(copy));
     match shown {
-        Shown::Whole { writable } => {
+        VisibleFiles::Whole { writable } => {
             if let Some(workspace) = &mut spec.workspace {
                 workspace.writable = writable;
             }
         }
-        Shown::Places { read, write } => {
+        VisibleFiles::Places { read, write } => {
             spec.cwd = write.clone().unwrap_or_else(|| copy.to_owned());
             spec.binds.extend(read.into_iter().map(Bind::same));
             spec.workspace = write.map(|host| WorkspaceMount::new(host, true));
@@ -300,14 +300,14 @@ fn interpreter(entry: &Path) -> Option<&'static str> {
 
 /// The visible part of the workspace.
 #[derive(Debug, PartialEq, Eq)]
-enum Shown {
+enum VisibleFiles {
     /// Everything except what no program may see.
     Whole { writable: bool },
     /// Some paths to read, and at most one to write.
     Places { read: Vec<PathBuf>, write: Option<PathBuf> },
 }
 
-impl Shown {
+impl VisibleFiles {
     fn from_permissions(granted: &Permissions, workspace: &Workspace) -> Result<Self, String> {
         let (mut read, mut write) = (Vec::new(), Vec::new());
         for permission in granted {

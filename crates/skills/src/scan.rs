@@ -7,7 +7,7 @@
 mod rules;
 
 use regent_guard::invisible::is_invisible;
-use regent_vault::redact::{self, Kind};
+use regent_vault::redact::{self, FindingKind};
 use serde::Serialize;
 
 use crate::package::Package;
@@ -210,10 +210,12 @@ fn text(path: &str, bytes: &[u8], is_script: bool, found: &mut Vec<Finding>) {
 fn secrets(path: &str, bytes: &[u8], found: &mut Vec<Finding>) {
     for redact::Finding { kind, span } in redact::find(bytes).into_iter().take(FINDINGS_MAX) {
         let severity = match kind {
-            Kind::Key | Kind::Token | Kind::PrivateKey | Kind::Password => Severity::High,
-            Kind::Card | Kind::Iban | Kind::Ssn => Severity::Medium,
+            FindingKind::Key | FindingKind::Token | FindingKind::PrivateKey | FindingKind::Password => {
+                Severity::High
+            }
+            FindingKind::Card | FindingKind::Iban | FindingKind::Ssn => Severity::Medium,
             // Authors publish contact addresses on purpose.
-            Kind::Email | Kind::Phone => continue,
+            FindingKind::Email | FindingKind::Phone => continue,
         };
         let line =
             bytes.get(..span.start).unwrap_or_default().iter().filter(|byte| **byte == b'\n').count() + 1;

@@ -67,7 +67,7 @@ impl Files {
 
     /// Takes the write lock, held until the returned file is dropped.
     pub(crate) fn hold(&self) -> Result<File, VaultError> {
-        let failed = at(&self.lock);
+        let failed = io_error(&self.lock);
         let file = std::fs::OpenOptions::new()
             .write(true)
             .create(true)
@@ -93,7 +93,7 @@ impl Files {
     /// The record of revealed values, and the identity of its file.
     pub(crate) fn read_revealed(&self) -> Result<Option<(Vec<u8>, FileId)>, VaultError> {
         let Some(file) = open_private(&self.revealed)? else { return Ok(None) };
-        let failed = at(&self.revealed);
+        let failed = io_error(&self.revealed);
         let id = FileId::from_metadata(&file.metadata().map_err(&failed)?);
         let mut bytes = Vec::new();
         file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(&failed)?;
@@ -108,7 +108,7 @@ impl Files {
     /// The encrypted bytes, and the identity of their file.
     fn sealed(&self) -> Result<Option<(Vec<u8>, FileId)>, VaultError> {
         let Some(mut file) = open_private(&self.vault)? else { return Ok(None) };
-        let failed = at(&self.vault);
+        let failed = io_error(&self.vault);
         let id = FileId::from_metadata(&file.metadata().map_err(&failed)?);
         let mut sealed = Vec::new();
         (&mut file).take(FILE_BYTES_MAX.saturating_add(1)).read_to_end(&mut sealed).map_err(&failed)?;
@@ -173,7 +173,7 @@ impl Files {
         writer.write_all(content).map_err(|error| unsealed(error.to_string()))?;
         writer.finish().map_err(|error| unsealed(error.to_string()))?;
         replace(&self.vault, &sealed)?;
-        let meta = std::fs::symlink_metadata(&self.vault).map_err(at(&self.vault))?;
+        let meta = std::fs::symlink_metadata(&self.vault).map_err(io_error(&self.vault))?;
         Ok(FileId::from_metadata(&meta))
     }
 
@@ -206,7 +206,7 @@ fn id_of(path: &Path) -> Result<Option<FileId>, VaultError> {
     match std::fs::symlink_metadata(path) {
         Ok(meta) => Ok(Some(FileId::from_metadata(&meta))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(at(path)(source)),
+        Err(source) => Err(io_error(path)(source)),
     }
 }
 
@@ -224,9 +224,9 @@ fn open_private(path: &Path) -> Result<Option<File>, VaultError> {
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
             return Err(VaultError::Exposed(path.to_owned()));
         }
-        Err(source) => return Err(at(path)(source)),
+        Err(source) => return Err(io_error(path)(source)),
     };
-    let meta = file.metadata().map_err(at(path))?;
+    let meta = file.metadata().map_err(io_error(path))?;
     if !meta.is_file() || meta.mode() & 0o077 != 0 {
         return Err(VaultError::Exposed(path.to_owned()));
     }
@@ -235,7 +235,7 @@ fn open_private(path: &Path) -> Result<Option<File>, VaultError> {
 
 /// Writes a temporary file beside the old one, syncs it, and renames it.
 fn replace(path: &Path, content: &[u8]) -> Result<(), VaultError> {
-    let failed = at(path);
+    let failed = io_error(path);
     let mut suffix = [0_u8; 8];
     getrandom::fill(&mut suffix).map_err(|error| VaultError::Random(error.to_string()))?;
     let suffix: String = suffix.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -282,7 +282,7 @@ fn no_follow() -> i32 {
     rustix::fs::OFlags::NOFOLLOW.bits().cast_signed()
 }
 
-fn at(path: &Path) -> impl Fn(io::Error) -> VaultError {
+fn io_error(path: &Path) -> impl Fn(io::Error) -> VaultError {
     let path = path.to_owned();
     move |source| VaultError::Io { path: path.clone(), source }
 }

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 /// Kinds of findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum FindingKind {
     /// A payment card number with a valid check digit.
     Card,
     /// A bank account number with valid check digits.
@@ -38,7 +38,7 @@ pub enum Kind {
     Password,
 }
 
-impl Kind {
+impl FindingKind {
     /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::Card,
@@ -72,7 +72,7 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// Its byte range, on character boundaries.
     pub span: Range<usize>,
 }
@@ -89,16 +89,16 @@ pub struct Redacted {
 /// Assigns numbers to placeholders: the same value gets the same number in every text that is redacted with the same `Numbers`.
 #[derive(Debug, Default)]
 pub struct Numbers {
-    known: HashMap<(Kind, Vec<u8>), u32>,
-    last: HashMap<Kind, u32>,
+    known: HashMap<(FindingKind, Vec<u8>), u32>,
+    last: HashMap<FindingKind, u32>,
     /// Placeholders that occur in the original text. They stand for no value.
-    taken: HashSet<(Kind, u32)>,
+    taken: HashSet<(FindingKind, u32)>,
 }
 
 impl Numbers {
     /// Reserves the numbers of placeholders that a text already contains, so that they stay unambiguous.
     pub fn avoid(&mut self, text: &str) {
-        for kind in Kind::ALL {
+        for kind in FindingKind::ALL {
             let begin = format!("[{}:", kind.word());
             for after in text.split(&begin).skip(1) {
                 let number = after.split_once(']').map(|(number, _)| number);
@@ -114,7 +114,7 @@ impl Numbers {
         self.known.iter().map(|((kind, value), number)| (placeholder(*kind, *number), value.as_slice()))
     }
 
-    fn number_for(&mut self, kind: Kind, value: &[u8]) -> u32 {
+    fn number_for(&mut self, kind: FindingKind, value: &[u8]) -> u32 {
         if let Some(number) = self.known.get(&(kind, value.to_vec())) {
             return *number;
         }
@@ -128,7 +128,7 @@ impl Numbers {
     }
 }
 
-fn placeholder(kind: Kind, number: u32) -> String {
+fn placeholder(kind: FindingKind, number: u32) -> String {
     format!("[{}:{number}]", kind.word())
 }
 

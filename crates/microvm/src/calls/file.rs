@@ -2,11 +2,11 @@
 
 use rustix::io::Errno;
 
-use super::super::files::{TRANSFER_BYTES_MAX, What, held_by};
+use super::super::files::{OpenKind, TRANSFER_BYTES_MAX, held_by};
 use super::super::layout;
-use super::super::link::{About, Kind, Outside};
+use super::super::link::{About, GuestFileKind, Outside};
 use super::super::tree::{GuestPath, absolute};
-use super::{Answer, Program};
+use super::{Program, SyscallResult};
 
 /// Parts of one `readv` or `writev`.
 const PARTS_MAX: u64 = 1024;
@@ -19,7 +19,7 @@ impl Program {
         number: i64,
         arguments: [u64; 6],
         outside: &dyn Outside,
-    ) -> Option<Answer> {
+    ) -> Option<SyscallResult> {
         let [fd, second, third, fourth, ..] = arguments;
         let fd = fd & u64::from(u32::MAX);
         Some(match number {
@@ -59,7 +59,7 @@ impl Program {
         })
     }
 
-    fn read(&mut self, fd: u64, at: u64, len: u64, from: Option<u64>) -> Answer {
+    fn read(&mut self, fd: u64, at: u64, len: u64, from: Option<u64>) -> SyscallResult {
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(TRANSFER_BYTES_MAX);
         // The place is looked at before anything is taken out of a pipe or moved.
         self.space.check(at, len, |protection| protection.write)?;
@@ -68,7 +68,7 @@ impl Program {
         Ok(part.len() as u64)
     }
 
-    fn write(&mut self, fd: u64, at: u64, len: u64, to: Option<u64>) -> Answer {
+    fn write(&mut self, fd: u64, at: u64, len: u64, to: Option<u64>) -> SyscallResult {
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(TRANSFER_BYTES_MAX);
         let mut bytes = vec![0; len];
         self.space.read(at, &mut bytes)?;
@@ -80,8 +80,8 @@ impl Program {
         &mut self,
         at: u64,
         count: u64,
-        mut one: impl FnMut(&mut Self, u64, u64) -> Answer,
-    ) -> Answer {
+        mut one: impl FnMut(&mut Self, u64, u64) -> SyscallResult,
+    ) -> SyscallResult {
         if count > PARTS_MAX {
             return Err(Errno::INVAL);
         }
@@ -106,7 +106,7 @@ impl Program {
         Ok(total)
     }
 
-    fn close_range(&mut self, first: u64, last: u64, flags: u64, outside: &dyn Outside) -> Answer {
+    fn close_range(&mut self, first: u64, last: u64, flags: u64, outside: &dyn Outside) -> SyscallResult {
         if flags != 0 || last < first {
             return Err(Errno::INVAL);
         }
@@ -118,15 +118,17 @@ impl Program {
         Ok(0)
     }
 
-    fn lseek(&mut self, fd: u64, offset: u64, whence: u64) -> Answer {
+    fn lseek(&mut self, fd: u64, offset: u64, whence: u64) -> SyscallResult {
         let open = self.files.get(fd)?;
         let end = match &open.what {
-            What::Input | What::Stdout | What::Stderr | What::PipeEnd { .. } => return Err(Errno::SPIPE),
-            what @ (What::Device(_)
-            | What::Folder { .. }
-            | What::Read { .. }
-            | What::Draft(_)
-            | What::Tmp(_)) => self.files.about(what)?.bytes,
+            OpenKind::Input | OpenKind::Stdout | OpenKind::Stderr | OpenKind::PipeEnd { .. } => {
+                return Err(Errno::SPIPE);
+            }
+            what @ (OpenKind::Device(_)
+            | OpenKind::Folder { .. }
+            | OpenKind::Read { .. }
+            | OpenKind::Draft(_)
+            | OpenKind::Tmp(_)) => self.files.about(what)?.bytes,
         };
         let from = match i32::try_from(whence) {
             Ok(libc::SEEK_SET) => 0,
@@ -140,7 +142,7 @@ impl Program {
         Ok(to)
     }
 
-    fn stat_open(&mut self, fd: u64, at: u64) -> Answer {
+    fn stat_open(&mut self, fd: u64, at: u64) -> SyscallResult {
         let (about, inode) = self.about_open(fd)?;
         self.space.write(at, &layout::stat(&about, inode))?;
         Ok(0)
@@ -149,29 +151,29 @@ impl Program {
     fn about_open(&self, fd: u64) -> Result<(About, u64), Errno> {
         let open = self.files.get(fd)?;
         let inode = match &open.what {
-            What::Folder { path, .. } | What::Read { path, .. } => layout::inode(path),
-            What::Draft(id) => layout::inode(&format!("draft {id}")),
-            What::Tmp(id) => layout::inode(&format!("tmp {id}")),
-            What::Device(device) => layout::inode(&format!("{device:?}")),
-            What::Input | What::Stdout | What::Stderr | What::PipeEnd { .. } => {
+            OpenKind::Folder { path, .. } | OpenKind::Read { path, .. } => layout::inode(path),
+            OpenKind::Draft(id) => layout::inode(&format!("draft {id}")),
+            OpenKind::Tmp(id) => layout::inode(&format!("tmp {id}")),
+            OpenKind::Device(device) => layout::inode(&format!("{device:?}")),
+            OpenKind::Input | OpenKind::Stdout | OpenKind::Stderr | OpenKind::PipeEnd { .. } => {
                 layout::inode(&format!("fd {fd}"))
             }
         };
         Ok((self.files.about(&open.what)?, inode))
     }
 
-    fn getdents(&mut self, fd: u64, at: u64, len: u64, outside: &dyn Outside) -> Answer {
-        let What::Folder { path, names } = &self.files.get(fd)?.what else { return Err(Errno::NOTDIR) };
+    fn getdents(&mut self, fd: u64, at: u64, len: u64, outside: &dyn Outside) -> SyscallResult {
+        let OpenKind::Folder { path, names } = &self.files.get(fd)?.what else { return Err(Errno::NOTDIR) };
         if names.is_none() {
             let path = path.clone();
             let found = self.files.list(&path, outside)?;
             self.files.hold(held_by(&found))?;
-            if let What::Folder { names, .. } = &mut self.files.get_mut(fd)?.what {
+            if let OpenKind::Folder { names, .. } = &mut self.files.get_mut(fd)?.what {
                 *names = Some(found);
             }
         }
         let open = self.files.get(fd)?;
-        let What::Folder { names: Some(names), .. } = &open.what else { return Err(Errno::NOTDIR) };
+        let OpenKind::Folder { names: Some(names), .. } = &open.what else { return Err(Errno::NOTDIR) };
         let (mut bytes, mut next) = (Vec::new(), open.at);
         let room = usize::try_from(len).unwrap_or(usize::MAX).min(TRANSFER_BYTES_MAX);
         for (name, kind) in names.iter().skip(usize::try_from(open.at).unwrap_or(usize::MAX)) {
@@ -191,7 +193,7 @@ impl Program {
         Ok(bytes.len() as u64)
     }
 
-    fn fcntl(&mut self, fd: u64, command: u64, argument: u64) -> Answer {
+    fn fcntl(&mut self, fd: u64, command: u64, argument: u64) -> SyscallResult {
         let changeable = (libc::O_APPEND | libc::O_NONBLOCK).cast_unsigned();
         match i32::try_from(command).unwrap_or(-1) {
             libc::F_DUPFD => self.files.dup(fd, argument, false),
@@ -212,7 +214,7 @@ impl Program {
         }
     }
 
-    fn pipe(&mut self, [at, ..]: [u64; 6], flags: u64) -> Answer {
+    fn pipe(&mut self, [at, ..]: [u64; 6], flags: u64) -> SyscallResult {
         self.space.check(at, 8, |protection| protection.write)?;
         let (read, write) = self.files.pipe(flags as u32)?;
         let mut both = (read as u32).to_le_bytes().to_vec();
@@ -226,7 +228,7 @@ impl Program {
         number: i64,
         arguments: [u64; 6],
         outside: &dyn Outside,
-    ) -> Option<Answer> {
+    ) -> Option<SyscallResult> {
         let [first, second, third, fourth, fifth, _] = arguments;
         Some(match number {
             libc::SYS_open => self.open(CURRENT, first, second, third, outside),
@@ -272,11 +274,11 @@ impl Program {
         if text.starts_with(b"/") || folder == CURRENT {
             return absolute(&self.cwd, &text);
         }
-        let What::Folder { path, .. } = &self.files.get(folder)?.what else { return Err(Errno::NOTDIR) };
+        let OpenKind::Folder { path, .. } = &self.files.get(folder)?.what else { return Err(Errno::NOTDIR) };
         absolute(path, &text)
     }
 
-    fn open(&mut self, folder: u64, at: u64, flags: u64, mode: u64, outside: &dyn Outside) -> Answer {
+    fn open(&mut self, folder: u64, at: u64, flags: u64, mode: u64, outside: &dyn Outside) -> SyscallResult {
         let path = self.path(folder, at)?;
         let (flags, mode) = (flags as u32, mode as u32 & !self.state.umask);
         const TEMPORARY: u32 = libc::O_TMPFILE.cast_unsigned() & !libc::O_DIRECTORY.cast_unsigned();
@@ -309,30 +311,43 @@ impl Program {
         Ok((self.files.stat(&path, outside)?, layout::inode(&path)))
     }
 
-    fn stat_at(&mut self, folder: u64, at: u64, into: u64, flags: u64, outside: &dyn Outside) -> Answer {
+    fn stat_at(
+        &mut self,
+        folder: u64,
+        at: u64,
+        into: u64,
+        flags: u64,
+        outside: &dyn Outside,
+    ) -> SyscallResult {
         let (about, inode) = self.about_at(folder, at, flags, outside)?;
         self.space.write(into, &layout::stat(&about, inode))?;
         Ok(0)
     }
 
-    fn statx(&mut self, [folder, at, flags, _, into, _]: [u64; 6], outside: &dyn Outside) -> Answer {
+    fn statx(&mut self, [folder, at, flags, _, into, _]: [u64; 6], outside: &dyn Outside) -> SyscallResult {
         let (about, inode) = self.about_at(folder, at, flags, outside)?;
         self.space.write(into, &layout::statx(&about, inode))?;
         Ok(0)
     }
 
     /// Whether something is there. What may be done with it only trying tells: policy judges the attempt.
-    fn access(&mut self, folder: u64, at: u64, wanted: u64, outside: &dyn Outside) -> Answer {
+    fn access(&mut self, folder: u64, at: u64, wanted: u64, outside: &dyn Outside) -> SyscallResult {
         let path = self.path(folder, at)?;
         let about = self.files.stat(&path, outside)?;
         let runs = wanted & libc::X_OK as u64 != 0;
-        if runs && about.kind != Kind::Folder && about.mode & 0o111 == 0 {
+        if runs && about.kind != GuestFileKind::Folder && about.mode & 0o111 == 0 {
             return Err(Errno::ACCESS);
         }
         Ok(0)
     }
 
-    fn readlink(&mut self, folder: u64, at: u64, (into, len): (u64, u64), outside: &dyn Outside) -> Answer {
+    fn readlink(
+        &mut self,
+        folder: u64,
+        at: u64,
+        (into, len): (u64, u64),
+        outside: &dyn Outside,
+    ) -> SyscallResult {
         let path = self.path(folder, at)?;
         if self.files.tree.place(&path) != GuestPath::Program {
             self.files.stat(&path, outside)?;
@@ -345,7 +360,7 @@ impl Program {
         Ok(len as u64)
     }
 
-    fn getcwd(&mut self, at: u64, len: u64) -> Answer {
+    fn getcwd(&mut self, at: u64, len: u64) -> SyscallResult {
         let mut text = self.cwd.clone().into_bytes();
         text.push(0);
         if (text.len() as u64) > len {
@@ -355,39 +370,39 @@ impl Program {
         Ok(text.len() as u64)
     }
 
-    fn chdir(&mut self, at: u64, outside: &dyn Outside) -> Answer {
+    fn chdir(&mut self, at: u64, outside: &dyn Outside) -> SyscallResult {
         let path = self.path(CURRENT, at)?;
-        if self.files.stat(&path, outside)?.kind != Kind::Folder {
+        if self.files.stat(&path, outside)?.kind != GuestFileKind::Folder {
             return Err(Errno::NOTDIR);
         }
         self.cwd = path;
         Ok(0)
     }
 
-    fn fchdir(&mut self, fd: u64) -> Answer {
-        let What::Folder { path, .. } = &self.files.get(fd)?.what else { return Err(Errno::NOTDIR) };
+    fn fchdir(&mut self, fd: u64) -> SyscallResult {
+        let OpenKind::Folder { path, .. } = &self.files.get(fd)?.what else { return Err(Errno::NOTDIR) };
         self.cwd = path.clone();
         Ok(0)
     }
 
-    fn mkdir(&mut self, folder: u64, at: u64, mode: u64, outside: &dyn Outside) -> Answer {
+    fn mkdir(&mut self, folder: u64, at: u64, mode: u64, outside: &dyn Outside) -> SyscallResult {
         let path = self.path(folder, at)?;
         let mode = mode as u32 & 0o777 & !self.state.umask;
         self.files.mkdir(&path, mode, outside).map(|()| 0)
     }
 
-    fn remove(&mut self, folder: u64, at: u64, whole: bool, outside: &dyn Outside) -> Answer {
+    fn remove(&mut self, folder: u64, at: u64, whole: bool, outside: &dyn Outside) -> SyscallResult {
         let path = self.path(folder, at)?;
         self.files.remove(&path, whole, outside).map(|()| 0)
     }
 
-    fn rename(&mut self, from: (u64, u64), to: (u64, u64), outside: &dyn Outside) -> Answer {
+    fn rename(&mut self, from: (u64, u64), to: (u64, u64), outside: &dyn Outside) -> SyscallResult {
         let (from, to) = (self.path(from.0, from.1)?, self.path(to.0, to.1)?);
         self.files.rename(&from, &to, outside).map(|()| 0)
     }
 
     /// Modes and times: `/tmp` doesn't mind, the workspace has no tool for it.
-    fn unchangeable(&mut self, folder: u64, at: u64, outside: &dyn Outside) -> Answer {
+    fn unchangeable(&mut self, folder: u64, at: u64, outside: &dyn Outside) -> SyscallResult {
         let path = self.path(folder, at)?;
         self.files.stat(&path, outside)?;
         match self.files.tree.place(&path) {

@@ -5,10 +5,10 @@ use rustix::io::Errno;
 use super::super::areas::{Protection, USER_END, USER_START, page_down, page_up};
 use super::super::files::TRANSFER_BYTES_MAX;
 use super::super::space::whole_pages;
-use super::{Answer, Program};
+use super::{Program, SyscallResult};
 
 impl Program {
-    pub(super) fn memory_call(&mut self, number: i64, arguments: [u64; 6]) -> Option<Answer> {
+    pub(super) fn memory_call(&mut self, number: i64, arguments: [u64; 6]) -> Option<SyscallResult> {
         let [first, second, third, fourth, fifth, _] = arguments;
         Some(match number {
             libc::SYS_brk => Ok(self.brk(first)),
@@ -46,7 +46,7 @@ impl Program {
         wanted
     }
 
-    fn mmap(&mut self, [hint, bytes, protection, flags, fd, offset]: [u64; 6]) -> Answer {
+    fn mmap(&mut self, [hint, bytes, protection, flags, fd, offset]: [u64; 6]) -> SyscallResult {
         let bit = |flag: i32| flags & u64::from(flag.unsigned_abs()) != 0;
         let (shared, anonymous) = (bit(libc::MAP_SHARED), bit(libc::MAP_ANONYMOUS));
         let protection = Protection::from_bits(protection);
@@ -106,7 +106,7 @@ impl Program {
         Ok(())
     }
 
-    fn munmap(&mut self, at: u64, bytes: u64) -> Answer {
+    fn munmap(&mut self, at: u64, bytes: u64) -> SyscallResult {
         let (start, end) = whole_pages(at, bytes)?;
         if !self.space.areas().has_room() {
             return Err(Errno::NOMEM);
@@ -115,7 +115,7 @@ impl Program {
         Ok(0)
     }
 
-    fn mprotect(&mut self, at: u64, bytes: u64, protection: u64) -> Answer {
+    fn mprotect(&mut self, at: u64, bytes: u64, protection: u64) -> SyscallResult {
         if bytes == 0 && at.is_multiple_of(4096) {
             return Ok(0);
         }
@@ -127,7 +127,7 @@ impl Program {
         Ok(0)
     }
 
-    fn mremap(&mut self, at: u64, old: u64, new: u64, (flags, target): (u64, u64)) -> Answer {
+    fn mremap(&mut self, at: u64, old: u64, new: u64, (flags, target): (u64, u64)) -> SyscallResult {
         let (start, old_end) = whole_pages(at, old)?;
         let new = page_up(new).filter(|new| *new > 0).ok_or(Errno::INVAL)?;
         let may_move = flags & u64::from(libc::MREMAP_MAYMOVE.unsigned_abs()) != 0;
@@ -168,7 +168,7 @@ impl Program {
         Ok(to)
     }
 
-    fn madvise(&mut self, at: u64, bytes: u64, advice: u64) -> Answer {
+    fn madvise(&mut self, at: u64, bytes: u64, advice: u64) -> SyscallResult {
         if bytes == 0 {
             return Ok(0);
         }

@@ -6,12 +6,12 @@ use rustix::io::Errno;
 
 use super::super::files::TRANSFER_BYTES_MAX;
 use super::super::layout::{self, Packed, USER_ID};
-use super::{Answer, PROCESS_ID, Program, SIGNALS};
+use super::{PROCESS_ID, Program, SIGNALS, SyscallResult};
 
 const ENDLESS: u64 = u64::MAX;
 
 impl Program {
-    pub(super) fn rest_call(&mut self, number: i64, arguments: [u64; 6]) -> Option<Answer> {
+    pub(super) fn rest_call(&mut self, number: i64, arguments: [u64; 6]) -> Option<SyscallResult> {
         let [first, second, third, fourth, ..] = arguments;
         Some(match number {
             libc::SYS_getpid | libc::SYS_gettid | libc::SYS_getpgrp => Ok(PROCESS_ID),
@@ -50,21 +50,21 @@ impl Program {
         })
     }
 
-    fn three_ids(&mut self, first: u64, second: u64, third: u64) -> Answer {
+    fn three_ids(&mut self, first: u64, second: u64, third: u64) -> SyscallResult {
         for at in [first, second, third] {
             self.space.write(at, &USER_ID.to_le_bytes())?;
         }
         Ok(0)
     }
 
-    fn sysinfo(&mut self, at: u64) -> Answer {
+    fn sysinfo(&mut self, at: u64) -> SyscallResult {
         let (total, used) = (self.space.total_bytes(), self.space.used_bytes());
         let text = layout::sysinfo(self.began.elapsed().as_secs(), total, used);
         self.space.write(at, &text)?;
         Ok(0)
     }
 
-    fn getrandom(&mut self, at: u64, len: u64) -> Answer {
+    fn getrandom(&mut self, at: u64, len: u64) -> SyscallResult {
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(TRANSFER_BYTES_MAX);
         self.space.check(at, len, |protection| protection.write)?;
         let mut bytes = vec![0; len];
@@ -91,24 +91,24 @@ impl Program {
         }
     }
 
-    fn clock(&mut self, clock: u64, at: u64) -> Answer {
+    fn clock(&mut self, clock: u64, at: u64) -> SyscallResult {
         let (seconds, nanoseconds) = self.now(clock)?;
         self.space.write(at, &Packed::default().u64(seconds).u64(nanoseconds).0)?;
         Ok(0)
     }
 
-    fn time_of_day(&mut self, at: u64) -> Answer {
+    fn time_of_day(&mut self, at: u64) -> SyscallResult {
         let (seconds, nanoseconds) = self.now(libc::CLOCK_REALTIME as u64)?;
         self.fill(at, &Packed::default().u64(seconds).u64(nanoseconds / 1000).0)
     }
 
-    fn time(&mut self, at: u64) -> Answer {
+    fn time(&mut self, at: u64) -> SyscallResult {
         let (seconds, _) = self.now(libc::CLOCK_REALTIME as u64)?;
         self.fill(at, &seconds.to_le_bytes())?;
         Ok(seconds)
     }
 
-    fn limit(&mut self, resource: u64, at: u64) -> Answer {
+    fn limit(&mut self, resource: u64, at: u64) -> SyscallResult {
         let limit = match u32::try_from(resource).unwrap_or(u32::MAX) {
             libc::RLIMIT_STACK => self.stack_bytes,
             libc::RLIMIT_NOFILE => self.open_max,
@@ -121,7 +121,7 @@ impl Program {
     }
 
     /// One processor.
-    fn affinity(&mut self, len: u64, at: u64) -> Answer {
+    fn affinity(&mut self, len: u64, at: u64) -> SyscallResult {
         if len < 8 {
             return Err(Errno::INVAL);
         }
@@ -130,7 +130,7 @@ impl Program {
     }
 
     /// Kept and given back; handlers are never run.
-    fn sigaction(&mut self, signal: u64, new: u64, old: u64) -> Answer {
+    fn sigaction(&mut self, signal: u64, new: u64, old: u64) -> SyscallResult {
         let index =
             usize::try_from(signal).ok().and_then(|signal| signal.checked_sub(1)).filter(|at| *at < SIGNALS);
         let index = index.ok_or(Errno::INVAL)?;
@@ -151,7 +151,7 @@ impl Program {
         Ok(0)
     }
 
-    fn sigprocmask(&mut self, how: u64, new: u64, old: u64) -> Answer {
+    fn sigprocmask(&mut self, how: u64, new: u64, old: u64) -> SyscallResult {
         let before = self.state.signal_mask;
         let mut after = before;
         if new != 0 {
@@ -168,7 +168,7 @@ impl Program {
         Ok(0)
     }
 
-    fn sigaltstack(&mut self, new: u64, old: u64) -> Answer {
+    fn sigaltstack(&mut self, new: u64, old: u64) -> SyscallResult {
         let (before, mut after) = (self.state.alternate_stack, self.state.alternate_stack);
         if new != 0 {
             self.space.read(new, &mut after)?;
@@ -179,7 +179,7 @@ impl Program {
     }
 
     /// A signal that didn't end the program: to itself and ignored, or the question whether it is there.
-    fn harmless_signal(&self, number: i64, [first, second, third, ..]: [u64; 6]) -> Answer {
+    fn harmless_signal(&self, number: i64, [first, second, third, ..]: [u64; 6]) -> SyscallResult {
         let (own, signal) = match number {
             libc::SYS_kill => (first == PROCESS_ID || first == 0, second),
             libc::SYS_tkill => (first == PROCESS_ID, second),
@@ -192,7 +192,7 @@ impl Program {
         }
     }
 
-    fn prctl(&mut self, what: u64, at: u64) -> Answer {
+    fn prctl(&mut self, what: u64, at: u64) -> SyscallResult {
         match i32::try_from(what).unwrap_or(-1) {
             libc::PR_SET_NAME => self.space.check(at, 1, |protection| protection.read).map(|()| 0),
             libc::PR_GET_NAME => self.fill(at, b"program\0\0\0\0\0\0\0\0\0"),

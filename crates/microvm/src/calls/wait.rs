@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::super::link::Outside;
-use super::{Answer, Program};
+use super::{Program, SyscallResult};
 
 /// Descriptors of one `poll` or `select`.
 const POLLED_MAX: u64 = 1024;
@@ -19,7 +19,7 @@ impl Program {
         number: i64,
         arguments: [u64; 6],
         outside: &dyn Outside,
-    ) -> Option<Answer> {
+    ) -> Option<SyscallResult> {
         let [first, second, third, fourth, fifth, _] = arguments;
         Some(match number {
             libc::SYS_nanosleep => self.sleep(first, None, outside),
@@ -72,7 +72,7 @@ impl Program {
         Ok(Some(Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros))))
     }
 
-    fn sleep(&mut self, at: u64, clock: Option<u64>, outside: &dyn Outside) -> Answer {
+    fn sleep(&mut self, at: u64, clock: Option<u64>, outside: &dyn Outside) -> SyscallResult {
         let mut wait = self.time_at(at)?;
         if let Some(clock) = clock {
             let (seconds, nanoseconds) = self.now(clock)?;
@@ -84,7 +84,14 @@ impl Program {
         Ok(0)
     }
 
-    fn futex(&mut self, at: u64, operation: u64, value: u64, timeout: u64, outside: &dyn Outside) -> Answer {
+    fn futex(
+        &mut self,
+        at: u64,
+        operation: u64,
+        value: u64,
+        timeout: u64,
+        outside: &dyn Outside,
+    ) -> SyscallResult {
         const WAIT: u64 = libc::FUTEX_WAIT as u64;
         const WAKE: u64 = libc::FUTEX_WAKE as u64;
         const WAIT_BITSET: u64 = libc::FUTEX_WAIT_BITSET as u64;
@@ -110,7 +117,7 @@ impl Program {
         }
     }
 
-    fn poll(&mut self, at: u64, count: u64, wait: Option<Duration>, outside: &dyn Outside) -> Answer {
+    fn poll(&mut self, at: u64, count: u64, wait: Option<Duration>, outside: &dyn Outside) -> SyscallResult {
         if count > POLLED_MAX {
             return Err(Errno::INVAL);
         }
@@ -155,7 +162,7 @@ impl Program {
         sets: [u64; 3],
         wait: Option<Duration>,
         outside: &dyn Outside,
-    ) -> Answer {
+    ) -> SyscallResult {
         if count > POLLED_MAX {
             return Err(Errno::INVAL);
         }

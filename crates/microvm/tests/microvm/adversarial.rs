@@ -5,7 +5,9 @@ use std::time::Duration;
 use regent_kernel::Status;
 use serde_json::json;
 
-use crate::kit::{RAISED, World, call, elf, ended, exit_with_answer, failed_with, has_busybox, has_kvm};
+use crate::kit::{
+    MicrovmFixture, RAISED, call, elf, ended, exit_with_answer, failed_with, has_busybox, has_kvm,
+};
 
 const EPERM: i64 = 1;
 const ENOMEM: i64 = 12;
@@ -19,7 +21,7 @@ const TABLES: u64 = 0xffff_8000_0000_0000;
 const GATE: u64 = 0x7fff_ffff_0000;
 
 /// What a call answers in a guest: zero, or the error's number.
-async fn answer(world: &World, number: i64, arguments: &[u64]) -> i64 {
+async fn answer(world: &MicrovmFixture, number: i64, arguments: &[u64]) -> i64 {
     let mut code = call(number, arguments);
     code.extend(exit_with_answer());
     ended(&world.code(&code).await)
@@ -30,7 +32,7 @@ async fn adv_020_adv_021_adv_031_nothing_of_the_host_is_there() {
     if !has_busybox() {
         return;
     }
-    let world = World::new(RAISED).await;
+    let world = MicrovmFixture::new(RAISED).await;
     let outside = tempfile::tempdir().unwrap();
     let secret = outside.path().join("secret");
     std::fs::write(&secret, "hunter2").unwrap();
@@ -69,7 +71,7 @@ async fn adv_020_adv_021_adv_031_nothing_of_the_host_is_there() {
     }
     // A link of the workspace is where it leads, and policy judges that: here it allows everything, and the guest gets what the
     // tool gives. A policy that keeps to the workspace keeps the guest in it.
-    let inside = World::new(
+    let inside = MicrovmFixture::new(
         "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: out, effect: deny, match: { path: '/**' }, reason: outside }\n",
     )
     .await;
@@ -83,7 +85,7 @@ async fn adv_025_adv_026_temporary_files_are_private_and_bounded() {
     if !has_busybox() {
         return;
     }
-    let world = World::new(
+    let world = MicrovmFixture::new(
         "version: 1\nlimits: { wall: 20s, tmp: 1MiB, file: 512kB, memory: 96MiB }\nrules:\n  - { id: all, effect: allow }\n",
     )
     .await;
@@ -113,7 +115,7 @@ async fn adv_035_adv_036_adv_040_adv_046_calls_that_nobody_answers() {
     if !has_kvm() {
         return;
     }
-    let world = World::new(RAISED).await;
+    let world = MicrovmFixture::new(RAISED).await;
     let refused: &[(&str, i64)] = &[
         ("clone", 56),
         ("fork", 57),
@@ -162,7 +164,7 @@ async fn adv_036_what_only_a_kernel_may_do_ends_the_guest() {
     if !has_kvm() {
         return;
     }
-    let world = World::new(RAISED).await;
+    let world = MicrovmFixture::new(RAISED).await;
     let load = |address: u64| {
         let mut code = vec![0x48, 0xa1];
         code.extend(address.to_le_bytes());
@@ -217,7 +219,7 @@ async fn pointers_that_are_not_the_guests_own_are_refused() {
     if !has_kvm() {
         return;
     }
-    let world = World::new(RAISED).await;
+    let world = MicrovmFixture::new(RAISED).await;
     let own = 0x40_0078_u64;
     for (name, number, arguments) in [
         ("write from the tables", 1, vec![1, TABLES, 16]),
@@ -258,7 +260,7 @@ async fn rights_that_were_taken_away_are_gone() {
     }
     const AT: u64 = 0x1000_0000;
     const ELSEWHERE: u64 = 0x2000_0000;
-    let world = World::new(RAISED).await;
+    let world = MicrovmFixture::new(RAISED).await;
     let map = || call(9, &[AT, 4096, 3, 0x32, u64::MAX, 0]);
     let at = |opcode: u8, address: u64| {
         let mut code = vec![0x48, opcode];
@@ -309,7 +311,7 @@ async fn adv_041_limits_hold() {
     if !has_kvm() {
         return;
     }
-    let world = World::new(
+    let world = MicrovmFixture::new(
         "version: 1\nlimits: { wall: 20s, cpu: 200ms, output: 10kB, memory: 16MiB, open_files: 32 }\nrules:\n  - { id: all, effect: allow }\n",
     )
     .await;
@@ -340,11 +342,11 @@ async fn adv_041_limits_hold() {
 }
 
 #[tokio::test]
-async fn adv_040_a_guest_that_is_told_to_stop_is_gone() {
+async fn adv_040_a_cancelled_guest_is_gone() {
     if !has_kvm() {
         return;
     }
-    let world = World::new(RAISED).await;
+    let world = MicrovmFixture::new(RAISED).await;
     world.put("program", elf(&[0xeb, 0xfe]));
     let outcome = world.outcome("process.exec", json!({"argv": ["./program"], "timeout_ms": 100})).await;
     assert!(failed_with(&outcome, "process.timeout"), "{outcome:?}");
@@ -369,7 +371,7 @@ async fn random_calls_of_a_guest_end_it_or_are_answered() {
     if !has_kvm() {
         return;
     }
-    let world = World::new("version: 1\nlimits: { wall: 2s, output: 10kB, memory: 16MiB }\nrules:\n  - { id: all, effect: allow }\n").await;
+    let world = MicrovmFixture::new("version: 1\nlimits: { wall: 2s, output: 10kB, memory: 16MiB }\nrules:\n  - { id: all, effect: allow }\n").await;
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move || {
         seed ^= seed << 13;

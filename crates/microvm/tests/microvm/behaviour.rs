@@ -8,14 +8,14 @@ use regent_sandbox::{Floor, ProcessTier};
 use regent_testkit::{TestKernel, run, spawn};
 use serde_json::json;
 
-use crate::kit::{EVERYTHING, RAISED, World, elf, failed_with, has_busybox, has_kvm, with_tools};
+use crate::kit::{EVERYTHING, MicrovmFixture, RAISED, elf, failed_with, has_busybox, has_kvm, with_tools};
 
 #[tokio::test]
 async fn busybox_applets_work() {
     if !has_busybox() {
         return;
     }
-    let world = World::new(RAISED).await;
+    let world = MicrovmFixture::new(RAISED).await;
     world.put("a.txt", "banana\napple\ncherry\n");
     world.put("sub/b.txt", "b\n");
     let here = world.path().display().to_string();
@@ -44,7 +44,7 @@ async fn what_a_program_writes_is_there_afterwards() {
     if !has_busybox() {
         return;
     }
-    let world = World::new(RAISED).await;
+    let world = MicrovmFixture::new(RAISED).await;
     world.put("a.txt", "one\ntwo\n");
     world.busybox(["cp", "a.txt", "copy.txt"]).await;
     assert_eq!(world.text("copy.txt"), "one\ntwo\n");
@@ -73,7 +73,7 @@ async fn arguments_are_honoured_and_the_receipt_says_how_it_ended() {
     if !has_busybox() {
         return;
     }
-    let world = World::new(RAISED).await;
+    let world = MicrovmFixture::new(RAISED).await;
     world.put("sub/x", "");
     let args = json!({"argv": ["busybox", "sh", "-c", "pwd; read line; echo $line $WORD"], "cwd": "sub", "stdin": "in\n", "env": {"WORD": "w"}});
     let outcome = world.outcome("process.exec", args).await;
@@ -160,7 +160,7 @@ async fn static_c_programs_read_compute_and_write() {
     if !has_kvm() {
         return;
     }
-    let world = World::new(RAISED).await;
+    let world = MicrovmFixture::new(RAISED).await;
     let numbers: String = (1..=1000).map(|number| format!("{number}\n")).collect();
     world.put("numbers", numbers);
     for extra in [&["-static"][..], &["-static-pie", "-fPIE"]] {
@@ -184,7 +184,7 @@ async fn file_access_is_governed_call_by_call() {
         "  - { id: secret, effect: deny, match: { path: 'secret*' }, reason: that is secret }\n",
         "  - { id: asked, effect: ask, match: { path: 'asked*' }, reason: ask first }\n",
     ];
-    let world = World::new(&policy.concat()).await;
+    let world = MicrovmFixture::new(&policy.concat()).await;
     world.put("open.txt", "fine");
     world.put("secret.txt", "hunter2");
     world.put("asked.txt", "hunter3");
@@ -220,7 +220,8 @@ async fn policy_sends_a_program_to_a_microvm_and_nothing_falls_back() {
     );
     let process = Arc::new(ProcessTier::new(Floor::Full));
     let builder = with_tools(TestKernel::builder().policy(&policy)).process(process.clone());
-    let world = World { kernel: builder.microvm(Arc::new(MicrovmTier::new())).boot().await.unwrap() };
+    let world =
+        MicrovmFixture { kernel: builder.microvm(Arc::new(MicrovmTier::new())).boot().await.unwrap() };
     let outcome = world.exec(["/bin/busybox", "echo", "hi"]).await;
     assert_eq!((outcome.output.text().as_ref(), outcome.status.clone()), ("hi\n", Status::Ok));
     assert_eq!(outcome.obtained.unwrap()["tier"], "microvm");
@@ -242,7 +243,7 @@ async fn stop_pauses_a_guest_and_cont_lets_it_go_on() {
         return;
     }
     let policy = "version: 1\nlimits: { wall: 5m, cpu: 1s }\nrules:\n  - { id: all, effect: allow }\n";
-    let world = World::new(policy).await;
+    let world = MicrovmFixture::new(policy).await;
     world.put("program", elf(&[0xeb, 0xfe]));
     let kernel = world.kernel.kernel.clone();
     let agent = spawn(&kernel, "paused").await.unwrap();

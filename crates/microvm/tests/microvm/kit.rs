@@ -24,7 +24,7 @@ rules:
 
 pub(crate) const BUSYBOX: &str = "/bin/busybox";
 
-pub(crate) struct World {
+pub(crate) struct MicrovmFixture {
     pub(crate) kernel: TestKernel,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn equipped(builder: Builder) -> Builder {
     programs.fold(with_hosted(builder), Builder::declared).microvm(Arc::new(MicrovmTier::new()))
 }
 
-impl World {
+impl MicrovmFixture {
     pub(crate) async fn new(policy: &str) -> Self {
         Self { kernel: equipped(TestKernel::builder().policy(policy)).boot().await.unwrap() }
     }

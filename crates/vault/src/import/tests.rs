@@ -12,7 +12,7 @@ use sha2::{Digest, Sha512};
 
 use super::*;
 
-fn shown(imported: &Imported) -> Vec<(String, String)> {
+fn to_pairs(imported: &Imported) -> Vec<(String, String)> {
     imported
         .values
         .iter()
@@ -36,7 +36,7 @@ fn dotenv() {
         ("app/url", "postgres://u:p@h/db?x=1#frag"),
         ("app/spaced", "spaced value"),
     ];
-    assert_eq!(shown(&imported), pairs(&expected));
+    assert_eq!(to_pairs(&imported), pairs(&expected));
     assert_eq!(imported.left_out, ["app/empty", "app/short"]);
     for (broken, line) in [
         ("A=12345678\nB", "line 2"),
@@ -104,7 +104,7 @@ impl Sops {
 fn sops_in_yaml() {
     let sops = Sops::new();
     let imported = read(&sops.yaml(), &sops.keys(), "", 8).unwrap();
-    assert_eq!(shown(&imported), pairs(&[("db/password", "hunter2-hunter2"), ("list/0", "in a list")]));
+    assert_eq!(to_pairs(&imported), pairs(&[("db/password", "hunter2-hunter2"), ("list/0", "in a list")]));
     assert_eq!(imported.left_out, ["db/port"]);
 }
 
@@ -124,7 +124,7 @@ fn sops_in_json_and_lines() {
     let text =
         format!("{},\n\t\"a\": \"{}\"\n}}", &text[..end].trim_end(), sops.value("value of a", "a:", "str"));
     assert_eq!(
-        shown(&read(&text, &sops.keys(), "", 8).unwrap()),
+        to_pairs(&read(&text, &sops.keys(), "", 8).unwrap()),
         pairs(&[("z", "value of z"), ("a", "value of a")])
     );
 
@@ -135,7 +135,7 @@ fn sops_in_json_and_lines() {
         sops.sealed_key().replace('\n', "\\n"),
         sops.code(&["value of key"]),
     );
-    assert_eq!(shown(&read(&lines, &sops.keys(), "", 8).unwrap()), pairs(&[("api_key", "value of key")]));
+    assert_eq!(to_pairs(&read(&lines, &sops.keys(), "", 8).unwrap()), pairs(&[("api_key", "value of key")]));
 }
 
 #[test]
@@ -176,9 +176,9 @@ fn dotenv_keeps_the_first_letter_of_a_quoted_value() {
     ] {
         let imported = read(text, "", "", 8).unwrap();
         assert!(
-            shown(&imported).contains(&("z".to_owned(), value.to_owned())),
+            to_pairs(&imported).contains(&("z".to_owned(), value.to_owned())),
             "{text:?}: {:?}",
-            shown(&imported)
+            to_pairs(&imported)
         );
     }
 }

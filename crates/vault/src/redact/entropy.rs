@@ -1,6 +1,6 @@
 //! Finds unnamed random strings, only where no other content looks similar.
 
-use super::{Finding, Kind, run_end};
+use super::{Finding, FindingKind, run_end};
 
 /// Shorter runs are often identifiers.
 const RUN_BYTES_MIN: usize = 32;
@@ -29,7 +29,7 @@ pub(super) fn find(bytes: &[u8], found: &mut Vec<Finding>) {
         let end = run_end(bytes, start, usize::MAX, fits);
         let run = bytes.get(start..end).unwrap_or_default();
         if is_key(run) && !has_context(bytes, start, end) {
-            found.push(Finding { kind: Kind::Key, span: start..end });
+            found.push(Finding { kind: FindingKind::Key, span: start..end });
         }
         at = end.saturating_add(RUN_BYTES_MIN);
     }

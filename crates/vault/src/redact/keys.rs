@@ -6,7 +6,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use super::{Finding, Kind, before, entropy, is_word, run_end};
+use super::{Finding, FindingKind, before, entropy, is_word, run_end};
 
 /// Maximum length of a credential.
 const TOKEN_BYTES_MAX: usize = 4_096;
@@ -23,7 +23,7 @@ enum Mark {
     /// A scheme of the `Authorization` header.
     Bearer,
     /// A name that states what its value is.
-    Named(Kind),
+    Named(FindingKind),
     /// The block of a private key.
     Block,
     /// A URL, which may contain a password.
@@ -100,21 +100,21 @@ const MARKS: &[(&str, Mark)] = &[
     ("basic ", Mark::Bearer),
     ("-----BEGIN ", Mark::Block),
     ("://", Mark::Url),
-    ("password", Mark::Named(Kind::Password)),
-    ("passwd", Mark::Named(Kind::Password)),
-    ("passphrase", Mark::Named(Kind::Password)),
-    ("pwd", Mark::Named(Kind::Password)),
-    ("secret", Mark::Named(Kind::Key)),
-    ("token", Mark::Named(Kind::Token)),
-    ("api_key", Mark::Named(Kind::Key)),
-    ("api-key", Mark::Named(Kind::Key)),
-    ("apikey", Mark::Named(Kind::Key)),
-    ("access_key", Mark::Named(Kind::Key)),
-    ("access-key", Mark::Named(Kind::Key)),
-    ("accesskey", Mark::Named(Kind::Key)),
-    ("accountkey", Mark::Named(Kind::Key)),
-    ("auth_key", Mark::Named(Kind::Key)),
-    ("credential", Mark::Named(Kind::Key)),
+    ("password", Mark::Named(FindingKind::Password)),
+    ("passwd", Mark::Named(FindingKind::Password)),
+    ("passphrase", Mark::Named(FindingKind::Password)),
+    ("pwd", Mark::Named(FindingKind::Password)),
+    ("secret", Mark::Named(FindingKind::Key)),
+    ("token", Mark::Named(FindingKind::Token)),
+    ("api_key", Mark::Named(FindingKind::Key)),
+    ("api-key", Mark::Named(FindingKind::Key)),
+    ("apikey", Mark::Named(FindingKind::Key)),
+    ("access_key", Mark::Named(FindingKind::Key)),
+    ("access-key", Mark::Named(FindingKind::Key)),
+    ("accesskey", Mark::Named(FindingKind::Key)),
+    ("accountkey", Mark::Named(FindingKind::Key)),
+    ("auth_key", Mark::Named(FindingKind::Key)),
+    ("credential", Mark::Named(FindingKind::Key)),
 ];
 
 /// The automaton ignores case. Prefixes whose case matters are compared afterwards.
@@ -162,7 +162,8 @@ fn known(
     let end = run_end(bytes, from, most.saturating_add(1), |byte| letters.has(byte));
     let key = bytes.get(from..end)?;
     let varied = key.iter().any(u8::is_ascii_digit) && key.iter().any(u8::is_ascii_alphabetic);
-    ((least..=most).contains(&key.len()) && varied).then_some(Finding { kind: Kind::Key, span: start..end })
+    ((least..=most).contains(&key.len()) && varied)
+        .then_some(Finding { kind: FindingKind::Key, span: start..end })
 }
 
 /// Three base64 parts, the first of which is a JSON header.
@@ -181,7 +182,7 @@ fn jwt(bytes: &[u8], start: usize) -> Option<Finding> {
     let json = URL_SAFE_NO_PAD
         .decode(header.get(..header.len() / 4 * 4)?)
         .is_ok_and(|json| json.starts_with(b"{\""));
-    (sure && json).then_some(Finding { kind: Kind::Token, span: start..end })
+    (sure && json).then_some(Finding { kind: FindingKind::Token, span: start..end })
 }
 
 fn dot(bytes: &[u8], at: usize) -> Option<usize> {
@@ -199,7 +200,7 @@ fn bearer(bytes: &[u8], start: usize, from: usize) -> Option<Finding> {
     let token = bytes.get(from..end)?;
     let sure =
         token.len() >= 12 && (entropy::is_random(token) || token.len() >= 20 && entropy::is_mixed(token));
-    sure.then_some(Finding { kind: Kind::Token, span: from..end })
+    sure.then_some(Finding { kind: FindingKind::Token, span: from..end })
 }
 
 /// `scheme://user:password@host`.
@@ -213,11 +214,11 @@ fn url_password(bytes: &[u8], from: usize) -> Option<Finding> {
     let end = run_end(bytes, start, USER_BYTES_MAX, |byte| fits(byte) || byte == b':');
     let password = bytes.get(start..end)?;
     let is_password = bytes.get(end) == Some(&b'@') && password.len() >= 3 && !is_stand_in(password);
-    is_password.then_some(Finding { kind: Kind::Password, span: start..end })
+    is_password.then_some(Finding { kind: FindingKind::Password, span: start..end })
 }
 
 /// `NAME = value`, `"name": "value"`, `name=value`.
-fn named(bytes: &[u8], name_end: usize, kind: Kind) -> Option<Finding> {
+fn named(bytes: &[u8], name_end: usize, kind: FindingKind) -> Option<Finding> {
     let skip = |at: usize, which: &[u8], most: usize| run_end(bytes, at, most, |byte| which.contains(&byte));
     let quoted_end = skip(name_end, b"\"'`", 1);
     let sign = skip(quoted_end, b" \t", 4);
@@ -240,11 +241,11 @@ fn named(bytes: &[u8], name_end: usize, kind: Kind) -> Option<Finding> {
     }
     let tight = sign == name_end && spaced == sign_end && bytes.get(sign..sign_end) == Some(b"=");
     let fits = match (kind, quote) {
-        (Kind::Password, Some(_)) => {
+        (FindingKind::Password, Some(_)) => {
             value.len() >= 6 && !value.contains(&b' ')
                 || value.len() >= 12 && value.iter().any(u8::is_ascii_digit)
         }
-        (Kind::Password, None) => value.len() >= 6 && is_literal(value, tight),
+        (FindingKind::Password, None) => value.len() >= 6 && is_literal(value, tight),
         (_, Some(_)) => value.len() >= 8 && entropy::is_mixed(value) && !value.contains(&b' '),
         (_, None) => value.len() >= 12 && entropy::is_mixed(value) && is_literal(value, tight),
     };
@@ -317,7 +318,7 @@ impl BlockEnds {
         // A truncated key is still a key: the finding covers the rest of the text.
         let end = end.unwrap_or(bytes.len());
         self.taken = end;
-        Some(Finding { kind: Kind::PrivateKey, span: start..end })
+        Some(Finding { kind: FindingKind::PrivateKey, span: start..end })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Finds personal numbers: cards, bank accounts, phone numbers, social security numbers.
 
-use super::{Finding, Kind, before, is_word, run_end};
+use super::{Finding, FindingKind, before, is_word, run_end};
 
 const CARD_DIGITS_MAX: usize = 19;
 const PHONE_DIGITS: std::ops::RangeInclusive<usize> = 8..=15;
@@ -170,7 +170,7 @@ fn card(bytes: &[u8], start: usize) -> Option<Finding> {
         || found.groups == [4, 6, 5]
         || found.groups == [4, 6, 4];
     let fine = grouped && is_issued(&found.digits) && luhn(&found.digits) && ends(bytes, found.end);
-    fine.then_some(Finding { kind: Kind::Card, span: start..found.end })
+    fine.then_some(Finding { kind: FindingKind::Card, span: start..found.end })
 }
 
 /// Whether an issuer assigns cards with this prefix and length.
@@ -234,7 +234,7 @@ fn iban(bytes: &[u8], start: usize) -> Option<Finding> {
         letter => (rest * 100 + u32::from(letter.saturating_sub(b'A')) + 10) % 97,
     });
     (checks && rest == 1 && !is_word(bytes.get(at).copied()))
-        .then_some(Finding { kind: Kind::Iban, span: start..at })
+        .then_some(Finding { kind: FindingKind::Iban, span: start..at })
 }
 
 /// `123-45-6789`, in the assigned ranges.
@@ -251,7 +251,7 @@ fn social(bytes: &[u8], start: usize) -> Option<Finding> {
     };
     let (area, group, serial) = (number(&[*a, *b, *c])?, number(&[*d, *e])?, number(serial)?);
     let given = area != 0 && area != 666 && area < 900 && group != 0 && serial != 0;
-    (given && ends(bytes, end)).then_some(Finding { kind: Kind::Ssn, span: start..end })
+    (given && ends(bytes, end)).then_some(Finding { kind: FindingKind::Ssn, span: start..end })
 }
 
 /// `+44 20 7946 0958`. A line of a plus sign and digits only is more likely part of a diff.
@@ -280,7 +280,7 @@ fn international(bytes: &[u8], plus: usize) -> Option<Finding> {
         && !decimals
         && !(plain && at_line)
         && (!plain || count >= 10);
-    (fine && ends(bytes, end)).then_some(Finding { kind: Kind::Phone, span: plus..end })
+    (fine && ends(bytes, end)).then_some(Finding { kind: FindingKind::Phone, span: plus..end })
 }
 
 /// `(212) 555-0123`.
@@ -299,7 +299,7 @@ fn bracketed(bytes: &[u8], open: usize) -> Option<Finding> {
         && is_exchange(bytes, area)
         && is_exchange(bytes, rest)
         && ends(bytes, found.end);
-    fine.then_some(Finding { kind: Kind::Phone, span: open..found.end })
+    fine.then_some(Finding { kind: FindingKind::Phone, span: open..found.end })
 }
 
 /// `212-555-0123` and `212.555.0123`; `01 23 45 67 89`.
@@ -318,7 +318,7 @@ fn national(bytes: &[u8], start: usize) -> Option<Finding> {
         && found.digits.first() == Some(&0)
         && found.digits.get(1).is_some_and(|digit| *digit != 0);
     ((american || french) && ends(bytes, found.end))
-        .then_some(Finding { kind: Kind::Phone, span: start..found.end })
+        .then_some(Finding { kind: FindingKind::Phone, span: start..found.end })
 }
 
 /// Area codes and exchanges begin with 2 to 9.

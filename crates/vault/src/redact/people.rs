@@ -1,6 +1,6 @@
 //! Finds email addresses.
 
-use super::{Finding, Kind, before, run_end};
+use super::{Finding, FindingKind, before, run_end};
 
 const LOCAL_BYTES_MAX: usize = 64;
 const DOMAIN_BYTES_MAX: usize = 253;
@@ -85,7 +85,7 @@ fn address(bytes: &[u8], at: usize) -> Option<Finding> {
     let is_remote = local == b"git" && matches!(bytes.get(end), Some(b':' | b'/'));
     let whole = !bytes.get(end).is_some_and(|byte| *byte == b'_' || *byte == b'@');
     (labels.split('.').all(fine) && is_top && !is_file && !is_remote && whole)
-        .then_some(Finding { kind: Kind::Email, span: start..end })
+        .then_some(Finding { kind: FindingKind::Email, span: start..end })
 }
 
 /// Whether the text before the `@` is a URL's user part: `ssh://git@…`, `https://user:…@…`.

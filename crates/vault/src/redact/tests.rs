@@ -137,7 +137,7 @@ fn placeholder_numbers_continue_across_texts() {
     let second = redact_with(b"c@d.de and e@f.de", &mut numbers);
     assert_eq!(first.bytes, b"[email:1] and [email:2]");
     assert_eq!(second.bytes, b"[email:2] and [email:3]");
-    assert_eq!(first.findings[1], Finding { kind: Kind::Email, span: 11..17 });
+    assert_eq!(first.findings[1], Finding { kind: FindingKind::Email, span: 11..17 });
 }
 
 proptest! {
