@@ -18,12 +18,12 @@ pub(crate) struct Cut;
 #[derive(Debug)]
 pub(crate) enum Piped {
     Whole(Option<Bytes>),
-    Coming { pieces: mpsc::Receiver<Bytes>, ended: Ended, bytes: Option<u64> },
+    Coming { pieces: mpsc::Receiver<Bytes>, ended: BodyEnd, bytes: Option<u64> },
 }
 
 /// Whether the end of the pieces is the end of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum BodyEnd {
     No,
     Yes,
 }
@@ -40,7 +40,7 @@ impl Piped {
     /// A streamed body, with its size if known.
     pub(crate) fn coming(bytes: Option<u64>) -> (Pieces, Self) {
         let (sender, pieces) = mpsc::channel(PIECES_MAX);
-        (Pieces(sender), Self::Coming { pieces, ended: Ended::No, bytes })
+        (Pieces(sender), Self::Coming { pieces, ended: BodyEnd::No, bytes })
     }
 }
 
@@ -74,15 +74,15 @@ impl Body for Piped {
             Self::Whole(bytes) => Poll::Ready(
                 bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes))),
             ),
-            Self::Coming { ended: Ended::Yes, .. } => Poll::Ready(None),
+            Self::Coming { ended: BodyEnd::Yes, .. } => Poll::Ready(None),
             Self::Coming { pieces, ended, .. } => pieces.poll_recv(context).map(|piece| match piece {
                 Some(piece) if piece.is_empty() => {
-                    *ended = Ended::Yes;
+                    *ended = BodyEnd::Yes;
                     None
                 }
                 Some(piece) => Some(Ok(Frame::data(piece))),
                 None => {
-                    *ended = Ended::Yes;
+                    *ended = BodyEnd::Yes;
                     Some(Err(Cut))
                 }
             }),
@@ -92,7 +92,7 @@ impl Body for Piped {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
-            Self::Coming { ended, bytes, .. } => *ended == Ended::Yes || *bytes == Some(0),
+            Self::Coming { ended, bytes, .. } => *ended == BodyEnd::Yes || *bytes == Some(0),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::front::{self, Front};
 use crate::reach::{Network, Reach};
 use crate::request;
 use crate::specs;
-use crate::table::{Exchange, Kind, Table};
+use crate::table::{Exchange, ExchangeKind, Table};
 use crate::tally::{Tally, failure};
 use crate::tunnel::{self, TunnelRequest};
 
@@ -148,11 +148,11 @@ impl Broker {
         let still_there = gone.clone();
         let driven = async {
             match kind {
-                Kind::Tunnel(upgrade) => {
+                ExchangeKind::Tunnel(upgrade) => {
                     let wanted = TunnelRequest { upgrade, answer, gone: still_there };
                     tunnel::run(permit, self, wanted, &tally).await
                 }
-                Kind::Request(asked) => request::run(permit, self, *asked, answer, &tally).await,
+                ExchangeKind::Request(asked) => request::run(permit, self, *asked, answer, &tally).await,
             }
         };
         let result = tokio::select! {

@@ -24,7 +24,7 @@ use crate::body::Piped;
 use crate::broker::Broker;
 use crate::headers;
 use crate::specs;
-use crate::table::{Exchange, Gone, Kind, ProgramRequest, RequestBody};
+use crate::table::{Exchange, ExchangeKind, Gone, ProgramRequest, RequestBody};
 
 /// Maximum size of a request's head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -45,25 +45,25 @@ pub(crate) const VERDICT: &str = "x-regent-verdict";
 type Called = BoxFuture<'static, Result<Reply, Fault>>;
 
 /// Asks the future that holds the permit to make a call.
-pub(crate) struct Ask {
+pub(crate) struct CallRequest {
     op: Op,
     reply: oneshot::Sender<Called>,
 }
 
-impl std::fmt::Debug for Ask {
+impl std::fmt::Debug for CallRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ask").field("op", &self.op).finish_non_exhaustive()
     }
 }
 
 /// A channel for such requests.
-pub(crate) fn asks() -> (mpsc::Sender<Ask>, mpsc::Receiver<Ask>) {
+pub(crate) fn asks() -> (mpsc::Sender<CallRequest>, mpsc::Receiver<CallRequest>) {
     mpsc::channel(ASKS_MAX)
 }
 
 /// Makes the requested calls with this permit until all senders are gone.
-pub(crate) async fn put<T: tier::Tier>(permit: &Permit<'_, T>, mut asked: mpsc::Receiver<Ask>) {
-    while let Some(Ask { op, reply }) = asked.recv().await {
+pub(crate) async fn put<T: tier::Tier>(permit: &Permit<'_, T>, mut asked: mpsc::Receiver<CallRequest>) {
+    while let Some(CallRequest { op, reply }) = asked.recv().await {
         // The caller is gone and needs no reply; the call has not started.
         reply.send(permit.syscall(op)).ok();
     }
@@ -73,7 +73,7 @@ pub(crate) async fn put<T: tier::Tier>(permit: &Permit<'_, T>, mut asked: mpsc::
 #[derive(Debug)]
 pub(crate) struct Front {
     pub(crate) broker: Broker,
-    pub(crate) asks: mpsc::Sender<Ask>,
+    pub(crate) asks: mpsc::Sender<CallRequest>,
     /// The call that the connection belongs to.
     pub(crate) parent: u64,
     pub(crate) caller: Principal,
@@ -113,14 +113,14 @@ impl Front {
     async fn understand(
         &self,
         mut request: Request<Incoming>,
-    ) -> Result<(ToolCall, Kind), (StatusCode, String)> {
+    ) -> Result<(ToolCall, ExchangeKind), (StatusCode, String)> {
         let bad = |why: &str| (StatusCode::BAD_REQUEST, why.to_owned());
         let url = self.target(&request).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
         framing(request.headers()).map_err(bad)?;
         if request.method() == Method::CONNECT {
             let args = json!({"url": url.as_str(), "method": "CONNECT"});
             let upgrade = hyper::upgrade::on(&mut request);
-            return Ok((ToolCall { tool: specs::CONNECT.to_owned(), args }, Kind::Tunnel(upgrade)));
+            return Ok((ToolCall { tool: specs::CONNECT.to_owned(), args }, ExchangeKind::Tunnel(upgrade)));
         }
         if request.headers().contains_key("upgrade") {
             let why = "plain connections can't be upgraded; use a tunnel (CONNECT)";
@@ -160,7 +160,7 @@ impl Front {
             }
         }
         let asked = Box::new(ProgramRequest { headers: head.headers, body, basic });
-        Ok((ToolCall { tool: specs::REQUEST.to_owned(), args }, Kind::Request(asked)))
+        Ok((ToolCall { tool: specs::REQUEST.to_owned(), args }, ExchangeKind::Request(asked)))
     }
 
     /// The request's URL. All parts of the request that name it must agree.
@@ -198,7 +198,7 @@ impl Front {
     }
 
     /// Submits a call to the kernel, and waits for its driver's response or its verdict.
-    async fn put_through(&self, call: ToolCall, kind: Kind) -> Response<Piped> {
+    async fn put_through(&self, call: ToolCall, kind: ExchangeKind) -> Response<Piped> {
         let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
             let text = "regent: the program has too many concurrent requests\n";
             return refusal(StatusCode::SERVICE_UNAVAILABLE, "none", text);
@@ -207,7 +207,7 @@ impl Front {
         let exchange = Exchange { kind, answer, gone: self.gone.clone(), room };
         let _place = self.broker.table().put(self.parent, &self.caller, &call, exchange);
         let (reply, promised) = oneshot::channel();
-        let asked = self.asks.send(Ask { op: Op::RunTool(call), reply }).await;
+        let asked = self.asks.send(CallRequest { op: Op::RunTool(call), reply }).await;
         let (Ok(()), Ok(mut called)) = (asked, promised.await) else {
             return refusal(
                 StatusCode::SERVICE_UNAVAILABLE,

@@ -22,7 +22,7 @@ pub(crate) type Gone = watch::Receiver<()>;
 /// A pending request of a program.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ExchangeKind,
     /// Receives the response for the program.
     pub(crate) answer: oneshot::Sender<Response<Piped>>,
     pub(crate) gone: Gone,
@@ -31,7 +31,7 @@ pub(crate) struct Exchange {
 }
 
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ExchangeKind {
     /// A tunnel; becomes a stream once it is answered.
     Tunnel(OnUpgrade),
     /// A request, as received.
@@ -44,7 +44,7 @@ pub(crate) struct ProgramRequest {
     /// Without the headers of the connection.
     pub(crate) headers: HeaderMap,
     pub(crate) body: RequestBody,
-    /// Decoded basic credentials with a handle, as shown to policy.
+    /// Decoded basic credentials with a handle, as policy sees them.
     pub(crate) basic: Option<String>,
 }
 

@@ -21,7 +21,7 @@ impl BrokerFixture {
 #[tokio::test(flavor = "multi_thread")]
 async fn adv_046_only_the_brokers_socket_reaches_the_network() {
     let server = Server::new(|_| ok("hello"));
-    let at = server.at();
+    let at = server.address();
     let world = BrokerFixture::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
     let script = r#"
 import socket as s
@@ -124,13 +124,13 @@ async fn adv_048_denies_private_addresses_in_every_spelling() {
             .await;
         assert!(said.starts_with("HTTP/1.1 400"), "{target}: {said}");
     }
-    assert_eq!(server.heard(), Vec::<String>::new());
+    assert_eq!(server.requests(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn adv_050_each_hop_of_a_redirect_is_judged() {
     let inner = Server::new(|_| ok("inner"));
-    let to = inner.at();
+    let to = inner.address();
     let outer = Server::new(move |_| {
         format!("HTTP/1.1 302 Found\r\nlocation: http://{to}/private\r\ncontent-length: 0\r\n\r\n")
             .into_bytes()
@@ -144,25 +144,25 @@ rules:
 ",
         outer.port
     );
-    let network = reaching(&[&outer.at(), &inner.at()]);
+    let network = reaching(&[&outer.address(), &inner.address()]);
     let world = BrokerFixture::new(Setup { policy: &policy, network, ..Setup::default() }).await;
-    let said = world.out(&format!("curl -sSL http://{}/ -w ' %{{http_code}}'", outer.at())).await;
+    let said = world.out(&format!("curl -sSL http://{}/ -w ' %{{http_code}}'", outer.address())).await;
     assert!(said.ends_with(" 403") && said.contains("denied"), "{said}");
-    assert_eq!((outer.heard().len(), inner.heard().len()), (1, 0));
+    assert_eq!((outer.requests().len(), inner.requests().len()), (1, 0));
     // The redirect leaves the web, and the broker doesn't follow.
     let leads_out = Server::new(|_| {
         b"HTTP/1.1 302 Found\r\nlocation: file:///etc/passwd\r\ncontent-length: 0\r\n\r\n".to_vec()
     });
-    let network = reaching(&[&leads_out.at()]);
+    let network = reaching(&[&leads_out.address()]);
     let world = BrokerFixture::new(Setup { network, ..Setup::default() }).await;
-    let said = world.out(&format!("curl -sSL http://{}/ 2>&1", leads_out.at())).await;
+    let said = world.out(&format!("curl -sSL http://{}/ 2>&1", leads_out.address())).await;
     assert!(!said.contains("root:"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn adv_051_rejects_ambiguous_requests() {
     let server = Server::new(|_| ok("hello"));
-    let at = server.at();
+    let at = server.address();
     let world = BrokerFixture::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
     let heads = [
         "Host: other.test\r\n".to_owned(),
@@ -183,7 +183,7 @@ async fn adv_051_rejects_ambiguous_requests() {
     let said = world.raw(&format!("GET http://{at}/ HTTP/1.1\r\nHost: {at}\r\nX: {long}\r\n\r\n")).await;
     let refused = ["HTTP/1.1 431", "HTTP/1.1 400"].iter().any(|line| said.starts_with(line));
     assert!(refused || said.is_empty(), "{said}");
-    assert_eq!(server.heard(), Vec::<String>::new());
+    assert_eq!(server.requests(), Vec::<String>::new());
     // Two lengths: only one is sent on, and nothing after the end of the body.
     let said = world
         .raw(&format!(
@@ -192,7 +192,7 @@ async fn adv_051_rejects_ambiguous_requests() {
         ))
         .await;
     assert!(said.starts_with("HTTP/1.1 200") || said.is_empty(), "{said}");
-    let heard = server.heard();
+    let heard = server.requests();
     assert!(heard.len() == 1 && !heard[0].to_lowercase().contains("content-length"), "{heard:?}");
     // The same without the trick passes, without the connection's headers.
     let said = world
@@ -202,7 +202,7 @@ async fn adv_051_rejects_ambiguous_requests() {
         ))
         .await;
     assert!(said.ends_with("hello"), "{said}");
-    let heard = server.heard()[1].to_lowercase();
+    let heard = server.requests()[1].to_lowercase();
     for name in ["x-hop", "te:", "proxy-authorization", "keep-alive"] {
         assert!(!heard.contains(name), "{heard}");
     }
@@ -216,7 +216,7 @@ async fn adv_055_a_dead_broker_is_no_network() {
         }
         ok("hello")
     });
-    let at = server.at();
+    let at = server.address();
     let setup = Setup { network: reaching(&[&at]), serves_ms_max: Some(1_500), ..Setup::default() };
     let world = BrokerFixture::new(setup).await;
     // One request before the broker dies, one during, and one after.

@@ -10,12 +10,16 @@ use crate::servers::{Server, ok};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plain_request_is_a_call() {
     let server = Server::new(|_| ok("hello"));
-    let at = server.at();
+    let at = server.address();
     let world = BrokerFixture::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
     let outcome = world.sh(&format!("curl -sS -H 'X-Own: 1' -d 'a=b' http://{at}/path?q=1")).await;
     assert_eq!(outcome.output.bytes(), b"hello", "{outcome:?}");
-    assert_eq!(outcome.output.label().integrity, Integrity::Web, "what the network told it is the network's");
-    let heard = server.heard();
+    assert_eq!(
+        outcome.output.label().integrity,
+        Integrity::Web,
+        "what it got from the network has the network's label"
+    );
+    let heard = server.requests();
     assert!(
         heard[0].starts_with("POST /path?q=1 HTTP/1.1\r\n") && heard[0].ends_with("\r\n\r\na=b"),
         "{heard:?}"
@@ -42,7 +46,7 @@ async fn a_plain_request_is_a_call() {
 async fn python_and_large_bodies_work_in_both_directions() {
     let body = "x".repeat(3 << 20);
     let server = Server::new(move |request| ok(&format!("{} {body}", request.len())));
-    let at = server.at();
+    let at = server.address();
     let world = BrokerFixture::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
     let script = format!(
         "import urllib.request as u; r=u.urlopen('http://{at}/', data=b'y'*2000000).read(); print(len(r), r[:7])"
@@ -66,7 +70,7 @@ async fn serves_several_requests_on_one_connection_and_empty_bodies() {
         }
         _other => ok("hello"),
     });
-    let at = server.at();
+    let at = server.address();
     let world = BrokerFixture::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
     assert_eq!(
         world.out(&format!("curl -sS http://{at}/a http://{at}/b http://{at}/c")).await,
@@ -92,7 +96,7 @@ rules:
 #[tokio::test(flavor = "multi_thread")]
 async fn adv_051_judges_method_and_path_and_reports_the_reason() {
     let server = Server::new(|_| ok("hello"));
-    let at = server.at();
+    let at = server.address();
     let world =
         BrokerFixture::new(Setup { policy: SOME, network: reaching(&[&at]), ..Setup::default() }).await;
     assert_eq!(world.out(&format!("curl -sS http://{at}/open/x")).await, "hello");
@@ -105,7 +109,7 @@ async fn adv_051_judges_method_and_path_and_reports_the_reason() {
     );
     let said = world.out(&format!("curl -sSi http://{at}/open/../secret")).await;
     assert!(said.contains("403") && said.contains("x-regent-verdict: deny"), "{said}");
-    assert_eq!(server.heard().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }
 
 /// Approves a question as soon as an approval counts.
@@ -137,7 +141,7 @@ fn question_in(said: &str) -> &str {
 #[tokio::test(flavor = "multi_thread")]
 async fn m2_an_approval_applies_to_one_body_only() {
     let server = Server::new(|_| ok("hello"));
-    let at = server.at();
+    let at = server.address();
     let policy = SOME.replace("effect: deny", "effect: ask");
     let world =
         BrokerFixture::new(Setup { policy: &policy, network: reaching(&[&at]), ..Setup::default() }).await;
@@ -152,7 +156,7 @@ async fn m2_an_approval_applies_to_one_body_only() {
         assert!(said.contains("x-regent-verdict: ask"), "{body} {cookie}: {said}");
     }
     assert!(world.out(&post("to=ada&amount=10", "sid=1234")).await.ends_with("hello"));
-    assert_eq!(server.heard().len(), 1);
+    assert_eq!(server.requests().len(), 1);
     // An approval can't be bound to a stream, so it never applies to another attempt.
     let stream = format!("printf abc | curl -sSi -H 'transfer-encoding: chunked' -T - http://{at}/asked/up");
     let first = world.out(&stream).await;
@@ -160,13 +164,13 @@ async fn m2_an_approval_applies_to_one_body_only() {
     let second = world.out(&stream).await;
     assert!(second.contains("x-regent-verdict: ask"), "{second}");
     assert_ne!(question_in(&first), question_in(&second));
-    assert_eq!(server.heard().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_approved_request_passes_on_retry() {
     let server = Server::new(|_| ok("hello"));
-    let at = server.at();
+    let at = server.address();
     let world =
         BrokerFixture::new(Setup { policy: SOME, network: reaching(&[&at]), ..Setup::default() }).await;
     let line = format!("curl -sSi http://{at}/asked/x");
@@ -182,7 +186,7 @@ async fn an_approved_request_passes_on_retry() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sent_bytes_are_charged_to_the_budget() {
     let server = Server::new(|_| ok("hello"));
-    let at = server.at();
+    let at = server.address();
     let world = BrokerFixture::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
     let limits = Budget { bytes_out: Some(1_500_000), ..Budget::default() };
     let set = Op::SetBudget { scope: BudgetScope::Session, limits };

@@ -39,7 +39,7 @@ fn forms() -> Vec<String> {
 async fn fills_in_placeholders_and_scrubs_the_value_from_responses() {
     // The server echoes the request, and the value in every encoding.
     let server = Server::new(|request| ok(&format!("{request}\n{}", forms().join("\n"))));
-    let at = server.at();
+    let at = server.address();
     let folder = tempfile::tempdir().unwrap();
     let secrets = vault(&folder, &["127.0.0.1"]);
     let world =
@@ -60,7 +60,7 @@ async fn fills_in_placeholders_and_scrubs_the_value_from_responses() {
             assert!(!said.contains(&form), "{form} came back: {said}");
         }
     }
-    let heard = server.heard();
+    let heard = server.requests();
     assert!(heard[0].contains(&format!("Bearer {VALUE}\r\n")), "{heard:?}");
     assert!(heard[1].contains(&STANDARD.encode(format!("ada:{VALUE}"))), "{heard:?}");
     assert!(heard[2].ends_with(&format!("{{\"a\":[\"k={VALUE}\"]}}")), "{heard:?}");
@@ -76,7 +76,7 @@ async fn fills_in_placeholders_and_scrubs_the_value_from_responses() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_placeholder_is_judged_and_limited_to_its_hosts() {
     let server = Server::new(|_| ok("hello"));
-    let (at, named) = (server.at(), format!("localhost:{}", server.port));
+    let (at, named) = (server.address(), format!("localhost:{}", server.port));
     let folder = tempfile::tempdir().unwrap();
     let secrets = vault(&folder, &["example.com"]);
     let setup = Setup { policy: POLICY, network: reaching(&[&at, &named]), secrets, ..Setup::default() };
@@ -87,13 +87,13 @@ async fn a_placeholder_is_judged_and_limited_to_its_hosts() {
     assert!(said.contains("403") && said.contains("x-regent-verdict: deny"), "{said}");
     let said = world.out(&send(&at)).await;
     assert!(said.contains("502") && said.contains("secret.out_of_scope"), "{said}");
-    assert_eq!(server.heard(), Vec::<String>::new());
+    assert_eq!(server.requests(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn adv_052_a_revealed_value_does_not_leave_otherwise() {
     let server = Server::new(|_| ok("hello"));
-    let at = server.at();
+    let at = server.address();
     let folder = tempfile::tempdir().unwrap();
     let secrets = vault(&folder, &[]);
     let world =
@@ -120,5 +120,5 @@ async fn adv_052_a_revealed_value_does_not_leave_otherwise() {
             assert!(said.contains("403") && said.contains("net.secret_leaving"), "{line}: {said}");
         }
     }
-    assert_eq!(server.heard().len(), 1, "{:?}", server.heard());
+    assert_eq!(server.requests().len(), 1, "{:?}", server.requests());
 }

@@ -12,12 +12,12 @@ use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 /// A server that answers each request with a function's result. It lives as long as the test process.
 pub(crate) struct Server {
     pub(crate) port: u16,
-    heard: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
     /// Its certificate, if it uses TLS.
     pub(crate) certificate: Option<Vec<u8>>,
 }
 
-type Answer = dyn Fn(&str) -> Vec<u8> + Send + Sync;
+type Responder = dyn Fn(&str) -> Vec<u8> + Send + Sync;
 
 impl Server {
     pub(crate) fn new(answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Self {
@@ -30,13 +30,13 @@ impl Server {
         Self::start(Arc::new(answer), Some(generate_simple_self_signed(names).unwrap()))
     }
 
-    fn start(answer: Arc<Answer>, key: Option<CertifiedKey<rcgen::KeyPair>>) -> Self {
+    fn start(answer: Arc<Responder>, key: Option<CertifiedKey<rcgen::KeyPair>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let heard = Arc::new(Mutex::new(Vec::new()));
+        let requests = Arc::new(Mutex::new(Vec::new()));
         let certificate = key.as_ref().map(|key| key.cert.der().to_vec());
         let config = key.map(|key| Arc::new(config(&key)));
-        let seen = Arc::clone(&heard);
+        let seen = Arc::clone(&requests);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (answer, seen, config) = (Arc::clone(&answer), Arc::clone(&seen), config.clone());
@@ -49,16 +49,16 @@ impl Server {
                 });
             }
         });
-        Self { port, heard, certificate }
+        Self { port, requests, certificate }
     }
 
-    pub(crate) fn at(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
     /// Every request so far.
-    pub(crate) fn heard(&self) -> Vec<String> {
-        self.heard.lock().unwrap().clone()
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
     }
 }
 
@@ -72,9 +72,9 @@ fn config(key: &CertifiedKey<rcgen::KeyPair>) -> ServerConfig {
         .unwrap()
 }
 
-fn exchange(mut stream: impl Read + Write, answer: &Answer, heard: &Mutex<Vec<String>>) {
+fn exchange(mut stream: impl Read + Write, answer: &Responder, requests: &Mutex<Vec<String>>) {
     let Some(request) = read(&mut stream) else { return };
-    heard.lock().unwrap().push(request.clone());
+    requests.lock().unwrap().push(request.clone());
     stream.write_all(&answer(&request)).unwrap_or(());
     stream.flush().unwrap_or(());
 }

@@ -9,7 +9,7 @@ use crate::servers::{Server, ok};
 
 /// Two names of loopback for one port, with the server trusted.
 fn network(server: &Server) -> Network {
-    let (named, at) = (format!("localhost:{}", server.port), server.at());
+    let (named, at) = (format!("localhost:{}", server.port), server.address());
     Network { roots: server.certificate.clone().into_iter().collect(), ..reaching(&[&named, &at]) }
 }
 
@@ -28,7 +28,7 @@ async fn a_tunnel_passes_and_the_ledger_records_its_address() {
     assert_eq!((&target["host"], &target["port"]), (&json!("localhost"), &json!(port)));
     assert_eq!((&target["method"], &ended["status"]), (&json!("CONNECT"), &json!("ok")));
     let told = world.payload_of(ended);
-    assert_eq!((&told["sni"], &told["address"]), (&json!("localhost"), &json!(server.at())));
+    assert_eq!((&told["sni"], &told["address"]), (&json!("localhost"), &json!(server.address())));
     assert_eq!(told["bytes_out"], ended["spent"]["bytes_out"]);
     assert!(told["bytes_in"].as_u64().unwrap() > 500, "{told}");
     // An IP address sends no server name, and passes without one.
@@ -54,7 +54,7 @@ async fn adv_051_cuts_a_tunnel_to_another_host() {
         let said = world.out(line).await;
         assert!(said.starts_with("curl: ("), "{line}: {said}");
     }
-    assert_eq!(server.heard(), Vec::<String>::new());
+    assert_eq!(server.requests(), Vec::<String>::new());
     let recorded = world.recorded().await;
     let codes: Vec<_> =
         recorded.iter().filter_map(|(_, body)| body["status"]["failed"]["code"].as_str()).collect();
@@ -73,7 +73,7 @@ rules:
     let world = BrokerFixture::new(Setup { policy, network: network(&server), ..Setup::default() }).await;
     let said = world.out(&format!("curl -sSkv https://localhost:{}/ 2>&1", server.port)).await;
     assert!(said.contains("403") && said.to_lowercase().contains("x-regent-verdict: deny"), "{said}");
-    assert_eq!(server.heard(), Vec::<String>::new());
+    assert_eq!(server.requests(), Vec::<String>::new());
 }
 
 const INSPECT: &str = "
@@ -107,7 +107,7 @@ async fn adv_051_a_tunnel_that_policy_opens_is_judged_request_by_request() {
     // Another host in the header than in the tunnel.
     let said = world.out(&format!("curl -sSi -H 'Host: other.test' https://localhost:{port}/open/a")).await;
     assert!(said.contains("400 Bad Request") && said.contains("different hosts"), "{said}");
-    assert_eq!(server.heard().len(), 2);
+    assert_eq!(server.requests().len(), 2);
     let recorded = world.recorded().await;
     let tools: Vec<_> = recorded.iter().filter_map(|(_, body)| body["tool"]["name"].as_str()).collect();
     assert_eq!(tools[..3], ["net.connect", "net.request", "net.request"], "both requests of one tunnel");
@@ -123,5 +123,5 @@ async fn an_inspected_tunnel_still_verifies_the_real_server() {
     let world = BrokerFixture::new(Setup { policy: INSPECT, network, ..Setup::default() }).await;
     let said = world.out(&format!("curl -sSi https://localhost:{port}/open/a")).await;
     assert!(said.contains("502 Bad Gateway") && said.contains("net.tls"), "{said}");
-    assert_eq!(server.heard(), Vec::<String>::new());
+    assert_eq!(server.requests(), Vec::<String>::new());
 }
