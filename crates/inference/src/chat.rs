@@ -347,8 +347,10 @@ mod tests {
     fn only_the_template_produces_special_tokens() {
         let vocab = vocab();
         let count = |inference: &Inference, template| {
-            let tokens =
-                Chat::new(template).unwrap().tokens(&vocab, inference, &Names::of(inference)).unwrap();
+            let tokens = Chat::new(template)
+                .unwrap()
+                .tokens(&vocab, inference, &Names::from_inference(inference))
+                .unwrap();
             tokens.iter().filter(|token| vocab.is_special(**token)).count()
         };
         for template in [None, Some(WITH_TOOLS)] {
@@ -385,7 +387,7 @@ mod tests {
             )],
             1,
         );
-        let names = Names::of(&asked);
+        let names = Names::from_inference(&asked);
         let tokens = Chat::new(Some(WITH_TOOLS)).unwrap().tokens(&vocab, &asked, &names).unwrap();
         assert_eq!(
             text(&vocab, &tokens),

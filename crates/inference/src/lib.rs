@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use regent_kernel::{BoxFuture, Inference, Message, ModelUsage, Offer, StopReason, ToolUse};
-use regent_models::{Ask, Event, Events, Names, Provider, ProviderError, ToolDelta, Used};
+use regent_models::{Event, Events, Names, Provider, ProviderError, ProviderRequest, TokenUsage, ToolDelta};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -244,7 +244,11 @@ impl Provider for Local {
         self.path(model).is_some_and(|path| path.is_file())
     }
 
-    fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {
+    fn ask<'a>(
+        &'a self,
+        ask: ProviderRequest<'a>,
+        events: Events,
+    ) -> BoxFuture<'a, Result<(), ProviderError>> {
         Box::pin(async move {
             let model = self.load(ask.model).await?;
             let mut earlier = EarlierAttempts::default();
@@ -305,7 +309,7 @@ impl Drop for AnswerStream<'_> {
 impl<'a> AnswerStream<'a> {
     fn begin(
         model: &'a Model,
-        ask: &Ask<'_>,
+        ask: &ProviderRequest<'_>,
         prepared: Prepared,
         (events, earlier): (Events, EarlierAttempts),
     ) -> Self {
@@ -333,7 +337,7 @@ impl<'a> AnswerStream<'a> {
     }
 
     /// Follows the answer to its end. Returns the earlier attempts if the answer was rejected and must be requested again.
-    async fn follow(mut self, ask: &Ask<'_>) -> Result<Option<EarlierAttempts>, ProviderError> {
+    async fn follow(mut self, ask: &ProviderRequest<'_>) -> Result<Option<EarlierAttempts>, ProviderError> {
         loop {
             match self.said.recv().await {
                 Some(BatchEvent::Remembered(tokens)) => {
@@ -374,7 +378,7 @@ impl<'a> AnswerStream<'a> {
             output: count(self.earlier.tokens.saturating_add(output)),
             reasoning: 0,
         };
-        self.events.give(Event::Usage(Used::from(usage))).await
+        self.events.give(Event::Usage(TokenUsage::from(usage))).await
     }
 
     /// Sends complete characters; at the end, everything.
@@ -395,7 +399,7 @@ impl<'a> AnswerStream<'a> {
 
     async fn end(
         mut self,
-        ask: &Ask<'_>,
+        ask: &ProviderRequest<'_>,
         is_whole: bool,
         tokens: usize,
     ) -> Result<Option<EarlierAttempts>, ProviderError> {

@@ -44,10 +44,10 @@ async fn answer(
     priority: Priority,
     inference: &Inference,
 ) -> Result<Completion, ProviderError> {
-    let names = Names::of(inference);
+    let names = Names::from_inference(inference);
     let turn = scheduler.turn("agent", priority, 1).await.unwrap();
     let bytes_out = AtomicU64::new(0);
-    let ask = Ask {
+    let ask = ProviderRequest {
         model,
         inference,
         names: &names,
@@ -264,7 +264,7 @@ async fn an_answer_that_nobody_wants_ends() {
 }
 
 #[tokio::test]
-async fn what_can_not_be_is_said_clearly() {
+async fn reports_impossible_requests_clearly() {
     let folder = tempfile::tempdir().unwrap();
     let local = Local::new(folder.path());
     let question = inference(vec![message(Role::User, "x")], vec![], 1);

@@ -24,7 +24,7 @@ impl Default for Trip {
 
 /// The state of a circuit breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum BreakerState {
     /// Calls pass.
     Closed,
     /// None passes.
@@ -75,11 +75,11 @@ impl Breaker {
     }
 
     /// The current state.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> BreakerState {
         match self.inner().open {
-            None => State::Closed,
-            Some(Opened { probing: true, .. }) => State::HalfOpen,
-            Some(_) => State::Open,
+            None => BreakerState::Closed,
+            Some(Opened { probing: true, .. }) => BreakerState::HalfOpen,
+            Some(_) => BreakerState::Open,
         }
     }
 
@@ -157,7 +157,7 @@ mod tests {
             Arc::clone(&clock) as Arc<dyn Clock>,
         );
         for _ in 0..3 {
-            assert_eq!(breaker.state(), State::Closed);
+            assert_eq!(breaker.state(), BreakerState::Closed);
             breaker.pass().unwrap().is_down();
         }
         (clock, breaker)
@@ -168,14 +168,14 @@ mod tests {
         let (_, breaker) = tripped();
         assert_eq!(
             (breaker.state(), breaker.would_pass(), breaker.pass().is_none()),
-            (State::Open, false, true)
+            (BreakerState::Open, false, true)
         );
         let breaker = Breaker::new(Trip::default(), Arc::new(ManualClock::at(0)));
         for _ in 0..20 {
             breaker.pass().unwrap().is_down();
             breaker.pass().unwrap().is_up();
         }
-        assert_eq!(breaker.state(), State::Closed);
+        assert_eq!(breaker.state(), BreakerState::Closed);
     }
 
     #[test]
@@ -183,12 +183,12 @@ mod tests {
         let (clock, breaker) = tripped();
         clock.advance_ms(100);
         let probe = breaker.pass().unwrap();
-        assert_eq!((breaker.state(), breaker.pass().is_none()), (State::HalfOpen, true));
+        assert_eq!((breaker.state(), breaker.pass().is_none()), (BreakerState::HalfOpen, true));
         probe.is_up();
-        assert_eq!(breaker.state(), State::Closed);
+        assert_eq!(breaker.state(), BreakerState::Closed);
         // And from the beginning again: one failure isn't three.
         breaker.pass().unwrap().is_down();
-        assert_eq!(breaker.state(), State::Closed);
+        assert_eq!(breaker.state(), BreakerState::Closed);
     }
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
         breaker.pass().unwrap().is_down();
         old.is_up();
         older.is_down();
-        assert_eq!(breaker.state(), State::Open);
+        assert_eq!(breaker.state(), BreakerState::Open);
         clock.advance_ms(100);
         assert!(breaker.would_pass());
     }

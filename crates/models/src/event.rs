@@ -18,7 +18,7 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// One piece of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// More of what is said.
+    /// More of the answer's text.
     Text(String),
     /// More of what is thought.
     Reasoning(String),
@@ -27,21 +27,21 @@ pub enum Event {
     /// More of a request for a tool.
     Tool(ToolDelta),
     /// What has been used so far, in all: a later one replaces an earlier one, so that no repetition is charged twice.
-    Usage(Used),
+    Usage(TokenUsage),
     /// It is over, and this is why. Without one the stream was cut.
     Stop(StopReason),
 }
 
 /// Usage, by price class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Used {
+pub struct TokenUsage {
     /// Tokens by kind.
     pub tokens: ModelUsage,
     /// Of the uncached ones, written to the provider's cache.
     pub cache_written: u64,
 }
 
-impl From<ModelUsage> for Used {
+impl From<ModelUsage> for TokenUsage {
     fn from(tokens: ModelUsage) -> Self {
         Self { tokens, cache_written: 0 }
     }
@@ -66,7 +66,7 @@ pub struct Gathered {
     slots: Vec<Slot>,
     said_bytes: usize,
     reasoning_bytes: usize,
-    usage: Option<Used>,
+    usage: Option<TokenUsage>,
     stop: Option<StopReason>,
 }
 
@@ -75,11 +75,11 @@ pub struct Gathered {
 enum Slot {
     Text(String),
     Reasoning { text: String, opaque: Option<Value> },
-    Call(Asked),
+    Call(PartialCall),
 }
 
 #[derive(Debug, Default)]
-struct Asked {
+struct PartialCall {
     index: u64,
     id: Option<String>,
     name: String,
@@ -137,13 +137,14 @@ impl Gathered {
     fn take_tool(&mut self, delta: ToolDelta) -> Result<(), ProviderError> {
         let id = delta.id.filter(|id| !id.is_empty());
         // Some servers give every call the index 0: another id there is another call.
-        let is_same =
-            |call: &Asked| call.index == delta.index && (id.is_none() || call.id.is_none() || call.id == id);
+        let is_same = |call: &PartialCall| {
+            call.index == delta.index && (id.is_none() || call.id.is_none() || call.id == id)
+        };
         if !self.calls().any(is_same) {
             if self.calls().count() >= CALLS_MAX {
                 return Err(ProviderError::TooLarge("the list of tools that it asks for"));
             }
-            self.slots.push(Slot::Call(Asked { index: delta.index, ..Asked::default() }));
+            self.slots.push(Slot::Call(PartialCall { index: delta.index, ..PartialCall::default() }));
         }
         let mut calls = self.slots.iter_mut().rev().filter_map(|slot| match slot {
             Slot::Call(call) => Some(call),
@@ -159,7 +160,7 @@ impl Gathered {
         Ok(())
     }
 
-    fn calls(&self) -> impl Iterator<Item = &Asked> {
+    fn calls(&self) -> impl Iterator<Item = &PartialCall> {
         self.slots.iter().filter_map(|slot| match slot {
             Slot::Call(call) => Some(call),
             Slot::Text(_) | Slot::Reasoning { .. } => None,
@@ -172,7 +173,7 @@ impl Gathered {
     }
 
     /// The usage that the provider reported, if any.
-    pub fn reported(&self) -> Option<Used> {
+    pub fn reported(&self) -> Option<TokenUsage> {
         self.usage
     }
 
@@ -213,7 +214,7 @@ impl Gathered {
     }
 }
 
-impl Asked {
+impl PartialCall {
     /// The request that it is, the `at`-th of its answer.
     fn finish(self, at: usize, names: &Names, stop: StopReason) -> Option<ToolUse> {
         let args = match serde_json::from_str(&self.args) {
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn d8_calls_that_share_an_index_are_told_apart_by_their_ids() {
+    fn d8_distinguishes_calls_that_share_an_index_by_id() {
         let completion = gathered(&[
             (0, Some("a"), Some("fs_read"), "{\"path\":"),
             (0, None, None, "\"x\"}"),

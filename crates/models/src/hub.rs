@@ -20,15 +20,15 @@ use regent_wire::body::OutcomeBody;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::breaker::{Breaker, State, Trip};
+use crate::breaker::{Breaker, BreakerState, Trip};
 use crate::patience::Patience;
 use crate::prices::{Price, Prices};
 use crate::provider::{Provider, ProviderError};
 use crate::remote::Remote;
-use crate::router::{self, ANY, Candidate, Choice, Seen};
+use crate::router::{self, ANY, Candidate, Choice, ModelStats};
 use crate::scheduler::{Room, Scheduler};
 use crate::scripted::Scripted;
-use crate::settings::{Kind, ProviderSettings, RouterSettings, Settings, SettingsError, check_model};
+use crate::settings::{ProviderKind, ProviderSettings, RouterSettings, Settings, SettingsError, check_model};
 use crate::tokens;
 use crate::wire::{Anthropic, Gemini, Ollama, OpenAiChat, OpenAiResponses, Wire, parameters};
 
@@ -45,10 +45,10 @@ const TOKENS_MAX: u64 = 1 << 20;
 
 /// Performs calls to models.
 pub struct Hub {
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, ProviderEntry>,
     prices: Prices,
     rules: RouterSettings,
-    seen: Mutex<Seen>,
+    seen: Mutex<ModelStats>,
     /// Calls that are falling back just now: what they make of it doesn't fall back itself.
     falling: Mutex<BTreeSet<u64>>,
     clock: Arc<dyn Clock>,
@@ -56,7 +56,7 @@ pub struct Hub {
 
 /// One provider and what is kept about it.
 #[derive(Debug)]
-struct Entry {
+struct ProviderEntry {
     name: String,
     kind: &'static str,
     provider: Arc<dyn Provider>,
@@ -135,18 +135,18 @@ impl Hub {
         let pulled: Vec<&str> =
             crate::pull::names().filter(|name| crate::pull::is_pulled(folder, name)).collect();
         if !pulled.is_empty() && !set_up.contains_key(LOCAL) {
-            self.add(LOCAL, open(folder, None), ProviderSettings::of(Kind::Local, &pulled));
+            self.add(LOCAL, open(folder, None), ProviderSettings::new(ProviderKind::Local, &pulled));
         }
     }
 
     /// Adds a provider of one's own under a name; its models and the rest are as in settings.
     pub fn add(&mut self, name: &str, provider: Arc<dyn Provider>, own: ProviderSettings) {
-        let usual = if own.kind == Kind::Local { LOCAL_RUNNING_MAX } else { RUNNING_MAX };
+        let usual = if own.kind == ProviderKind::Local { LOCAL_RUNNING_MAX } else { RUNNING_MAX };
         let room = Room {
             running_max: own.running_max.unwrap_or(usual).max(1),
             waiting_max: own.waiting_max.unwrap_or(WAITING_MAX),
         };
-        let entry = Entry {
+        let entry = ProviderEntry {
             name: name.to_owned(),
             kind: own.kind.word(),
             models: own.models,
@@ -170,13 +170,13 @@ impl Hub {
 
     /// The models that are set up.
     pub fn list(&self) -> Vec<Listed> {
-        let one = |(entry, model): (&Entry, &str)| Listed {
+        let one = |(entry, model): (&ProviderEntry, &str)| Listed {
             model: entry.full(model),
             kind: entry.kind,
             remote: entry.provider.endpoint(model),
             secret: entry.provider.secret().map(str::to_owned),
             priced: self.money(entry, model, 1, 1).is_some(),
-            is_up: entry.breaker.state() == State::Closed,
+            is_up: entry.breaker.state() == BreakerState::Closed,
             is_ready: entry.provider.is_ready(model),
         };
         self.models().map(one).collect()
@@ -195,7 +195,7 @@ impl Hub {
     /// Which model `auto`, or `auto:CLASS`, would select now for a conversation with this label, and why.
     pub fn explain(&self, inference: &Inference, label: Label) -> Choice {
         let tokens_in = tokens::of_conversation(inference);
-        let candidate = |(entry, model): (&Entry, &str)| Candidate {
+        let candidate = |(entry, model): (&ProviderEntry, &str)| Candidate {
             model: entry.full(model),
             is_remote: entry.provider.endpoint(model).is_some(),
             is_up: entry.breaker.would_pass() && entry.provider.is_ready(model),
@@ -207,7 +207,7 @@ impl Hub {
     }
 
     /// The statistics of each model by task class.
-    pub fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub fn seen(&self) -> MutexGuard<'_, ModelStats> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -243,12 +243,12 @@ impl Hub {
         }
     }
 
-    fn models(&self) -> impl Iterator<Item = (&Entry, &str)> {
+    fn models(&self) -> impl Iterator<Item = (&ProviderEntry, &str)> {
         self.entries.values().flat_map(|entry| entry.models.iter().map(move |model| (entry, model.as_str())))
     }
 
     /// The provider and its own name for a model: `provider/model`, or `provider` for its first one.
-    fn find<'h>(&'h self, model: &'h str) -> Result<(&'h Entry, &'h str), Reason> {
+    fn find<'h>(&'h self, model: &'h str) -> Result<(&'h ProviderEntry, &'h str), Reason> {
         let (name, own) = model.split_once('/').unwrap_or((model, ""));
         let unknown = || {
             let message = format!("unknown model `{}`", model.escape_debug());
@@ -265,12 +265,12 @@ impl Hub {
         Ok((entry, own))
     }
 
-    fn price(&self, entry: &Entry, model: &str) -> Option<Price> {
-        entry.own_prices.get(model).copied().or_else(|| self.prices.of(entry.kind, model))
+    fn price(&self, entry: &ProviderEntry, model: &str) -> Option<Price> {
+        entry.own_prices.get(model).copied().or_else(|| self.prices.find(entry.kind, model))
     }
 
     /// What a call costs at most. What stays on this machine costs nothing, unless somebody says so.
-    fn money(&self, entry: &Entry, model: &str, tokens_in: u64, tokens_max: u64) -> Option<u64> {
+    fn money(&self, entry: &ProviderEntry, model: &str, tokens_in: u64, tokens_max: u64) -> Option<u64> {
         match self.price(entry, model) {
             Some(price) => Some(price.most(tokens_in, tokens_max)),
             None => entry.provider.endpoint(model).is_none().then_some(0),
@@ -278,12 +278,12 @@ impl Hub {
     }
 }
 
-impl Entry {
+impl ProviderEntry {
     fn full(&self, model: &str) -> String {
         format!("{}/{model}", self.name)
     }
 
-    /// What a model refuses, as far as it has said so.
+    /// The parameters that a model has refused so far.
     fn refused_by(&self, model: &str) -> BTreeSet<&'static str> {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         refused.get(model).cloned().unwrap_or_default()
@@ -364,20 +364,20 @@ fn provider(
     weights: Option<&Path>,
 ) -> Result<Arc<dyn Provider>, String> {
     let wire: Box<dyn Wire> = match own.kind {
-        Kind::Openai => Box::new(OpenAiChat { compatible: false }),
-        Kind::Compatible => Box::new(OpenAiChat { compatible: true }),
-        Kind::OpenaiResponses => Box::new(OpenAiResponses),
-        Kind::Anthropic => Box::new(Anthropic),
-        Kind::Gemini => Box::new(Gemini),
-        Kind::Ollama => Box::new(Ollama),
-        Kind::Scripted => {
+        ProviderKind::Openai => Box::new(OpenAiChat { compatible: false }),
+        ProviderKind::Compatible => Box::new(OpenAiChat { compatible: true }),
+        ProviderKind::OpenaiResponses => Box::new(OpenAiResponses),
+        ProviderKind::Anthropic => Box::new(Anthropic),
+        ProviderKind::Gemini => Box::new(Gemini),
+        ProviderKind::Ollama => Box::new(Ollama),
+        ProviderKind::Scripted => {
             let path = own.file.as_ref().ok_or("a scripted model needs a `file`")?;
             let text = std::fs::read_to_string(path)
                 .map_err(|error| format!("`{}` can't be read: {error}", path.display()))?;
             let script = Scripted::parse(&text).map_err(|why| format!("`{}`: {why}", path.display()))?;
             return Ok(Arc::new(script));
         }
-        Kind::Local => {
+        ProviderKind::Local => {
             let open = local.ok_or("this build can't run local models")?;
             let folder = own.file.as_deref().or(weights);
             return Ok(open(folder.ok_or("it needs a `file`: the folder with the weights")?, own.threads));
@@ -422,10 +422,10 @@ fn refusal(code: &'static str, message: String, help: &str) -> Reason {
     Reason { code: code.into(), message, rule: None, help: (!help.is_empty()).then(|| help.to_owned()) }
 }
 
-/// Settings of a provider that is added by hand, with these models and nothing else said.
+/// Settings of a provider that is added by hand, with these models and defaults for the rest.
 impl ProviderSettings {
     /// Of this kind, with these models, and the rest as usual.
-    pub fn of(kind: Kind, models: &[&str]) -> Self {
+    pub fn new(kind: ProviderKind, models: &[&str]) -> Self {
         Self {
             kind,
             url: None,

@@ -34,13 +34,13 @@ mod settings;
 pub mod tokens;
 pub mod wire;
 
-pub use event::{Event, Gathered, ToolDelta, Used};
+pub use event::{Event, Gathered, TokenUsage, ToolDelta};
 pub use hub::{Hub, Listed, OpenWeights};
 pub use lines::{Framing, Lines};
 pub use names::Names;
 pub use patience::{Patience, Wait};
 pub use prices::{Long, Price, Prices, usd};
-pub use provider::{Ask, Events, Next, Provider, ProviderError};
+pub use provider::{Events, Next, Provider, ProviderError, ProviderRequest};
 pub use remote::Remote;
 pub use scripted::{Fault, Script, Scripted, ScriptedCall, ScriptedTurn};
-pub use settings::{ClassSettings, Kind, ProviderSettings, RouterSettings, Settings, SettingsError};
+pub use settings::{ClassSettings, ProviderKind, ProviderSettings, RouterSettings, Settings, SettingsError};

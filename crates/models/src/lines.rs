@@ -105,7 +105,7 @@ impl Lines {
     ) -> Result<(), ProviderError> {
         if line.is_empty() {
             let Some(event) = self.event.take() else { return Ok(()) };
-            // An event that comes again under its number was sent again, not said again.
+            // An event that comes again under its number was sent again, and isn't new text.
             let id = self.id.take();
             if id.is_some() && id == self.id_before {
                 return Ok(());

@@ -17,7 +17,7 @@ pub struct Names {
 
 impl Names {
     /// All names that a conversation uses. The same conversation gives the same names.
-    pub fn of(inference: &Inference) -> Self {
+    pub fn from_inference(inference: &Inference) -> Self {
         let offered = inference.tools.iter().map(|offer| offer.name.as_str());
         let asked = inference.messages.iter().flat_map(Message::calls).map(|call| call.tool.as_str());
         // Offered names first and in order, so that a longer history doesn't rename them.
@@ -81,7 +81,7 @@ mod tests {
             tokens_max: 1,
             sampling: Sampling::default(),
         };
-        let names = Names::of(&inference);
+        let names = Names::from_inference(&inference);
         let mut seen = BTreeSet::new();
         for tool in &tools {
             let wire = names.wire(&tool.name).to_owned();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use regent_kernel::ModelUsage;
 use serde::Deserialize;
 
-use crate::event::Used;
+use crate::event::TokenUsage;
 
 /// The table that is compiled in.
 const COMPILED_IN: &str = include_str!("prices.toml");
@@ -71,7 +71,7 @@ impl Prices {
     }
 
     /// The price of a provider's model; `None` if unknown. A dated name (`…-2025-01-31`) has the price of the name without it.
-    pub fn of(&self, kind: &str, model: &str) -> Option<Price> {
+    pub fn find(&self, kind: &str, model: &str) -> Option<Price> {
         let at = |model: &str| self.model.get(&format!("{kind}/{model}")).copied();
         at(model).or_else(|| at(undated(model)))
     }
@@ -95,9 +95,9 @@ fn undated(model: &str) -> &str {
 
 impl Price {
     /// The cost, rounded up.
-    pub fn cost(&self, used: &Used) -> u64 {
-        let Used { tokens, cache_written } = used;
-        let price = self.at(tokens.input.saturating_add(tokens.cached));
+    pub fn cost(&self, used: &TokenUsage) -> u64 {
+        let TokenUsage { tokens, cache_written } = used;
+        let price = self.for_prompt(tokens.input.saturating_add(tokens.cached));
         let written = tokens.input.min(*cache_written);
         let thought = tokens.output.min(tokens.reasoning);
         let parts = [
@@ -115,7 +115,7 @@ impl Price {
 
     /// The maximum cost.
     pub fn most(&self, tokens_in: u64, tokens_max: u64) -> u64 {
-        let price = self.at(tokens_in);
+        let price = self.for_prompt(tokens_in);
         let dearest = |own: u64, others: [Option<u64>; 2]| others.into_iter().flatten().fold(own, u64::max);
         let price = Self {
             input: dearest(price.input, [price.cached, price.cache_write]),
@@ -126,11 +126,11 @@ impl Price {
             long: None,
         };
         let tokens = ModelUsage { input: tokens_in, output: tokens_max, ..ModelUsage::default() };
-        price.cost(&Used { tokens, cache_written: 0 })
+        price.cost(&TokenUsage { tokens, cache_written: 0 })
     }
 
     /// The prices for a prompt of this length.
-    fn at(&self, tokens_in: u64) -> Self {
+    fn for_prompt(&self, tokens_in: u64) -> Self {
         match self.long {
             Some(long) if tokens_in > long.above => Self {
                 input: long.input,
@@ -173,13 +173,13 @@ mod tests {
     fn a_dated_name_has_the_price_of_its_model_and_an_unknown_one_none() {
         let text = "date='2025-01-01'\nnote='n'\n[model.'x/gpt-5']\ninput=1\noutput=2\n[model.'x/claude-4']\ninput=3\noutput=4\n";
         let prices = Prices::parse(text).unwrap();
-        let input = |model: &str| prices.of("x", model).map(|price| price.input);
+        let input = |model: &str| prices.find("x", model).map(|price| price.input);
         assert_eq!(input("gpt-5"), Some(1));
         assert_eq!(input("claude-4-20250514"), Some(3));
         assert_eq!(input("gpt-5-2025-01-31"), Some(1));
         assert_eq!(input("gpt-5-mini"), None);
         assert_eq!(input("gpt-6"), None);
-        assert_eq!(prices.of("y", "gpt-5"), None);
+        assert_eq!(prices.find("y", "gpt-5"), None);
     }
 
     #[test]
@@ -187,15 +187,15 @@ mod tests {
         let text = "input = 1000000\noutput = 8000000\ncached = 100000\n";
         let price: Price = toml::from_str(text).unwrap();
         let tokens = ModelUsage { input: 3, cached: 10, output: 5, reasoning: 2 };
-        let used = Used { tokens, cache_written: 0 };
+        let used = TokenUsage { tokens, cache_written: 0 };
         assert_eq!(price.cost(&used), 3 + 1 + 40);
         let dearer = Price { reasoning: Some(9_000_000), cache_write: Some(2_000_000), ..price };
-        assert_eq!(dearer.cost(&Used { cache_written: 2, ..used }), 1 + 4 + 1 + 24 + 18);
+        assert_eq!(dearer.cost(&TokenUsage { cache_written: 2, ..used }), 1 + 4 + 1 + 24 + 18);
         let long = Long { above: 12, input: 2_000_000, output: 9_000_000, cached: None, cache_write: None };
         let long = Price { long: Some(long), ..price };
         assert_eq!(long.cost(&used), 6 + 1 + 45, "thirteen tokens are long");
         let one = ModelUsage { cached: 1, ..ModelUsage::default() };
-        assert_eq!(price.cost(&Used { tokens: one, cache_written: 0 }), 1, "rounded up");
+        assert_eq!(price.cost(&TokenUsage { tokens: one, cache_written: 0 }), 1, "rounded up");
     }
 
     proptest! {
@@ -211,7 +211,7 @@ mod tests {
                 cache_write: Some(write), long: Some(long),
             };
             let tokens = ModelUsage { input, cached, output, reasoning: output / 100 * share };
-            let used = Used { tokens, cache_written: input / 100 * share };
+            let used = TokenUsage { tokens, cache_written: input / 100 * share };
             prop_assert!(price.cost(&used) <= price.most(input + cached, output));
         }
     }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use crate::event::Event;
 use crate::names::Names;
 use crate::patience::Wait;
-use crate::scheduler::Turn;
+use crate::scheduler::SchedulerTurn;
 
 /// Pieces of an answer that may wait to be taken; then the provider waits too.
 const EVENTS_WAITING_MAX: usize = 64;
@@ -21,12 +21,12 @@ const EVENTS_WAITING_MAX: usize = 64;
 /// It gets what it needs and nothing more: no permit, no policy, no ledger. What it may be asked, and whether, is decided before;
 /// retries, time-outs in all, prices and fallbacks are the [`Hub`](crate::Hub)'s. A provider in this process runs its token loop on
 /// a thread of its own: it gives each token with [`Events::give_blocking`], stops when that fails, and looks at
-/// [`Turn::should_yield`] between two tokens.
+/// [`SchedulerTurn::should_yield`] between two tokens.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use regent_kernel::{BoxFuture, StopReason, SystemClock};
-/// use regent_models::{Ask, Event, Events, Hub, Kind, Provider, ProviderError, ProviderSettings, RouterSettings};
+/// use regent_models::{ProviderRequest, Event, Events, Hub, ProviderKind, Provider, ProviderError, ProviderSettings, RouterSettings};
 ///
 /// /// Says back what it was told last.
 /// #[derive(Debug)]
@@ -47,7 +47,7 @@ const EVENTS_WAITING_MAX: usize = 64;
 /// }
 ///
 /// let mut hub = Hub::new(RouterSettings::default(), Arc::new(SystemClock::default()))?;
-/// hub.add("echo", Arc::new(Echo), ProviderSettings::of(Kind::Local, &["one"]));
+/// hub.add("echo", Arc::new(Echo), ProviderSettings::new(ProviderKind::Local, &["one"]));
 /// assert_eq!(hub.list()[0].model, "echo/one");
 /// # Ok::<(), regent_models::SettingsError>(())
 /// ```
@@ -71,12 +71,16 @@ pub trait Provider: Send + Sync + fmt::Debug {
     }
 
     /// Asks, and gives the answer piece by piece. Ok without an [`Event::Stop`] counts as a cut stream.
-    fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>>;
+    fn ask<'a>(
+        &'a self,
+        ask: ProviderRequest<'a>,
+        events: Events,
+    ) -> BoxFuture<'a, Result<(), ProviderError>>;
 }
 
 /// One question to a provider.
 #[derive(Debug, Clone, Copy)]
-pub struct Ask<'a> {
+pub struct ProviderRequest<'a> {
     /// The model, as the provider spells it.
     pub model: &'a str,
     /// The conversation.
@@ -85,8 +89,8 @@ pub struct Ask<'a> {
     pub names: &'a Names,
     /// What opens it.
     pub secret: Option<&'a Secret>,
-    /// Its place among the calls that run. One in this process makes way by [`Turn::give_way`].
-    pub turn: &'a Turn,
+    /// Its place among the calls that run. One in this process makes way by [`SchedulerTurn::give_way`].
+    pub turn: &'a SchedulerTurn,
     /// Counts the bytes that leave this machine.
     pub bytes_out: &'a AtomicU64,
     /// What the provider has refused for this model before; the question goes without it.
@@ -121,19 +125,19 @@ pub enum ProviderError {
     /// It wasn't reached, or the exchange broke.
     #[error(transparent)]
     Reach(#[from] ReachError),
-    /// It said no.
+    /// It refused.
     #[error("it answered {status}: {message}")]
     Status {
         /// With which status.
         status: u16,
         /// And which words.
         message: String,
-        /// When to come again, if it said so.
+        /// When to retry, if it named a time.
         wait: Option<Wait>,
         /// A parameter of the question that it doesn't take, and that the question can do without.
         parameter: Option<&'static str>,
     },
-    /// It said yes, and then that it couldn't.
+    /// It accepted the request, and then reported an error.
     #[error("it reported `{code}`: {message}")]
     Reported {
         /// Its own word for it.
@@ -179,7 +183,7 @@ pub enum ProviderError {
 /// What to do after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Ask again, and not before this, if it said so.
+    /// Ask again, and not before this, if it named a time.
     Again(Option<Wait>),
     /// Ask someone else: it would say the same again.
     Elsewhere,

@@ -15,14 +15,14 @@ use url::{Host, Url};
 
 use crate::event::Event;
 use crate::patience::{Patience, retry_after};
-use crate::provider::{Ask, Events, Provider, ProviderError};
+use crate::provider::{Events, Provider, ProviderError, ProviderRequest};
 use crate::wire::{Reading, Wire, parameters, refused};
 
 /// What one answer may take on the wire, framing included.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// How much of a refusal is read.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
-/// What is said to be over may still be followed by its usage, within this time.
+/// After the end of an answer its usage may still follow, within this time.
 const AFTERWARDS_MS_MAX: u64 = 2_000;
 
 /// A provider that is reached over HTTP.
@@ -63,13 +63,13 @@ impl Remote {
         format!("{}{}", self.url.as_str().trim_end_matches('/'), self.wire.path(model))
     }
 
-    fn body(&self, ask: &Ask<'_>) -> Value {
+    fn body(&self, ask: &ProviderRequest<'_>) -> Value {
         let mut body = self.wire.body(ask.model, ask.inference, ask.names);
         parameters::adapt(&mut body, ask.refused);
         body
     }
 
-    fn request(&self, ask: &Ask<'_>, body: &Value) -> Result<Request, ProviderError> {
+    fn request(&self, ask: &ProviderRequest<'_>, body: &Value) -> Result<Request, ProviderError> {
         let url = endpoint::parse(&self.url_of(ask.model)).map_err(ProviderError::Unfit)?;
         let body = body.to_string().into_bytes();
         let mut headers = HeaderMap::new();
@@ -87,7 +87,7 @@ impl Remote {
         Ok(Request { url, method: Method::POST, headers, body })
     }
 
-    async fn exchange(&self, ask: Ask<'_>, events: Events) -> Result<(), ProviderError> {
+    async fn exchange(&self, ask: ProviderRequest<'_>, events: Events) -> Result<(), ProviderError> {
         let body = self.body(&ask);
         let request = self.request(&ask, &body)?;
         let mut answer = self.client.begin(&request, ANSWER_BYTES_MAX, self.first_byte_ms_max).await?;
@@ -127,7 +127,7 @@ impl Remote {
     }
 }
 
-/// What came before something that can't be understood was said all the same.
+/// Events before an unreadable one still count.
 async fn give_all(events: &Events, gathered: Vec<Event>) -> Result<(), ProviderError> {
     for event in gathered {
         events.give(event).await?;
@@ -148,14 +148,18 @@ impl Provider for Remote {
         self.wire.takes(part)
     }
 
-    fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {
+    fn ask<'a>(
+        &'a self,
+        ask: ProviderRequest<'a>,
+        events: Events,
+    ) -> BoxFuture<'a, Result<(), ProviderError>> {
         Box::pin(self.exchange(ask, events))
     }
 }
 
 async fn refusal(mut answer: Incomplete, request: &Value) -> ProviderError {
     let mut body = Vec::new();
-    // What can't be read of it isn't said.
+    // Unreadable parts are left out.
     while let Ok(Some(piece)) = answer.next().await {
         let room = REFUSAL_BYTES_MAX.saturating_sub(body.len());
         body.extend_from_slice(piece.get(..room).unwrap_or(&piece));

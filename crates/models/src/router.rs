@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::prices::usd;
 use crate::settings::RouterSettings;
-pub use seen::{Seen, Tally};
+pub use seen::{ModelStats, Tally};
 
 /// The class of a call that names none.
 pub const ANY: &str = "any";
@@ -77,15 +77,15 @@ pub fn choose(
     class: &str,
     label: Label,
     candidates: &[Candidate],
-    seen: &Seen,
+    seen: &ModelStats,
 ) -> Choice {
-    let limits = Limits::of(rules, class);
+    let limits = Limits::for_class(rules, class);
     let mut fitting = Vec::new();
     let mut others = Vec::new();
     for (at, candidate) in candidates.iter().enumerate() {
         match refused(candidate, label, &limits) {
             Some(why) => others.push(Considered { model: candidate.model.clone(), why, fits: false }),
-            None => fitting.push(limits.rank(at, candidate, seen.of(class, &candidate.model))),
+            None => fitting.push(limits.rank(at, candidate, seen.tally(class, &candidate.model))),
         }
     }
     fitting.sort_by_key(|ranked| ranked.key);
@@ -132,7 +132,7 @@ struct Ranked {
 }
 
 impl<'r> Limits<'r> {
-    fn of(rules: &'r RouterSettings, class: &str) -> Self {
+    fn for_class(rules: &'r RouterSettings, class: &str) -> Self {
         let own = rules.classes.get(class);
         Self {
             prefer: own.map_or(&[], |own| own.prefer.as_slice()),

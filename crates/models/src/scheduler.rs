@@ -54,7 +54,7 @@ struct Inner {
 #[derive(Debug)]
 struct Waiting {
     agent: String,
-    give: oneshot::Sender<Turn>,
+    give: oneshot::Sender<SchedulerTurn>,
 }
 
 #[derive(Debug)]
@@ -65,7 +65,7 @@ struct ScheduledCall {
 
 /// A call's turn. Dropping it gives the next call its own.
 #[derive(Debug)]
-pub struct Turn {
+pub struct SchedulerTurn {
     shared: Weak<Shared>,
     agent: String,
     priority: Priority,
@@ -87,7 +87,7 @@ impl Scheduler {
 
     /// Waits for a turn. `tokens` is what the call may take, the measure of what its agent has had. Dropping the future gives the
     /// place in the queue up.
-    pub async fn turn(&self, agent: &str, priority: Priority, tokens: u64) -> Result<Turn, Busy> {
+    pub async fn turn(&self, agent: &str, priority: Priority, tokens: u64) -> Result<SchedulerTurn, Busy> {
         let waiting = {
             let mut inner = self.0.inner();
             inner.queue.forget(|waiting| waiting.give.is_closed());
@@ -129,12 +129,12 @@ impl Shared {
         self.shares.get(agent).copied().unwrap_or(1)
     }
 
-    fn start(shared: &Arc<Self>, inner: &mut Inner, agent: String, priority: Priority) -> Turn {
+    fn start(shared: &Arc<Self>, inner: &mut Inner, agent: String, priority: Priority) -> SchedulerTurn {
         let id = inner.next;
         inner.next = inner.next.wrapping_add(1);
         let make_way = Arc::new(AtomicBool::new(false));
         inner.running.insert(id, ScheduledCall { priority, make_way: Arc::clone(&make_way) });
-        Turn {
+        SchedulerTurn {
             shared: Arc::downgrade(shared),
             agent,
             priority,
@@ -152,7 +152,7 @@ impl Shared {
 
     /// Gives turns to those who wait, as far as there is room. A waiter that has gone away hands its turn back; dropping that takes the
     /// lock again, so it is for the caller to do outside.
-    fn hand_on(shared: &Arc<Self>, inner: &mut Inner) -> Vec<Turn> {
+    fn hand_on(shared: &Arc<Self>, inner: &mut Inner) -> Vec<SchedulerTurn> {
         let mut refused = Vec::new();
         while inner.running.len() < shared.room.running_max
             && let Some((priority, Waiting { agent, give })) = inner.queue.pop()
@@ -182,7 +182,7 @@ impl Inner {
     }
 }
 
-impl Turn {
+impl SchedulerTurn {
     /// Whether someone more urgent waits. A generation in this process looks at it between two tokens, keeps its state, drops its
     /// turn, and waits for another one to continue. Remote generations can't be paused and needn't check.
     pub fn should_yield(&self) -> bool {
@@ -215,7 +215,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for SchedulerTurn {
     fn drop(&mut self) {
         let id = self.place().id;
         if let Some(shared) = self.shared.upgrade() {
@@ -237,7 +237,7 @@ mod tests {
         agent: &'static str,
         priority: Priority,
         tokens: u64,
-    ) -> tokio::task::JoinHandle<Turn> {
+    ) -> tokio::task::JoinHandle<SchedulerTurn> {
         let before = scheduler.load().1;
         let task = tokio::spawn({
             let scheduler = Arc::clone(scheduler);

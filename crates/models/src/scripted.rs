@@ -9,8 +9,8 @@ use regent_kernel::{BoxFuture, Message, ModelUsage, Part, Role, StopReason};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::event::{Event, ToolDelta, Used};
-use crate::provider::{Ask, Events, Provider, ProviderError};
+use crate::event::{Event, TokenUsage, ToolDelta};
+use crate::provider::{Events, Provider, ProviderError, ProviderRequest};
 use crate::tokens;
 
 /// A script may be so long.
@@ -31,11 +31,11 @@ pub struct Script {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScriptedTurn {
-    /// Only in conversations whose first word of a person contains this.
+    /// Only in conversations whose first user message contains this.
     pub about: Option<String>,
     /// Whenever the last message contains this. Turns without it come in order, one for each turn that the model has had.
     pub when: Option<String>,
-    /// What is said.
+    /// The text of the answer.
     pub text: String,
     /// What is thought.
     pub reasoning: String,
@@ -43,16 +43,16 @@ pub struct ScriptedTurn {
     pub opaque: Option<Value>,
     /// Tools that are asked for.
     pub calls: Vec<ScriptedCall>,
-    /// Why it stops; as usual if it isn't said.
+    /// Why it stops; as usual if absent.
     pub stop: Option<StopReason>,
-    /// What is reported as used; counted if it isn't said. Of `input`, `cached`, `output` and `reasoning`, what isn't named is 0.
+    /// What is reported as used; counted if absent. Of `input`, `cached`, `output` and `reasoning`, what isn't named is 0.
     #[serde(deserialize_with = "usage")]
     pub usage: Option<ModelUsage>,
     /// How long it takes.
     pub delay_ms: u64,
     /// What goes wrong.
     pub fault: Option<Fault>,
-    /// How often, before it goes right; always if it isn't said.
+    /// How often, before it goes right; always if absent.
     pub fault_times: Option<u32>,
 }
 
@@ -126,7 +126,7 @@ impl Scripted {
         serde_json::from_str(text).map(Self::new).map_err(|error| error.to_string())
     }
 
-    fn turn(&self, ask: &Ask<'_>) -> Result<(usize, &ScriptedTurn), ProviderError> {
+    fn turn(&self, ask: &ProviderRequest<'_>) -> Result<(usize, &ScriptedTurn), ProviderError> {
         let messages = &ask.inference.messages;
         let first = messages.iter().find(|message| message.role == Role::User);
         let is_about = |turn: &ScriptedTurn| {
@@ -154,7 +154,7 @@ impl Scripted {
         (*happened <= times).then_some(fault)
     }
 
-    async fn play(&self, ask: Ask<'_>, events: Events) -> Result<(), ProviderError> {
+    async fn play(&self, ask: ProviderRequest<'_>, events: Events) -> Result<(), ProviderError> {
         let (at, turn) = self.turn(&ask)?;
         let fault = self.fault(at, turn);
         tokio::time::sleep(Duration::from_millis(turn.delay_ms)).await;
@@ -195,7 +195,7 @@ impl Scripted {
     }
 }
 
-fn used(ask: &Ask<'_>, turn: &ScriptedTurn, is_wrong: bool) -> Used {
+fn used(ask: &ProviderRequest<'_>, turn: &ScriptedTurn, is_wrong: bool) -> TokenUsage {
     let counted = || {
         let args: u64 = turn.calls.iter().map(|call| tokens::of_text(&call.args.to_string())).sum();
         let output = tokens::of_text(&turn.text).saturating_add(args).max(1).min(ask.inference.tokens_max);
@@ -217,7 +217,11 @@ impl Provider for Scripted {
         true
     }
 
-    fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {
+    fn ask<'a>(
+        &'a self,
+        ask: ProviderRequest<'a>,
+        events: Events,
+    ) -> BoxFuture<'a, Result<(), ProviderError>> {
         Box::pin(self.play(ask, events))
     }
 }

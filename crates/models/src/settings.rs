@@ -46,7 +46,7 @@ pub struct Settings {
 #[serde(deny_unknown_fields)]
 pub struct ProviderSettings {
     /// What it speaks.
-    pub kind: Kind,
+    pub kind: ProviderKind,
     /// Where it is; the kind's usual place if absent.
     pub url: Option<String>,
     /// A handle to what opens it, `secret://name`. Never the key itself.
@@ -81,7 +81,7 @@ pub struct ProviderSettings {
 /// The protocol of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum ProviderKind {
     /// OpenAI, by its chat completions.
     Openai,
     /// OpenAI, by its responses.
@@ -100,7 +100,7 @@ pub enum Kind {
     Local,
 }
 
-impl Kind {
+impl ProviderKind {
     /// The word in the price table and for people.
     pub fn word(self) -> &'static str {
         match self {
@@ -249,7 +249,7 @@ mod tests {
         let one = &settings.models["o"];
         assert_eq!(
             (one.kind, one.patience.tries_max, one.patience.idle_ms_max),
-            (Kind::OpenaiResponses, 2, 60_000)
+            (ProviderKind::OpenaiResponses, 2, 60_000)
         );
         assert_eq!(one.secret().unwrap().as_deref(), Some("open-ai"));
         let cases = [

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use regent_kernel::{Inference, ModelUsage, Spent};
 use serde_json::{Value, json};
 
-use crate::event::{Gathered, Used};
+use crate::event::{Gathered, TokenUsage};
 use crate::prices::Price;
 use crate::provider::Provider;
 use crate::tokens;
@@ -28,7 +28,7 @@ pub(super) struct Account {
     pub(super) refused: BTreeSet<&'static str>,
     pub(super) is_remote: bool,
     pub(super) bytes_out: AtomicU64,
-    used: Option<(Used, &'static str)>,
+    used: Option<(TokenUsage, &'static str)>,
 }
 
 impl Account {
@@ -59,7 +59,7 @@ impl Account {
 
     /// For the receipt: no words of the provider's, only ours.
     pub(super) fn receipt(&self, model: &str, provider: &dyn Provider, price: Option<Price>) -> Value {
-        let (used, source) = self.used.unwrap_or((Used::default(), "none"));
+        let (used, source) = self.used.unwrap_or((TokenUsage::default(), "none"));
         let mut receipt = json!({
             "model": model,
             "place": if self.is_remote { "remote" } else { "this machine" },
@@ -84,13 +84,13 @@ impl Account {
 }
 
 /// What the provider reports, if it can be so; our own count if it can't, or if there is nothing.
-fn settled(inference: &Inference, gathered: &Gathered) -> (Used, &'static str) {
+fn settled(inference: &Inference, gathered: &Gathered) -> (TokenUsage, &'static str) {
     let (written, thought_bytes) = gathered.written();
     let output = written.map(tokens::of_text).sum::<u64>().saturating_add(thought_bytes as u64 / 3);
     let input = tokens::of_conversation(inference);
     let counted = || {
         let output = output.min(inference.tokens_max);
-        Used::from(ModelUsage { input, cached: 0, output, reasoning: 0 })
+        TokenUsage::from(ModelUsage { input, cached: 0, output, reasoning: 0 })
     };
     let Some(reported) = gathered.reported() else {
         return (counted(), "counted: the provider reported none");

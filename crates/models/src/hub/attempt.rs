@@ -6,18 +6,18 @@ use regent_kernel::{Channel, Completion, Inference, Op, Permit, RawOutput, Secre
 use serde_json::{Value, json};
 
 use super::account::Account;
-use super::{Entry, Hub, class_of, outgoing};
+use super::{Hub, ProviderEntry, class_of, outgoing};
 use crate::event::{Event, Gathered};
 use crate::names::Names;
 use crate::patience::draw;
-use crate::provider::{Ask, Events, Next, ProviderError};
-use crate::scheduler::Turn;
+use crate::provider::{Events, Next, ProviderError, ProviderRequest};
+use crate::scheduler::SchedulerTurn;
 use crate::tokens;
 
 /// A call that is being performed.
-pub(super) struct Running<'h> {
+pub(super) struct ProviderCall<'h> {
     pub(super) permit: &'h Permit<'h, tier::Host>,
-    pub(super) entry: &'h Entry,
+    pub(super) entry: &'h ProviderEntry,
     /// As its provider spells it.
     pub(super) model: &'h str,
     /// As policy judged it.
@@ -45,8 +45,9 @@ impl Hub {
         let redacted = (is_remote && entry.redact).then(|| outgoing::redacted(permit, &fitting));
         account.redacted = redacted.as_ref().map_or(0, |redacted| redacted.places);
         let outgoing = redacted.as_ref().map_or(&*fitting, |redacted| &redacted.inference);
-        let names = Names::of(outgoing);
-        let running = Running { permit, entry, model, inference: &inference, outgoing, names, secret: None };
+        let names = Names::from_inference(outgoing);
+        let running =
+            ProviderCall { permit, entry, model, inference: &inference, outgoing, names, secret: None };
         let began = self.clock.elapsed();
         let ended = tokio::select! {
             biased;
@@ -96,10 +97,10 @@ impl Hub {
     /// Waits for a turn, and asks within the time that there is.
     async fn in_turn(
         &self,
-        mut running: Running<'_>,
+        mut running: ProviderCall<'_>,
         account: &mut Account,
     ) -> Result<Completion, ProviderError> {
-        let Running { permit, entry, inference, .. } = running;
+        let ProviderCall { permit, entry, inference, .. } = running;
         if let Some(name) = entry.provider.secret() {
             running.secret = Some(permit.secret(name)?);
         }
@@ -121,11 +122,11 @@ impl Hub {
     /// this call's reservation.
     async fn tries(
         &self,
-        running: &Running<'_>,
-        turn: &Turn,
+        running: &ProviderCall<'_>,
+        turn: &SchedulerTurn,
         account: &mut Account,
     ) -> Result<Completion, ProviderError> {
-        let Entry { breaker, patience, .. } = running.entry;
+        let ProviderEntry { breaker, patience, .. } = running.entry;
         let mut last = None;
         loop {
             // A breaker that opens meanwhile must not hide why.
@@ -177,14 +178,18 @@ fn retry_of(error: &ProviderError, now_ms: i64) -> Value {
     }
 }
 
-/// Asks once; what is said flows on while it comes.
-async fn ask(running: &Running<'_>, turn: &Turn, account: &mut Account) -> Result<Completion, ProviderError> {
+/// Asks once; forwards the answer while it streams.
+async fn ask(
+    running: &ProviderCall<'_>,
+    turn: &SchedulerTurn,
+    account: &mut Account,
+) -> Result<Completion, ProviderError> {
     account.gathered = Gathered::default();
     let refused = running.entry.refused_by(running.model);
     account.refused.clone_from(&refused);
     let Account { gathered, bytes_out, .. } = account;
     let (events, mut coming) = Events::channel();
-    let ask = Ask {
+    let ask = ProviderRequest {
         model: running.model,
         inference: running.outgoing,
         names: &running.names,
@@ -220,7 +225,7 @@ async fn ask(running: &Running<'_>, turn: &Turn, account: &mut Account) -> Resul
     gathered.finish(&running.entry.full(running.model), &running.names, usage)
 }
 
-/// What is said and what is thought flow apart. A channel ends when the other one goes on, so that nothing of it comes late.
+/// Text and reasoning are separate channels. A channel ends when the other one goes on, so that nothing of it comes late.
 async fn flow(
     permit: &Permit<'_, tier::Host>,
     event: &Event,

@@ -8,7 +8,7 @@ use regent_kernel::{
     Channel, Completion, Inference, Label, Op, Outcome, Permit, RawOutput, Reply, Status, tier,
 };
 
-use super::{Entry, Hub, class_of, is_auto};
+use super::{Hub, ProviderEntry, class_of, is_auto};
 use crate::provider::{Next, ProviderError};
 use crate::settings::FALLBACKS_MAX;
 
@@ -21,7 +21,7 @@ impl Hub {
     pub(super) async fn fall_back(
         &self,
         permit: &Permit<'_, tier::Host>,
-        entry: &Entry,
+        entry: &ProviderEntry,
         inference: &Inference,
         error: &ProviderError,
         has_begun: bool,
@@ -35,7 +35,7 @@ impl Hub {
         let again = (has_begun && matches!(next, Next::Again(_))).then(|| inference.model.clone());
         for model in again.into_iter().chain(self.others(permit, entry, inference)) {
             let op = Op::Infer(Inference { model, ..inference.clone() });
-            // One that policy denies, or that a person would have to allow first, is left out.
+            // A model that policy denies, or that needs an approval, is left out.
             if !permit.would_allow(op.clone()).await {
                 continue;
             }
@@ -49,7 +49,12 @@ impl Hub {
     }
 
     /// Whom to ask instead: those that the provider's settings name; where the router chose, its next best.
-    fn others(&self, permit: &Permit<'_, tier::Host>, entry: &Entry, inference: &Inference) -> Vec<String> {
+    fn others(
+        &self,
+        permit: &Permit<'_, tier::Host>,
+        entry: &ProviderEntry,
+        inference: &Inference,
+    ) -> Vec<String> {
         if !entry.fallback.is_empty() {
             return entry.fallback.clone();
         }

@@ -111,7 +111,7 @@ fn each_part(part: &mut Part, clean: &mut impl FnMut(&mut String)) {
     }
 }
 
-/// Redacts a payload that is text. Nothing is found by its looks in the bytes of a picture.
+/// Redacts a payload that is text. The bytes of an image aren't searched.
 fn in_payload(payload: &mut String, clean: &mut impl FnMut(&mut String)) {
     let Ok(text) = String::from_utf8(ENCODING.decode(&*payload).unwrap_or_default()) else { return };
     let mut cleaned = text.clone();

@@ -11,7 +11,7 @@ const PARTS_MAX: usize = 4_096;
 /// The longest name of a file and of a format.
 const NAME_CHARS_MAX: usize = 255;
 
-/// What is wrong with the parts of a conversation, whoever is asked.
+/// What is wrong with the parts of a conversation, for any provider.
 pub(super) fn check(messages: &[Message]) -> Result<(), String> {
     messages.iter().try_for_each(|message| check_parts(message.role, &message.parts))
 }

@@ -1,4 +1,4 @@
-//! Pulls over a real connection to a small hub of our own, which misbehaves as told; and from archives.
+//! Pulls over a real connection to a small hub of our own, which misbehaves as each test configures; and from archives.
 
 use std::io::Write as _;
 use std::sync::Mutex;
@@ -115,7 +115,7 @@ fn the_table_makes_sense() {
 }
 
 #[tokio::test]
-async fn it_comes_whole_and_is_told_about() {
+async fn downloads_everything_and_reports_progress() {
     let content = content(3 << 20);
     let (url, _) = hub(content.clone(), vec![Does::Redirects, Does::Serves]).await;
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Results of earlier calls, by class of task and model: a small table that is learnt, bounded, and can be shown.
+//! Results of earlier calls, by class of task and model: a small table that is learnt, bounded, and printable.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const OUTCOMES_MAX: u64 = 200;
 /// The statistics so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Seen(BTreeMap<String, BTreeMap<String, Tally>>);
+pub struct ModelStats(BTreeMap<String, BTreeMap<String, Tally>>);
 
 /// The statistics of one model in one class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,9 +25,9 @@ pub struct Tally {
     pub latency_ms: u64,
 }
 
-impl Seen {
+impl ModelStats {
     /// The statistics of a model in a class.
-    pub fn of(&self, class: &str, model: &str) -> Tally {
+    pub fn tally(&self, class: &str, model: &str) -> Tally {
         self.0.get(class).and_then(|models| models.get(model)).copied().unwrap_or_default()
     }
 

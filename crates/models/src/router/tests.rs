@@ -25,15 +25,20 @@ fn first(
     rules: &RouterSettings,
     class: &str,
     confidentiality: Confidentiality,
-    seen: &Seen,
+    seen: &ModelStats,
 ) -> Option<String> {
     choose(rules, class, label(confidentiality), &all(), seen).fitting().next().map(str::to_owned)
 }
 
 #[test]
 fn local_first_then_cheap() {
-    let choice =
-        choose(&RouterSettings::default(), ANY, label(Confidentiality::Public), &all(), &Seen::default());
+    let choice = choose(
+        &RouterSettings::default(),
+        ANY,
+        label(Confidentiality::Public),
+        &all(),
+        &ModelStats::default(),
+    );
     assert_eq!(choice.fitting().collect::<Vec<_>>(), ["here/tiny", "cheap/small", "dear/big", "odd/one"]);
     assert!(choice.considered[0].why.starts_with("on this machine"), "{:?}", choice.considered[0]);
 }
@@ -51,19 +56,23 @@ fn what_is_secret_or_unknown_never_leaves() {
         (Secret, false),
         (Credential, false),
     ] {
-        let choice = choose(&RouterSettings::default(), ANY, label(level), &all(), &Seen::default());
+        let choice = choose(&RouterSettings::default(), ANY, label(level), &all(), &ModelStats::default());
         assert_eq!(choice.fitting().count(), if leaves { 4 } else { 1 }, "{level:?}");
         // Not even where it is preferred.
         let rules: RouterSettings = toml::from_str("[classes.code]\nprefer = ['dear/big']").unwrap();
         let expected = if leaves { "dear/big" } else { "here/tiny" };
-        assert_eq!(first(&rules, "code", level, &Seen::default()).as_deref(), Some(expected), "{level:?}");
+        assert_eq!(
+            first(&rules, "code", level, &ModelStats::default()).as_deref(),
+            Some(expected),
+            "{level:?}"
+        );
     }
 }
 
 #[test]
 fn a_ceiling_is_hard_and_the_unpriced_are_over_it() {
     let rules: RouterSettings = toml::from_str("cost_microusd_max = 500").unwrap();
-    let choice = choose(&rules, ANY, label(Confidentiality::Public), &all(), &Seen::default());
+    let choice = choose(&rules, ANY, label(Confidentiality::Public), &all(), &ModelStats::default());
     assert_eq!(choice.fitting().collect::<Vec<_>>(), ["here/tiny", "cheap/small"]);
     let why: Vec<&str> = choice.considered[2..].iter().map(|one| one.why.as_str()).collect();
     assert_eq!(
@@ -75,7 +84,7 @@ fn a_ceiling_is_hard_and_the_unpriced_are_over_it() {
 #[test]
 fn a_model_that_fails_at_a_class_is_left_for_that_class_alone_and_comes_back_when_it_is_better() {
     let rules: RouterSettings = toml::from_str("good_percent_min = 60").unwrap();
-    let mut seen = Seen::default();
+    let mut seen = ModelStats::default();
     for _ in 0..4 {
         seen.learn("code", "here/tiny", false);
     }
@@ -98,7 +107,7 @@ fn a_model_that_fails_at_a_class_is_left_for_that_class_alone_and_comes_back_whe
 #[test]
 fn a_slow_model_stands_behind_and_one_that_is_down_is_out() {
     let rules: RouterSettings = toml::from_str("latency_ms_max = 1000").unwrap();
-    let mut seen = Seen::default();
+    let mut seen = ModelStats::default();
     seen.took(ANY, "here/tiny", 20_000);
     assert_eq!(first(&rules, ANY, Confidentiality::Public, &seen).as_deref(), Some("cheap/small"));
     let mut candidates = all();
@@ -109,11 +118,11 @@ fn a_slow_model_stands_behind_and_one_that_is_down_is_out() {
 
 #[test]
 fn what_is_remembered_is_bounded() {
-    let mut seen = Seen::default();
+    let mut seen = ModelStats::default();
     for number in 0..5_000 {
         seen.learn(&format!("class {number}"), "m", true);
         seen.learn("known", "m", true);
     }
-    assert_eq!(seen.of("class 4999", "m"), Tally::default());
-    assert!((100..=200).contains(&seen.of("known", "m").good), "{:?}", seen.of("known", "m"));
+    assert_eq!(seen.tally("class 4999", "m"), Tally::default());
+    assert!((100..=200).contains(&seen.tally("known", "m").good), "{:?}", seen.tally("known", "m"));
 }

@@ -7,7 +7,7 @@ use super::{
     Decoder, Wire, count_at, only_text, opaque_at, put, results, some_list, text_at, text_of_payload,
     without_last_thoughts,
 };
-use crate::event::{Event, ToolDelta, Used};
+use crate::event::{Event, TokenUsage, ToolDelta};
 use crate::names::Names;
 use crate::provider::ProviderError;
 
@@ -90,7 +90,7 @@ fn mark_for_cache(block: Option<&mut Value>) {
     }
 }
 
-/// Turns must alternate: several answers of tools, and what the person says after them, are one turn.
+/// Turns must alternate: several tool results and the user message after them are one turn.
 fn turns(messages: &[Message], names: &Names) -> Vec<Value> {
     let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in messages {
@@ -152,7 +152,7 @@ fn result(id: &str, parts: &[Part], names: &Names) -> Value {
 
 #[derive(Debug, Default)]
 struct Messages {
-    used: Used,
+    used: TokenUsage,
     stop: Option<StopReason>,
     /// Of the thought that comes just now.
     signature: String,
@@ -208,7 +208,7 @@ impl Messages {
     /// Counts so far, in all; what a message leaves out stays as it was.
     fn count(&mut self, message: &Value, place: &str, events: &mut Vec<Event>) {
         let count = |field: &str| count_at(message, &format!("{place}/{field}"));
-        let Used { tokens, cache_written } = &mut self.used;
+        let TokenUsage { tokens, cache_written } = &mut self.used;
         if let Some(input) = count("input_tokens") {
             *cache_written = count("cache_creation_input_tokens").unwrap_or(0);
             tokens.input = input.saturating_add(*cache_written);

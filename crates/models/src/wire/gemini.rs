@@ -78,7 +78,7 @@ impl Wire for Gemini {
 }
 
 fn turns(model: &str, messages: &[Message], names: &Names) -> Vec<Value> {
-    // An answer of a tool is told by the tool's name there, which only the request for it has.
+    // Gemini matches a tool's result by the tool's name, which only the request for it has.
     let mut asked: BTreeMap<&str, &str> = BTreeMap::new();
     let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in messages {

@@ -163,7 +163,7 @@ impl Decoder for Responses {
             "response.completed" | "response.incomplete" => over(&message, events),
             "response.failed" => return Err(failed(&message, "/response/error")),
             "error" => return Err(failed(&message, "")),
-            // Other events repeat what has been said, or tell how far it is.
+            // Other events repeat earlier text, or report progress.
             "" => return Err(ProviderError::Malformed("an event without a type".to_owned())),
             _progress => {}
         }

@@ -1,4 +1,4 @@
-//! Parameters that some models refuse and every question can do without: dropped, or said otherwise, once a provider has named them.
+//! Parameters that some models refuse and every question can do without: dropped or spelt differently once a provider has named them.
 //!
 //! Which model takes what changes faster than any list, and a compatible server may be anything, so the provider's own answer decides.
 
@@ -85,7 +85,7 @@ pub(crate) fn known(name: &str) -> Option<&'static str> {
 
 fn is_sent(name: &str, request: &Value) -> bool {
     if name == EFFORT {
-        // Tools on chat completions: it can be said, and wasn't.
+        // Tools on chat completions: the parameter exists, and the request didn't set it.
         return request.get("messages").is_some()
             && request.get("tools").is_some()
             && request.get(EFFORT).is_none();

@@ -31,13 +31,13 @@ struct Case {
     messages: Vec<Value>,
     /// Or the bytes as they are.
     raw: Option<String>,
-    answer: Option<Answer>,
+    answer: Option<ExpectedAnswer>,
     error: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Answer {
+struct ExpectedAnswer {
     #[serde(default)]
     text: String,
     #[serde(default)]
@@ -123,7 +123,7 @@ fn check(case: &Case, result: &Result<(Completion, bool), ProviderError>, how: &
 fn questions_are_put_as_each_protocol_wants_them() {
     for exchanges in all() {
         let wire = wire_of(&exchanges.wire);
-        let names = Names::of(&exchanges.inference);
+        let names = Names::from_inference(&exchanges.inference);
         assert_eq!(wire.path("some-model"), exchanges.path, "{}", exchanges.wire);
         let body = wire.body("some-model", &exchanges.inference, &names);
         let shown = serde_json::to_string_pretty(&body).unwrap();
@@ -137,7 +137,7 @@ fn a_longer_conversation_begins_with_the_same_question() {
         let wire = wire_of(&exchanges.wire);
         let whole = exchanges.inference;
         let shorter = Inference { messages: whole.messages[..2].to_vec(), ..whole.clone() };
-        let names = |inference: &Inference| Names::of(inference);
+        let names = |inference: &Inference| Names::from_inference(inference);
         let (long, short) =
             (wire.body("m", &whole, &names(&whole)), wire.body("m", &shorter, &names(&shorter)));
         for field in ["messages", "input", "contents"] {
@@ -157,7 +157,7 @@ fn answers_are_understood_whole_and_in_pieces_of_any_size() {
     let mut cases = 0;
     for exchanges in all() {
         let wire = wire_of(&exchanges.wire);
-        let names = Names::of(&exchanges.inference);
+        let names = Names::from_inference(&exchanges.inference);
         for case in &exchanges.cases {
             cases += 1;
             let stream = stream_of(&*wire, case);
@@ -205,13 +205,13 @@ fn what_came_before_an_error_is_the_same_however_it_is_cut() {
 fn a_stream_cut_anywhere_is_a_cut_or_an_error_and_never_a_whole_answer() {
     for exchanges in all() {
         let wire = wire_of(&exchanges.wire);
-        let names = Names::of(&exchanges.inference);
+        let names = Names::from_inference(&exchanges.inference);
         for case in exchanges.cases.iter().filter(|case| case.answer.is_some() && case.raw.is_none()) {
             let stream = stream_of(&*wire, case);
             let (whole, _) = read(&*wire, &names, &[&stream]).unwrap();
             for end in 0..stream.len() {
                 if let Ok((part, _)) = read(&*wire, &names, &[&stream[..end]]) {
-                    // All was said, and only what comes after the end is missing.
+                    // The answer is complete, and only what comes after the end is missing.
                     assert_eq!(
                         (part.message, part.stop),
                         (whole.message.clone(), whole.stop),

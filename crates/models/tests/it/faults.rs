@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use regent_kernel::{ModelUsage, Status};
 use regent_models::{
-    Kind, Patience, Price, Prices, ProviderSettings, Remote, Script, Scripted, wire::OpenAiChat,
+    Patience, Price, Prices, ProviderKind, ProviderSettings, Remote, Script, Scripted, wire::OpenAiChat,
 };
 
 use crate::protocols::CHAT;
@@ -16,13 +16,13 @@ fn served(server: &Server, patience: Patience, fallback: &[&str]) -> (Arc<Remote
     let remote = Remote::new(wire, &server.url(), None, patience).unwrap();
     let prices: Price = Prices::parse("date=''\nnote=''\n[model.'x/y']\ninput=1000000\noutput=2000000")
         .unwrap()
-        .of("x", "y")
+        .find("x", "y")
         .unwrap();
     let own = ProviderSettings {
         patience,
         fallback: fallback.iter().map(|one| (*one).to_owned()).collect(),
         prices: [("m".to_owned(), prices)].into(),
-        ..ProviderSettings::of(Kind::Compatible, &["m"])
+        ..ProviderSettings::new(ProviderKind::Compatible, &["m"])
     };
     (Arc::new(remote), own)
 }
@@ -66,7 +66,7 @@ async fn adv_107_every_fault_before_an_answer_begins_is_tried_again_and_charged_
     for (name, fault) in cases {
         let server = Server::new(vec![fault.clone(), fault, ok()]);
         let (remote, own) = served(&server, hasty(), &[]);
-        let world = World::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
+        let world = ModelsFixture::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
         let outcome = world.ask(asking("one", "Hi")).await;
         assert_eq!(status_of(&outcome), "ok", "{name}: {:?}", outcome.status);
         assert_eq!(completion(&outcome).message.text(), "Hello there", "{name}");
@@ -87,7 +87,7 @@ async fn adv_107_a_cut_answer_is_asked_for_anew_as_a_call_of_its_own() {
     ] {
         let server = Server::new(vec![cut, ok()]);
         let (remote, own) = served(&server, hasty(), &[]);
-        let world = World::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
+        let world = ModelsFixture::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
         let operator = world.kernel.operator();
         let mut stream = world.kernel.stream(&operator, regent_kernel::Op::Infer(asking("one", "Hi")));
         let mut flowed = String::new();
@@ -125,7 +125,7 @@ async fn adv_107_what_does_not_get_better_falls_back_or_fails_clearly() {
     for (status, tries, code) in cases {
         let server = dead(status);
         let (remote, own) = served(&server, hasty(), &[]);
-        let world = World::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
+        let world = ModelsFixture::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
         let outcome = world.ask(asking("one", "Hi")).await;
         assert_eq!((status_of(&outcome).as_str(), server.requests().len()), (code, tries), "{status}");
         assert_eq!(world.charged(), (0, 0), "{status}");
@@ -134,7 +134,8 @@ async fn adv_107_what_does_not_get_better_falls_back_or_fails_clearly() {
         let ((bad, bad_own), (good_remote, good_own)) =
             (served(&bad, hasty(), &["two/m"]), served(&good, hasty(), &[]));
         let world =
-            World::new(ALLOW_ALL, hub(vec![("one", bad, bad_own), ("two", good_remote, good_own)])).await;
+            ModelsFixture::new(ALLOW_ALL, hub(vec![("one", bad, bad_own), ("two", good_remote, good_own)]))
+                .await;
         let outcome = world.ask(asking("one", "Hi")).await;
         let expected = if matches!(status, "400 Oh" | "302 Oh") { code } else { "ok" };
         assert_eq!(status_of(&outcome), expected, "{status}");
@@ -154,7 +155,7 @@ async fn adv_005_an_answer_that_never_ends_is_ended_and_what_came_is_charged() {
     let server = Server::new(vec![Act::Stall("200 OK", half())]);
     let patience = Patience { idle_ms_max: 60_000, total_ms_max: 700, ..hasty() };
     let (remote, own) = served(&server, patience, &[]);
-    let world = World::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
+    let world = ModelsFixture::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
     let outcome = world.ask(asking("one", "Hi")).await;
     assert_eq!(status_of(&outcome), "model.late");
     assert!(outcome.spent.tokens > 0 && outcome.spent.money_microusd > 0, "{:?}", outcome.spent);
@@ -193,7 +194,7 @@ async fn adv_107_wrong_and_missing_usage_is_counted_and_flagged() {
     for (usage, source) in cases {
         let server = Server::new(vec![answer_with(usage)]);
         let (remote, own) = served(&server, hasty(), &[]);
-        let world = World::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
+        let world = ModelsFixture::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
         let outcome = world.ask(asking("one", "Hi")).await;
         let obtained = outcome.obtained.clone().unwrap();
         assert_eq!(obtained["usage"]["source"], source, "{usage}");
@@ -209,8 +210,11 @@ async fn a_provider_that_is_down_is_not_asked_for_a_while() {
     let (remote, own) = served(&server, hasty(), &["spare/m"]);
     let script: Script = serde_json::from_str(r#"{"turns":[{"text":"Here."}]}"#).unwrap();
     let spare = Arc::new(Scripted::new(script));
-    let world =
-        World::new(ALLOW_ALL, hub(vec![("one", remote, own), ("spare", spare, quick(Kind::Scripted))])).await;
+    let world = ModelsFixture::new(
+        ALLOW_ALL,
+        hub(vec![("one", remote, own), ("spare", spare, quick(ProviderKind::Scripted))]),
+    )
+    .await;
     for _ in 0..6 {
         assert_eq!(completion(&world.ask(asking("one", "Hi")).await).message.text(), "Here.");
     }
@@ -227,7 +231,7 @@ async fn a_call_that_is_stopped_half_way_is_charged_for_what_came() {
     let server = Server::new(vec![Act::Stall("200 OK", half())]);
     let patience = Patience { idle_ms_max: 60_000, total_ms_max: 60_000, ..hasty() };
     let (remote, own) = served(&server, patience, &[]);
-    let world = World::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
+    let world = ModelsFixture::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
     let agent = world.agent().await;
     let mut stream = world.kernel.stream(&agent, regent_kernel::Op::Infer(asking("one", "Hi")));
     assert_eq!(stream.next().await.unwrap().output.text(), "Hello ");
@@ -250,7 +254,7 @@ async fn adv_008_a_tool_that_a_model_makes_up_stays_as_it_was_made_up() {
         );
         let server = Server::new(vec![answer("200 OK", &body)]);
         let (remote, own) = served(&server, hasty(), &[]);
-        let world = World::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
+        let world = ModelsFixture::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
         let message = completion(&world.ask(asking("one", "Hi")).await).message;
         let asked: Vec<_> = message.calls().collect();
         assert_eq!(asked[0].tool, name);

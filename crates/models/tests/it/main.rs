@@ -1,5 +1,5 @@
 //! Calls to models through a whole kernel: real policy, ledger, vault and sockets; the other side is a server on this machine that
-//! speaks each protocol and fails as told.
+//! speaks each protocol and fails as each test configures.
 
 #[cfg(test)]
 mod faults;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use regent_kernel::{Channel, Inference, Message, Op, Part, Reasoning, Reply, Role, Status};
-use regent_models::{Kind, Remote, Script, Scripted, wire::OpenAiChat};
+use regent_models::{ProviderKind, Remote, Script, Scripted, wire::OpenAiChat};
 use serde_json::{Value, json};
 
 use crate::server::{Act, Server};
@@ -41,12 +41,12 @@ fn shows(model: &str, part: Part) -> Inference {
 async fn what_a_model_thought_goes_back_to_it_and_to_no_other() {
     let (one, two) = (Server::new(vec![thinks()]), Server::new(vec![thinks()]));
     let own = || {
-        let mut own = quick(Kind::Compatible);
+        let mut own = quick(ProviderKind::Compatible);
         own.models.push("n".to_owned());
         own
     };
     let hub = hub(vec![("one", Arc::new(remote(&one)), own()), ("two", Arc::new(remote(&two)), own())]);
-    let world = World::new(ALLOW_ALL, hub).await;
+    let world = ModelsFixture::new(ALLOW_ALL, hub).await;
     let first = asking("one/m", "Which colour?");
     let answer = completion(&world.ask(first.clone()).await).message;
     let Part::Reasoning(thought) = &answer.parts[0] else { panic!("{answer:?}") };
@@ -67,8 +67,8 @@ async fn what_a_model_thought_goes_back_to_it_and_to_no_other() {
 #[tokio::test(flavor = "multi_thread")]
 async fn thoughts_flow_apart_from_the_answer() {
     let server = Server::new(vec![thinks()]);
-    let hub = hub(vec![("one", Arc::new(remote(&server)), quick(Kind::Compatible))]);
-    let world = World::new(ALLOW_ALL, hub).await;
+    let hub = hub(vec![("one", Arc::new(remote(&server)), quick(ProviderKind::Compatible))]);
+    let world = ModelsFixture::new(ALLOW_ALL, hub).await;
     let operator = world.kernel.operator();
     let mut stream = world.kernel.stream(&operator, Op::Infer(asking("one", "Which colour?")));
     let (mut said, mut thought) = (String::new(), String::new());
@@ -91,10 +91,10 @@ async fn a_part_that_a_model_does_not_take_is_refused_by_name_and_the_router_fin
     let blind = Server::new(vec![thinks()]);
     let script: Script = serde_json::from_value(json!({"turns": [{"text": "A pixel."}]})).unwrap();
     let hub = hub(vec![
-        ("blind", Arc::new(Elsewhere(remote(&blind))), quick(Kind::Compatible)),
-        ("near", Arc::new(Scripted::new(script)), quick(Kind::Scripted)),
+        ("blind", Arc::new(Elsewhere(remote(&blind))), quick(ProviderKind::Compatible)),
+        ("near", Arc::new(Scripted::new(script)), quick(ProviderKind::Scripted)),
     ]);
-    let world = World::new(ALLOW_ALL, hub).await;
+    let world = ModelsFixture::new(ALLOW_ALL, hub).await;
     let file = Part::File {
         media_type: "application/pdf".to_owned(),
         name: "a.pdf".to_owned(),
@@ -121,8 +121,8 @@ async fn a_part_that_a_model_does_not_take_is_refused_by_name_and_the_router_fin
 #[tokio::test(flavor = "multi_thread")]
 async fn parts_out_of_place_or_not_what_they_say_are_refused() {
     let script: Script = serde_json::from_value(json!({"turns": [{"text": "?"}]})).unwrap();
-    let hub = hub(vec![("s", Arc::new(Scripted::new(script)), quick(Kind::Scripted))]);
-    let world = World::new(ALLOW_ALL, hub).await;
+    let hub = hub(vec![("s", Arc::new(Scripted::new(script)), quick(ProviderKind::Scripted))]);
+    let world = ModelsFixture::new(ALLOW_ALL, hub).await;
     let picture = |media_type: &str, payload: &str| Part::Image {
         media_type: media_type.to_owned(),
         payload: payload.to_owned(),
@@ -160,8 +160,8 @@ async fn parts_out_of_place_or_not_what_they_say_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_leaves_is_redacted_in_every_part_but_thoughts_stay_as_they_came() {
     let server = Server::new(vec![thinks()]);
-    let hub = hub(vec![("far", Arc::new(Elsewhere(remote(&server))), quick(Kind::Compatible))]);
-    let world = World::new(ALLOW_ALL, hub).await;
+    let hub = hub(vec![("far", Arc::new(Elsewhere(remote(&server))), quick(ProviderKind::Compatible))]);
+    let world = ModelsFixture::new(ALLOW_ALL, hub).await;
     let thought = |text: &str| {
         let (provider, model) = ("far".to_owned(), "m".to_owned());
         let opaque = Some(json!({"field": "reasoning_content"}));
@@ -184,7 +184,7 @@ async fn what_leaves_is_redacted_in_every_part_but_thoughts_stay_as_they_came() 
     assert!(!sent.contains("ada@") && !sent.contains("bob@"), "{sent}");
     assert!(sent.contains("write to [email:1]") && sent.contains("\"[email:1], [email:2]\""), "{sent}");
     assert!(sent.contains("[email:1] is who it is for"), "{sent}");
-    assert!(sent.contains("iVBORw0KGgo="), "a picture is no text");
+    assert!(sent.contains("iVBORw0KGgo="), "an image is no text");
 
     // A text file is redacted within its encoding.
     let note = |text: &str| Part::File {
@@ -194,8 +194,8 @@ async fn what_leaves_is_redacted_in_every_part_but_thoughts_stay_as_they_came() 
     };
     let openai =
         Remote::new(Box::new(OpenAiChat { compatible: false }), &server.url(), None, hasty()).unwrap();
-    let hub = crate::world::hub(vec![("far", Arc::new(Elsewhere(openai)), quick(Kind::Openai))]);
-    let world = World::new(ALLOW_ALL, hub).await;
+    let hub = crate::world::hub(vec![("far", Arc::new(Elsewhere(openai)), quick(ProviderKind::Openai))]);
+    let world = ModelsFixture::new(ALLOW_ALL, hub).await;
     let outcome = world.ask(shows("far/m", note("call ada@example.com"))).await;
     assert_eq!(outcome.status, Status::Ok, "{outcome:?}");
     let sent = server.requests().pop().unwrap();
@@ -208,8 +208,8 @@ async fn a_thought_with_a_value_of_the_vault_does_not_leave() {
     let wire = Box::new(OpenAiChat { compatible: true });
     // The call itself reveals the value.
     let remote = Remote::new(wire, &server.url(), Some("key".to_owned()), hasty()).unwrap();
-    let hub = hub(vec![("far", Arc::new(Elsewhere(remote)), quick(Kind::Compatible))]);
-    let world = World::new(ALLOW_ALL, hub).await;
+    let hub = hub(vec![("far", Arc::new(Elsewhere(remote)), quick(ProviderKind::Compatible))]);
+    let world = ModelsFixture::new(ALLOW_ALL, hub).await;
     let thought = |text: String| {
         let (provider, model) = ("far".to_owned(), "m".to_owned());
         Part::Reasoning(Reasoning { provider, model, text, opaque: Some(json!({"field": "reasoning"})) })

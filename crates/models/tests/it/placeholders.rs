@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use regent_kernel::{Inference, Message, Role};
-use regent_models::{Kind, Remote, wire::OpenAiChat};
+use regent_models::{ProviderKind, Remote, wire::OpenAiChat};
 use serde_json::json;
 
 use crate::server::{Act, Server};
@@ -20,8 +20,8 @@ fn copies(text: &str) -> Act {
 async fn asked(server: &Server, texts: &[&str]) -> (regent_kernel::Completion, String) {
     let remote =
         Remote::new(Box::new(OpenAiChat { compatible: true }), &server.url(), None, hasty()).unwrap();
-    let hub = hub(vec![("far", Arc::new(Elsewhere(remote)), quick(Kind::Compatible))]);
-    let world = World::new(ALLOW_ALL, hub).await;
+    let hub = hub(vec![("far", Arc::new(Elsewhere(remote)), quick(ProviderKind::Compatible))]);
+    let world = ModelsFixture::new(ALLOW_ALL, hub).await;
     let message = |text: &&str| Message::new(Role::User, *text);
     let inference = Inference { messages: texts.iter().map(message).collect(), ..asking("far/m", "") };
     let outcome = world.ask(inference).await;
@@ -59,8 +59,8 @@ async fn d3_a_value_of_the_vault_never_comes_back() {
         hasty(),
     )
     .unwrap();
-    let hub = hub(vec![("far", Arc::new(Elsewhere(remote)), quick(Kind::Compatible))]);
-    let world = World::new(ALLOW_ALL, hub).await;
+    let hub = hub(vec![("far", Arc::new(Elsewhere(remote)), quick(ProviderKind::Compatible))]);
+    let world = ModelsFixture::new(ALLOW_ALL, hub).await;
     // The first call reveals the key to the provider's own header; from then on it is scrubbed from everything.
     world.ask(asking("far/m", "Hi")).await;
     let outcome = world.ask(asking("far/m", &format!("the key is {KEY}"))).await;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use regent_kernel::{BoxFuture, Op, Principal, Reply, Status, StopReason};
-use regent_models::{Ask, Event, Events, Kind, Patience, Provider, ProviderError, ProviderSettings};
+use regent_models::{
+    Event, Events, Patience, Provider, ProviderError, ProviderKind, ProviderRequest, ProviderSettings,
+};
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -12,19 +14,23 @@ use crate::world::*;
 
 /// A provider whose calls begin when they have a turn, and end when the test lets one go.
 #[derive(Debug)]
-struct Held {
+struct HeldProvider {
     begun: mpsc::UnboundedSender<String>,
     /// Calls that were asked to make way: a more urgent one waits.
     yields: Arc<AtomicU64>,
     go: Arc<Semaphore>,
 }
 
-impl Provider for Held {
+impl Provider for HeldProvider {
     fn endpoint(&self, _model: &str) -> Option<String> {
         None
     }
 
-    fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {
+    fn ask<'a>(
+        &'a self,
+        ask: ProviderRequest<'a>,
+        events: Events,
+    ) -> BoxFuture<'a, Result<(), ProviderError>> {
         Box::pin(async move {
             self.begun.send(ask.inference.messages[0].text().into_owned()).unwrap();
             let mut has_yielded = false;
@@ -44,7 +50,7 @@ impl Provider for Held {
     }
 }
 
-async fn agent(world: &World, priority: &str) -> Principal {
+async fn agent(world: &ModelsFixture, priority: &str) -> Principal {
     let spec = json!({"name": "worker", "roles": [], "priority": priority});
     let spec = serde_json::from_value(spec).unwrap();
     let operator = world.kernel.operator();
@@ -59,11 +65,14 @@ async fn agent(world: &World, priority: &str) -> Principal {
 async fn a_call_of_a_more_urgent_agent_overtakes_those_that_wait() {
     let (to, mut begun) = mpsc::unbounded_channel();
     let (yields, go) = (Arc::new(AtomicU64::new(0)), Arc::new(Semaphore::new(0)));
-    let held = Held { begun: to, yields: Arc::clone(&yields), go: Arc::clone(&go) };
+    let held = HeldProvider { begun: to, yields: Arc::clone(&yields), go: Arc::clone(&go) };
     let patience = Patience { total_ms_max: 600_000, ..hasty() };
-    let own =
-        ProviderSettings { patience, running_max: Some(2), ..ProviderSettings::of(Kind::Compatible, &["m"]) };
-    let world = World::new(ALLOW_ALL, hub(vec![("one", Arc::new(held), own)])).await;
+    let own = ProviderSettings {
+        patience,
+        running_max: Some(2),
+        ..ProviderSettings::new(ProviderKind::Compatible, &["m"])
+    };
+    let world = ModelsFixture::new(ALLOW_ALL, hub(vec![("one", Arc::new(held), own)])).await;
     let mut calls = Vec::new();
     let mut call = |who: Principal, text: &'static str| {
         let kernel = world.kernel.kernel();

@@ -39,7 +39,7 @@ async fn every_kind_of_provider_is_asked_in_its_own_protocol() {
         let text = format!("[models.one]\nkind = '{kind}'\nurl = '{}'\nmodels = ['m']\n", server.url());
         let hub = Hub::from_settings(Settings::parse(&text).unwrap(), None, Arc::new(SystemClock::default()))
             .unwrap();
-        let world = World::new(ALLOW_ALL, hub).await;
+        let world = ModelsFixture::new(ALLOW_ALL, hub).await;
         let operator = world.kernel.operator();
         let mut stream = world.kernel.stream(&operator, Op::Infer(asking("one", "Hi")));
         let mut flowed = String::new();
@@ -78,9 +78,9 @@ async fn a_key_goes_to_its_host_by_its_handle_and_is_seen_nowhere_else() {
     let server = Server::new(vec![Act::Answer("200 OK", body)]);
     let wire = Box::new(OpenAiChat { compatible: false });
     let remote = Remote::new(wire, &server.url(), Some("key".to_owned()), hasty()).unwrap();
-    let world = World::new(
+    let world = ModelsFixture::new(
         ALLOW_ALL,
-        hub(vec![("far", Arc::new(Elsewhere(remote)), quick(regent_models::Kind::Openai))]),
+        hub(vec![("far", Arc::new(Elsewhere(remote)), quick(regent_models::ProviderKind::Openai))]),
     )
     .await;
     let operator = world.kernel.operator();
@@ -118,8 +118,9 @@ async fn what_leaves_is_redacted_and_what_stays_is_not() {
         let remote = Remote::new(wire, &server.url(), None, hasty()).unwrap();
         let provider: Arc<dyn regent_models::Provider> =
             if is_remote { Arc::new(Elsewhere(remote)) } else { Arc::new(remote) };
-        let own = regent_models::ProviderSettings { redact, ..quick(regent_models::Kind::Compatible) };
-        let world = World::new(ALLOW_ALL, hub(vec![("one", provider, own)])).await;
+        let own =
+            regent_models::ProviderSettings { redact, ..quick(regent_models::ProviderKind::Compatible) };
+        let world = ModelsFixture::new(ALLOW_ALL, hub(vec![("one", provider, own)])).await;
         let outcome = world.ask(asking("one", text)).await;
         let sent = server.requests().concat();
         let is_redacted = is_remote && redact.is_none();

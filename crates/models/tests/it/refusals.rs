@@ -107,7 +107,7 @@ async fn d1_a_parameter_that_a_provider_refuses_is_dropped_once_and_remembered()
     ];
     for (kind, decide, refused) in cases {
         let server = Server::new(vec![Act::By(decide)]);
-        let world = World::new(ALLOW_ALL, hub_of(kind, &server)).await;
+        let world = ModelsFixture::new(ALLOW_ALL, hub_of(kind, &server)).await;
         let outcome = world.ask(demanding()).await;
         assert_eq!(outcome.status, Status::Ok, "{kind}");
         let first = 1 + refused.as_array().unwrap().len();
@@ -123,7 +123,7 @@ async fn d1_a_parameter_that_a_provider_refuses_is_dropped_once_and_remembered()
                 later.learn_from(&outcome);
             }
         }
-        let later = World::new(ALLOW_ALL, later).await;
+        let later = ModelsFixture::new(ALLOW_ALL, later).await;
         assert_eq!(later.ask(demanding()).await.status, Status::Ok, "{kind}");
         assert_eq!(server.requests().len(), first + 2, "{kind}");
     }
@@ -135,7 +135,7 @@ async fn d1_a_question_as_tasks_put_it_is_refused_by_none_of_them() {
         [("openai", litellm), ("openai-responses", openai), ("anthropic", anthropic)];
     for (kind, decide) in cases {
         let server = Server::new(vec![Act::By(decide)]);
-        let world = World::new(ALLOW_ALL, hub_of(kind, &server)).await;
+        let world = ModelsFixture::new(ALLOW_ALL, hub_of(kind, &server)).await;
         let usual = Inference { sampling: Sampling::default(), ..demanding() };
         assert_eq!(world.ask(usual).await.status, Status::Ok, "{kind}");
         assert_eq!(server.requests().len(), 1, "{kind}");
@@ -159,7 +159,7 @@ async fn d7_a_permanent_error_is_asked_once_and_says_so() {
     ];
     for (act, code) in cases {
         let server = Server::new(vec![act.clone()]);
-        let world = World::new(ALLOW_ALL, hub_of("compatible", &server)).await;
+        let world = ModelsFixture::new(ALLOW_ALL, hub_of("compatible", &server)).await;
         let outcome = world.ask(asking("one", "Hi")).await;
         let Status::Failed(failure) = &outcome.status else { panic!("{act:?}: {:?}", outcome.status) };
         assert_eq!((failure.code.as_str(), server.requests().len()), (code, 1), "{act:?}");
@@ -176,7 +176,7 @@ async fn d7_a_long_wait_is_kept_and_not_asked_into() {
     ];
     for header in headers {
         let server = Server::new(vec![Act::With("429 Too Many Requests", header, limited.clone())]);
-        let world = World::new(ALLOW_ALL, hub_of("compatible", &server)).await;
+        let world = ModelsFixture::new(ALLOW_ALL, hub_of("compatible", &server)).await;
         let before_ms = world.kernel.now_ms();
         let outcome = world.ask(asking("one", "Hi")).await;
         let after_ms = world.kernel.now_ms();
@@ -197,7 +197,7 @@ async fn d7_what_passes_is_tried_a_few_times_and_the_cause_stays_visible() {
     );
     let hub =
         Hub::from_settings(Settings::parse(&text).unwrap(), None, Arc::new(SystemClock::default())).unwrap();
-    let world = World::new(ALLOW_ALL, hub).await;
+    let world = ModelsFixture::new(ALLOW_ALL, hub).await;
     let mut requests = 0;
     for call in 0..4 {
         let outcome = world.ask(asking("one", "Hi")).await;
@@ -214,7 +214,7 @@ async fn d8_a_malformed_call_is_part_of_the_answer() {
     let call = json!([{"index": 0, "id": "a", "function": {"name": "fs_read", "arguments": "{\"path\": "}}]);
     let answer = json!({"choices": [{"delta": {"tool_calls": call}, "finish_reason": "tool_calls"}]});
     let server = Server::new(vec![Act::Answer("200 OK", format!("data: {answer}\n\ndata: [DONE]\n\n"))]);
-    let world = World::new(ALLOW_ALL, hub_of("compatible", &server)).await;
+    let world = ModelsFixture::new(ALLOW_ALL, hub_of("compatible", &server)).await;
     let outcome = world.ask(demanding()).await;
     assert_eq!((&outcome.status, server.requests().len()), (&Status::Ok, 1));
     let message = completion(&outcome).message;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use regent_kernel::{Budget, BudgetScope, Op, Reply, Status};
 use regent_ledger::Kind as EntryKind;
-use regent_models::{Kind, Price, Prices, ProviderSettings, Script, Scripted};
+use regent_models::{Price, Prices, ProviderKind, ProviderSettings, Script, Scripted};
 use serde_json::json;
 
 use crate::world::*;
@@ -30,9 +30,11 @@ async fn secret_and_unknown_conversations_never_leave_and_auto_keeps_them_here()
         ("credential", false),
     ] {
         let near = scripted(json!({"turns": [{"text": "near"}]}));
-        let hub =
-            hub(vec![("far", far("far"), quick(Kind::Scripted)), ("near", near, quick(Kind::Scripted))]);
-        let world = World::new(ALLOW_ALL, hub).await;
+        let hub = hub(vec![
+            ("far", far("far"), quick(ProviderKind::Scripted)),
+            ("near", near, quick(ProviderKind::Scripted)),
+        ]);
+        let world = ModelsFixture::new(ALLOW_ALL, hub).await;
         let agent = world.agent().await;
         world.finds(&agent, what).await;
         let reply = world.kernel.syscall(&agent, Op::Infer(asking("far/m", "Hi"))).await.unwrap();
@@ -61,9 +63,9 @@ async fn a_fallback_is_judged_recorded_and_never_goes_where_policy_does_not_let_
     };
     for (effect, expected) in [("allow", "ok"), ("deny", "model.refused"), ("ask", "model.refused")] {
         let broken = scripted(json!({"turns": [{"text": "x", "fault": {"status": 500}}]}));
-        let near = ProviderSettings { fallback: vec!["far/m".to_owned()], ..quick(Kind::Scripted) };
-        let hub = hub(vec![("near", broken, near), ("far", far("from afar"), quick(Kind::Scripted))]);
-        let world = World::new(&policy(effect), hub).await;
+        let near = ProviderSettings { fallback: vec!["far/m".to_owned()], ..quick(ProviderKind::Scripted) };
+        let hub = hub(vec![("near", broken, near), ("far", far("from afar"), quick(ProviderKind::Scripted))]);
+        let world = ModelsFixture::new(&policy(effect), hub).await;
         let outcome = world.ask(asking("near/m", "Hi")).await;
         let said = match &outcome.status {
             Status::Ok => "ok",
@@ -85,9 +87,9 @@ async fn a_fallback_is_judged_recorded_and_never_goes_where_policy_does_not_let_
 #[tokio::test(flavor = "multi_thread")]
 async fn fallbacks_do_not_go_round_in_circles() {
     let broken = || scripted(json!({"turns": [{"text": "x", "fault": {"status": 500}}]}));
-    let to = |one: &str| ProviderSettings { fallback: vec![one.to_owned()], ..quick(Kind::Scripted) };
+    let to = |one: &str| ProviderSettings { fallback: vec![one.to_owned()], ..quick(ProviderKind::Scripted) };
     let hub = hub(vec![("a", broken(), to("b/m")), ("b", broken(), to("a/m"))]);
-    let world = World::new(ALLOW_ALL, hub).await;
+    let world = ModelsFixture::new(ALLOW_ALL, hub).await;
     assert!(matches!(world.ask(asking("a/m", "Hi")).await.status, Status::Failed(_)));
     let intents = world.entries().into_iter().filter(|entry| entry.kind == EntryKind::Intent).count();
     assert_eq!(intents, 2);
@@ -97,15 +99,15 @@ async fn fallbacks_do_not_go_round_in_circles() {
 async fn sixty_four_calls_at_once_never_spend_more_than_the_budget() {
     let price: Price = Prices::parse("date=''\nnote=''\n[model.'x/y']\ninput=1000000\noutput=1000000")
         .unwrap()
-        .of("x", "y")
+        .find("x", "y")
         .unwrap();
     let own = ProviderSettings {
         prices: [("m".to_owned(), price)].into(),
         running_max: Some(64),
-        ..quick(Kind::Scripted)
+        ..quick(ProviderKind::Scripted)
     };
     let talker = scripted(json!({"turns": [{"text": "word word word", "delay_ms": 20}]}));
-    let world = Arc::new(World::new(ALLOW_ALL, hub(vec![("one", talker, own)])).await);
+    let world = Arc::new(ModelsFixture::new(ALLOW_ALL, hub(vec![("one", talker, own)])).await);
     let money = 2_000;
     let limits = Budget { money_microusd: Some(money), ..Budget::default() };
     let set = Op::SetBudget { scope: BudgetScope::Session, limits };
@@ -139,7 +141,9 @@ async fn a_script_gives_the_same_conversation_the_same_answer() {
         {"when": "hello", "text": "Hello yourself."},
         {"text": "First."},
     ]});
-    let world = World::new(ALLOW_ALL, hub(vec![("s", scripted(script), quick(Kind::Scripted))])).await;
+    let world =
+        ModelsFixture::new(ALLOW_ALL, hub(vec![("s", scripted(script), quick(ProviderKind::Scripted))]))
+            .await;
     for _ in 0..2 {
         let mut inference = asking("s", "please count");
         let first = completion(&world.ask(inference.clone()).await).message;
@@ -164,14 +168,15 @@ async fn an_answer_larger_than_the_grant_is_a_failure_and_never_half_a_completio
     let policy = "version: 1\nlimits: { output: 150B }\nrules:\n  - { id: all, effect: allow }\n";
     for (words, code) in [(1, None), (20, Some("model.too_large")), (200, Some("model.too_large"))] {
         let talker = scripted(json!({"turns": [{"text": "word ".repeat(words)}]}));
-        let world = World::new(policy, hub(vec![("one", talker, quick(Kind::Scripted))])).await;
+        let world =
+            ModelsFixture::new(policy, hub(vec![("one", talker, quick(ProviderKind::Scripted))])).await;
         let outcome = world.ask(asking("one", "Hi")).await;
         match code {
             None => assert_eq!(completion(&outcome).message.text(), "word "),
             Some(code) => {
                 let Status::Failed(failure) = &outcome.status else { panic!("{:?}", outcome.status) };
                 assert_eq!(failure.code, code, "{words}");
-                assert!(outcome.spent.tokens > 0, "it was said, so it is charged");
+                assert!(outcome.spent.tokens > 0, "the text was sent, so it is charged");
             }
         }
     }
@@ -179,7 +184,8 @@ async fn an_answer_larger_than_the_grant_is_a_failure_and_never_half_a_completio
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nonsense_is_refused_before_anyone_is_asked() {
-    let world = World::new(ALLOW_ALL, hub(vec![("far", far("x"), quick(Kind::Scripted))])).await;
+    let world =
+        ModelsFixture::new(ALLOW_ALL, hub(vec![("far", far("x"), quick(ProviderKind::Scripted))])).await;
     let mut empty = asking("far", "");
     empty.messages.clear();
     let cases = [

@@ -1,4 +1,4 @@
-//! The other side: answers one request a connection, as told, in order.
+//! A scripted server: answers one request a connection, in order.
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};

@@ -10,7 +10,8 @@ use regent_kernel::{
 };
 use regent_ledger::{Entry, Ledger, LedgerKey, Reader};
 use regent_models::{
-    Ask, Events, Hub, Kind, Patience, Provider, ProviderError, ProviderSettings, Remote, RouterSettings,
+    Events, Hub, Patience, Provider, ProviderError, ProviderKind, ProviderRequest, ProviderSettings, Remote,
+    RouterSettings,
 };
 use regent_policy::{Layer, Source};
 use regent_store::MemoryState;
@@ -21,13 +22,13 @@ pub(crate) const ALLOW_ALL: &str = "version: 1\nrules:\n  - { id: everything, ef
 /// What is in the vault under the name `key`.
 pub(crate) const KEY: &str = "sk-Zk3vQ9pL7xW2mN8rT5yB1cD4";
 
-pub(crate) struct World {
+pub(crate) struct ModelsFixture {
     pub(crate) kernel: Host,
     pub(crate) hub: Arc<Hub>,
     _folder: tempfile::TempDir,
 }
 
-impl World {
+impl ModelsFixture {
     pub(crate) async fn new(policy: &str, hub: Hub) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("ws")).unwrap();
@@ -104,8 +105,8 @@ pub(crate) fn hub(providers: Vec<(&str, Arc<dyn Provider>, ProviderSettings)>) -
 }
 
 /// Settings that don't wait long.
-pub(crate) fn quick(kind: Kind) -> ProviderSettings {
-    ProviderSettings { patience: hasty(), ..ProviderSettings::of(kind, &["m"]) }
+pub(crate) fn quick(kind: ProviderKind) -> ProviderSettings {
+    ProviderSettings { patience: hasty(), ..ProviderSettings::new(kind, &["m"]) }
 }
 
 pub(crate) fn hasty() -> Patience {
@@ -137,7 +138,11 @@ impl Provider for Elsewhere {
         self.0.takes(part)
     }
 
-    fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {
+    fn ask<'a>(
+        &'a self,
+        ask: ProviderRequest<'a>,
+        events: Events,
+    ) -> BoxFuture<'a, Result<(), ProviderError>> {
         self.0.ask(ask, events)
     }
 }

@@ -4,7 +4,7 @@ use regent_kernel::{Message, Part, Role, ToolUse};
 
 use super::*;
 
-/// An answer, what it is to us, and how it is told to the same model in the next question.
+/// An answer, what it is to us, and how the next request repeats it to the same model.
 struct Trip {
     wire: &'static str,
     stream: Vec<Value>,
@@ -235,7 +235,7 @@ fn asking(messages: Vec<Message>) -> Inference {
 fn what_a_model_thought_goes_back_to_it_as_it_came() {
     for trip in [anthropic(), responses(), gemini(), ollama()].into_iter().chain(chats()) {
         let wire = wire_of(trip.wire);
-        let names = Names::of(&asking(Vec::new()));
+        let names = Names::from_inference(&asking(Vec::new()));
         let case = Case { messages: trip.stream, ..Case::default() };
         let stream = stream_of(&*wire, &case);
         for cut in 0..=stream.len() {
@@ -254,7 +254,7 @@ fn what_a_model_thought_goes_back_to_it_as_it_came() {
 }
 
 #[test]
-fn a_thought_that_led_to_nothing_is_not_told() {
+fn drops_reasoning_that_led_to_nothing() {
     let thoughts = [anthropic(), responses()].map(|trip| (trip.wire, trip.parts[0].clone()));
     for (wire, thought) in thoughts {
         let thought: Part = serde_json::from_value(thought).unwrap();
@@ -321,7 +321,7 @@ fn what_a_tool_shows_reaches_every_provider() {
     let answer =
         Message { role: Role::Tool, parts: vec![Part::ToolResult { answers: "c1".to_owned(), parts }] };
     let asked = asking(vec![Message::new(Role::User, "Look"), Message::asking("", [call]), answer]);
-    let names = Names::of(&asked);
+    let names = Names::from_inference(&asked);
     for ((name, model), expected) in cases {
         let wire = wire_of(name);
         assert!(wire.takes(&image()), "{name}");
