@@ -39,7 +39,7 @@ pub use planner::Planner;
 use socket::Connection;
 pub use socket::{Listening, listen};
 
-use crate::labels::known::Watched;
+use crate::labels::known::WatchedTools;
 
 /// Sessions at the same time, in memory or not.
 const SESSIONS_MAX: usize = 16_000;
@@ -99,7 +99,7 @@ pub struct Parts {
     pub extract: &'static str,
 }
 
-/// The judge of one host: a kernel, whoever the host speaks for, and the host's sessions.
+/// The judge of one host: a kernel, the principal that the host acts for, and the host's sessions.
 #[derive(Debug)]
 pub struct Judge {
     parts: Arc<Parts>,
@@ -122,7 +122,7 @@ struct Session {
     /// Where the calls that were performed are in the ledger, by the host's ids. An id that was used twice names neither.
     performed: HashMap<String, Option<u64>>,
     /// Tools of which is remembered what their results hold.
-    watched: Watched,
+    watched: WatchedTools,
 }
 
 #[derive(Debug)]
@@ -305,7 +305,7 @@ impl Judge {
         own.map_or_else(|| "elsewhere".to_owned(), |name| name.replace('@', "."))
     }
 
-    /// A host that is an agent itself: whoever started the agent has begun its request.
+    /// A host that is an agent itself: the principal that started the agent has begun its request.
     fn attach(
         &self,
         name: String,
@@ -314,8 +314,7 @@ impl Judge {
         applies_changes: bool,
     ) -> Result<Begun, JudgeError> {
         if !prompt.is_empty() || !tools.is_empty() || !trusted.is_null() {
-            let why =
-                "only whoever started this agent begins its request: leave out prompt, tools and trusted";
+            let why = "only the caller that started this agent begins its request: leave out prompt, tools and trusted";
             return Err(JudgeError::Refused(why.to_owned()));
         }
         let answer = Begun { agent: Some(id.clone()), ..Begun::default() };
@@ -545,7 +544,7 @@ impl Judge {
         }
     }
 
-    /// A call of our own, as the person that this process runs for. What doesn't succeed is an error.
+    /// A call of our own, as the user that this process runs for. What doesn't succeed is an error.
     async fn own<T: DeserializeOwned>(&self, op: Op) -> Result<T, JudgeError> {
         match self.parts.kernel.syscall(&self.caller, op).await? {
             Reply::Done(outcome) => outcome.read().map_err(|error| match error {

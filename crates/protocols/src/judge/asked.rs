@@ -1,4 +1,4 @@
-//! What a host is told when its user has to agree. Calls of one cause refer to the first of them, so that the host can show one question.
+//! The message to a host whose user has to approve a call. Calls of one cause refer to the first of them, so that the host can show one question.
 
 use std::collections::HashMap;
 

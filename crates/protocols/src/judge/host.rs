@@ -30,7 +30,7 @@ pub(super) struct Allowed {
 /// Somebody waits for a call of an agent to be allowed.
 #[derive(Debug)]
 pub(super) struct Expected {
-    /// Told when it is.
+    /// Notified when it is.
     pub(super) allowed: oneshot::Sender<Allowed>,
     /// Whether the host performs the call with other arguments, if policy changes them.
     pub(super) applies_changes: bool,

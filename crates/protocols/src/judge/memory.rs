@@ -20,11 +20,11 @@ const UNSAVED_BYTES_MAX: usize = 1 << 20;
 pub struct Memory {
     shelf: Shelf,
     bytes_max: usize,
-    used: Mutex<Used>,
+    used: Mutex<MemoryUse>,
 }
 
 #[derive(Debug, Default)]
-struct Used {
+struct MemoryUse {
     bytes: usize,
     uses: u64,
     /// By their last use.
@@ -84,12 +84,12 @@ impl Memory {
         drop(self.used().remove(agent));
     }
 
-    fn used(&self) -> MutexGuard<'_, Used> {
+    fn used(&self) -> MutexGuard<'_, MemoryUse> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Used {
+impl MemoryUse {
     fn put(&mut self, agent: &AgentId, bytes: usize, owner: Option<&Principal>) {
         drop(self.remove(agent));
         self.uses = self.uses.saturating_add(1);
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn the_one_used_longest_ago_leaves_first() {
         let id = |name: &str| AgentId::from(name);
-        let mut used = Used::default();
+        let mut used = MemoryUse::default();
         for name in ["a", "b", "c"] {
             used.put(&id(name), 100, None);
         }

@@ -33,7 +33,7 @@ pub(super) fn read(line: &[u8]) -> Result<Message, String> {
         Ok(message) => return Ok(message),
         Err(why) => why,
     };
-    // A stranger who puts half a character or an endless number into a result must not keep the result from being heard. Calls are never
+    // A stranger who puts half a character or an endless number into a result must not keep the result from being read. Calls are never
     // repaired.
     match parse(&with_long_integers_quoted(&without_lone_surrogates(line))) {
         Ok(message @ Message::Observe { .. }) => Ok(message),

@@ -32,7 +32,7 @@ impl Judge {
     ) -> Result<Observed, JudgeError> {
         let used = self.parts.labels.stores.read(store, &call.args).await.map_err(JudgeError::Refused)?;
         let wrote = used.clone().filter(|used| used.wrote.is_some());
-        let (output, observation) = Observation::of(output, used);
+        let (output, observation) = Observation::from_report(output, used);
         let bytes = observation.output.clone();
         let done = self.observed(name, call, (&output, observation)).await;
         match (wrote, &done) {
@@ -78,7 +78,7 @@ fn passed(outcome: &Outcome, observed: &[u8]) -> Observed {
 
 impl Observation {
     /// Structured output if there is any, because its fields have labels of their own; as a value and as it is passed on.
-    fn of(output: Report, store: Option<StoreUse>) -> (Value, Self) {
+    fn from_report(output: Report, store: Option<StoreUse>) -> (Value, Self) {
         let Report { text, data, error } = output;
         let error = match error {
             Value::Null => None,

@@ -21,7 +21,7 @@ pub struct Planner {
     known: Mutex<HashMap<Digest, Arc<Vec<Value>>>>,
 }
 
-/// What a session begins with, and what its host is told about the planner.
+/// What a session begins with, and what its host learns about the planner.
 pub(super) struct Proposal {
     pub(super) trusted: Value,
     pub(super) told: Option<PlannerReport>,

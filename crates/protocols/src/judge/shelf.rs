@@ -30,11 +30,11 @@ struct Open {
     file: File,
     key: Zeroizing<[u8; 32]>,
     numbers: AtomicU64,
-    used: Mutex<Used>,
+    used: Mutex<ShelfUse>,
 }
 
 #[derive(Debug, Default)]
-struct Used {
+struct ShelfUse {
     end: u64,
     bytes: u64,
 }

@@ -83,12 +83,12 @@ pub struct KnownTools {
 }
 
 /// The observed tools of one session, with the keys of their records.
-pub(crate) type Watched = HashMap<String, String>;
+pub(crate) type WatchedTools = HashMap<String, String>;
 
 /// Notices about the tools of a host.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
-    pub(crate) watched: Watched,
+    pub(crate) watched: WatchedTools,
     /// Tools whose definition differs from earlier sessions.
     pub(crate) changed: Vec<String>,
     /// Tools whose declared labels are unreadable.
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_of_labels_are_told_apart() {
+    fn distinguishes_sources_of_labels() {
         let of = |name: &str, tool: Declared| known_tool(name, &tool).1.source;
         let declared = Declared { labels: json!({"effect": "read", "taint": "none"}), ..Declared::default() };
         assert_eq!(of("get_x", declared), LabelSource::Declared);
