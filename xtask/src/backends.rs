@@ -257,7 +257,7 @@ fn free_port() -> Result<u16> {
 fn ordinary_words(line: &[String]) -> Result<Vec<String>> {
     let id = ORDINARY_ID.to_string();
     let drop_root = ["setpriv", "--reuid", &id, "--regid", &id, "--clear-groups", "--"].map(str::to_owned);
-    // The emulator's environment is in the home of whoever runs this, and only listens.
+    // The emulator's environment is in the home of the user who runs this, and only listens.
     let is_hidden = line.first().is_some_and(|program| program.contains("regent-python"));
     Ok(if is_root()? && !is_hidden { [&drop_root[..], line].concat() } else { line.to_vec() })
 }

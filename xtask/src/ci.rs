@@ -9,9 +9,9 @@ use crate::{
     backends, bench, difference, eval, fuzz, guest, injection, ordinary, say, schemas, skips, tidy_up, tui,
 };
 
-type Step = fn() -> Result<()>;
+type CiStep = fn() -> Result<()>;
 
-const STEPS: &[(&str, Step)] = &[
+const STEPS: &[(&str, CiStep)] = &[
     ("install", install),
     ("fmt", || cargo(&["fmt", "--all", "--check"])),
     ("tidy", tidy_up),
@@ -114,7 +114,7 @@ fn doctor() -> Result<()> {
     if checks >= 20 { Ok(()) } else { bail!("`regent doctor` made {checks} checks; 20 are promised") }
 }
 
-/// Runs the built program with a home of its own, so that nothing of the person's is touched.
+/// Runs the built program with a home of its own, so that nothing of the user's is touched.
 fn regent(arguments: &[&str]) -> Result<std::process::Output> {
     let home = target().join("ci-home");
     std::fs::create_dir_all(&home)?;

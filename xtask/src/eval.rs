@@ -32,19 +32,19 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
     cargo(&["build", "--quiet", "--release", "-p", "regent"])?;
     let text = fs::read_to_string(root().join("evals/small.json"))?;
     let set: Value = serde_json::from_str(&text).context("evals/small.json")?;
-    let tasks = at(&set, "/tasks").as_array().context("evals/small.json has no tasks")?;
+    let tasks = value_at(&set, "/tasks").as_array().context("evals/small.json has no tasks")?;
     let chosen =
-        |task: &&Value| named.is_empty() || named.iter().any(|name| at(task, "/name") == name.as_str());
+        |task: &&Value| named.is_empty() || named.iter().any(|name| value_at(task, "/name") == name.as_str());
     let chosen: Vec<&Value> = tasks.iter().filter(chosen).collect();
     ensure!(!chosen.is_empty(), "no task is named so");
-    let place = Place::new(&model)?;
+    let place = EvalFolder::new(&model)?;
     let mut passed = 0;
     for task in &chosen {
         let started = Instant::now();
         let seen = place.try_task(task)?;
         let took_s = started.elapsed().as_secs_f32();
         passed += usize::from(seen.why.is_none());
-        let name = at(task, "/name").as_str().unwrap_or_default();
+        let name = value_at(task, "/name").as_str().unwrap_or_default();
         if as_json {
             let line = serde_json::json!({"task": name, "passed": seen.why.is_none(), "why": seen.why, "answer": seen.answer, "seconds": took_s});
             say(line);
@@ -88,20 +88,20 @@ pub(crate) fn under_attack_smoke() -> Result<()> {
 }
 
 /// The result of a task.
-struct Seen {
+struct EvalResult {
     answer: String,
     /// Why it doesn't count.
     why: Option<String>,
 }
 
 /// A home of its own, so that nobody's settings and policy are in the way.
-struct Place {
+struct EvalFolder {
     program: PathBuf,
     model: String,
     folder: tempfile::TempDir,
 }
 
-impl Place {
+impl EvalFolder {
     fn new(model: &str) -> Result<Self> {
         let place = Self {
             program: target().join("release/regent"),
@@ -125,10 +125,11 @@ impl Place {
         capture(&mut regent, "regent")
     }
 
-    fn try_task(&self, task: &Value) -> Result<Seen> {
-        let project = self.folder.path().join(at(task, "/name").as_str().context("a task needs a name")?);
+    fn try_task(&self, task: &Value) -> Result<EvalResult> {
+        let project =
+            self.folder.path().join(value_at(task, "/name").as_str().context("a task needs a name")?);
         fs::create_dir_all(&project)?;
-        for (path, content) in at(task, "/files").as_object().into_iter().flatten() {
+        for (path, content) in value_at(task, "/files").as_object().into_iter().flatten() {
             let path = project.join(path);
             fs::create_dir_all(path.parent().context("a file lies nowhere")?)?;
             fs::write(path, content.as_str().context("a file is a text")?)?;
@@ -136,21 +137,24 @@ impl Place {
         let made = self.regent(&project, &["init", "--quick"])?;
         ensure!(made.status.success(), "`regent init`: {}", String::from_utf8_lossy(&made.stderr));
         let tools: Vec<&str> =
-            at(task, "/tools").as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let goal = at(task, "/goal").as_str().context("a task needs a goal")?;
+            value_at(task, "/tools").as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let goal = value_at(task, "/goal").as_str().context("a task needs a goal")?;
         let arguments = ["task", "run", goal, "--model", &self.model, "--tools", &tools.join(","), "--json"];
         let ended = self.regent(&project, &arguments)?;
         let said = String::from_utf8_lossy(&ended.stdout);
         let end: Value =
             said.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
-        let answer =
-            at(&end, "/data/answer").as_str().or(at(&end, "/answer").as_str()).unwrap_or_default().to_owned();
+        let answer = value_at(&end, "/data/answer")
+            .as_str()
+            .or(value_at(&end, "/answer").as_str())
+            .unwrap_or_default()
+            .to_owned();
         let why = if ended.status.success() {
-            judge(at(task, "/expect"), &answer, &project)
+            judge(value_at(task, "/expect"), &answer, &project)
         } else {
             Some(format!("{} {}", ended.status, String::from_utf8_lossy(&ended.stderr).trim()))
         };
-        Ok(Seen { answer, why })
+        Ok(EvalResult { answer, why })
     }
 }
 
@@ -159,23 +163,23 @@ fn judge(expect: &Value, answer: &str, project: &Path) -> Option<String> {
     let words = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    for word in words(at(expect, "/answer")) {
+    for word in words(value_at(expect, "/answer")) {
         if !answer.to_lowercase().contains(&word.to_lowercase()) {
             return Some(format!("the answer lacks `{word}`: {answer}"));
         }
     }
-    if let Some(number) = at(expect, "/answer_number").as_u64()
+    if let Some(number) = value_at(expect, "/answer_number").as_u64()
         && !numbers(answer).contains(&number)
     {
         return Some(format!("the answer is not {number}: {answer}"));
     }
-    for (path, text) in at(expect, "/files").as_object().into_iter().flatten() {
+    for (path, text) in value_at(expect, "/files").as_object().into_iter().flatten() {
         let held = fs::read_to_string(project.join(path)).unwrap_or_default();
         if held.trim_end() != text.as_str().unwrap_or_default().trim_end() {
             return Some(format!("`{path}` holds `{}`", held.trim_end()));
         }
     }
-    for (path, wanted) in at(expect, "/has").as_object().into_iter().flatten() {
+    for (path, wanted) in value_at(expect, "/has").as_object().into_iter().flatten() {
         let held = fs::read_to_string(project.join(path)).unwrap_or_default();
         if let Some(lacking) = words(wanted).into_iter().find(|word| !held.contains(word)) {
             return Some(format!("`{path}` lacks `{lacking}`: `{}`", held.trim_end()));
@@ -190,7 +194,7 @@ fn numbers(text: &str) -> Vec<u64> {
 }
 
 /// What lies there, or nothing.
-fn at<'v>(value: &'v Value, pointer: &str) -> &'v Value {
+fn value_at<'v>(value: &'v Value, pointer: &str) -> &'v Value {
     value.pointer(pointer).unwrap_or(&Value::Null)
 }
 
@@ -201,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_as_it_was_to_be_is_said() {
+    fn reports_what_differs_from_the_expected_result() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("a.txt"), "red\n").unwrap();
         let cases = [

@@ -52,7 +52,7 @@ pub(crate) fn finish(command: &mut Command, shown: &str) -> Result<()> {
     if status.success() { Ok(()) } else { bail!("`{shown}` failed: {status}") }
 }
 
-/// Runs a command and gives back what it said.
+/// Runs a command and returns its output.
 pub(crate) fn capture(command: &mut Command, shown: &str) -> Result<Output> {
     command.stdin(Stdio::null()).output().with_context(|| format!("`{shown}` can't be started"))
 }

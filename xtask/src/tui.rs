@@ -1,7 +1,7 @@
 //! Real full-screen programs under `regent run`, on a real terminal: driven through tmux, resized, killed. After each, the terminal must be
 //! what it was before.
 //!
-//! It runs as whoever calls it, and where that is root also as an ordinary user.
+//! It runs as the calling user, and where that is root also as an ordinary user.
 
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
@@ -80,7 +80,7 @@ fn vim(terminal: &Terminal) -> Result<String> {
     for at in [FIRST_SIZE, SECOND_SIZE] {
         terminal.resize(at)?;
         terminal.until(&size(at), |screen| {
-            // Asked again each time: the program may not have heard of the size yet.
+            // Asked again each time: the program may not know the size yet.
             terminal.line(":echo &lines.'x'.&columns").ok();
             screen.contains(&size(at))
         })?;
@@ -169,7 +169,7 @@ impl Terminal {
         }
         std::fs::write(project.join(&terminal.poem), verses.join("\n") + "\n")?;
         std::fs::write(project.join("long.txt"), lines.join("\n") + "\n")?;
-        // Where this user can reach it, whoever owns the build.
+        // Where this user can reach it, regardless of who owns the build.
         std::fs::copy(target().join("debug/regent"), terminal.home.join("regent"))?;
         if let Some(id) = user {
             let (own, run) = (terminal.home.clone(), terminal.home.join("run"));
@@ -276,7 +276,7 @@ impl Terminal {
         Ok(std::fs::read_to_string(file)?.trim().to_owned())
     }
 
-    /// What is typed is seen, and what is said to it.
+    /// The terminal shows what is typed, and the answer to it.
     fn echoes(&self) -> Result<()> {
         self.line(r#"clear; echo a""live"#)?;
         self.until("an answer", |screen| screen.lines().any(|line| line == "alive"))?;
