@@ -1,4 +1,4 @@
-//! Asking a person at the terminal while a task waits. One question at a time, and only an explicit `y` approves.
+//! Asks the user at the terminal while a task waits. One question at a time, and only an explicit `y` approves.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use regent_kernel::{
 use regent_runtime::door::{Asker, Asking};
 use tokio::sync::Mutex;
 
-use crate::compose::Running;
+use crate::compose::BootedKernel;
 use crate::prompt::Keyboard;
 use crate::question::{self, Batch, Length, placed};
 use crate::stage::Stage;
@@ -28,14 +28,14 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     /// Asks on this stage; an approval is valid for this long.
-    pub(crate) fn new(running: &Running, stage: Arc<Stage>, valid_ms: u64) -> Self {
+    pub(crate) fn new(running: &BootedKernel, stage: Arc<Stage>, valid_ms: u64) -> Self {
         let (host, person) = (running.host.clone(), running.caller());
         Self { host, person, stage, keyboard: Mutex::new(Keyboard::start()), valid_ms }
     }
 
     async fn put(&self, ticket: &Ticket) -> Asking {
         let kernel = &self.host;
-        // Calls side by side may all be asked about; a person reads one question at a time.
+        // Calls side by side may all be asked about; a user reads one question at a time.
         let mut keyboard = self.keyboard.lock().await;
         // The answer to the question before may have been for this call too.
         let standing = kernel.standing(&ticket.id).await;
@@ -43,7 +43,7 @@ impl Terminal {
             return over(standing.ok().as_ref());
         }
         let mut batch = self.batch(ticket).await;
-        let (text, mut unseen) = shown(&self.stage, kernel, &batch, Length::Cut);
+        let (text, mut unseen) = render_question(&self.stage, kernel, &batch, Length::Cut);
         self.ask(&mut keyboard, &text);
         loop {
             let line = tokio::select! {
@@ -65,7 +65,7 @@ impl Terminal {
                 _other => None,
             };
             if let Some(length) = wanted {
-                let (text, cut) = shown(&self.stage, kernel, &batch, length);
+                let (text, cut) = render_question(&self.stage, kernel, &batch, length);
                 unseen = cut;
                 self.ask(&mut keyboard, &text);
                 continue;
@@ -80,19 +80,19 @@ impl Terminal {
                 continue;
             }
             match given(kernel, &self.person, &batch, answer).await {
-                Given::Taken => {
+                AnswerResult::Taken => {
                     self.stage.go_on("");
                     return Asking::Answered;
                 }
                 // It takes others too: who has agreed here waits for them.
-                Given::OthersToo => {
+                AnswerResult::OthersToo => {
                     self.stage.go_on("another person must approve too: `regent approve`");
                     return over(kernel.answered(&ticket.id).await.ok().as_ref());
                 }
-                Given::Refused(why) => {
+                AnswerResult::Refused(why) => {
                     self.ask(&mut keyboard, &format!("  {}\n  y or n: ", term::inline(&why)))
                 }
-                Given::Nobody => {
+                AnswerResult::Nobody => {
                     self.stage.go_on("");
                     return Asking::Later;
                 }
@@ -121,7 +121,7 @@ impl Terminal {
 }
 
 /// The question and its prompt, and whether it leaves out a part of the call. Only the no is marked as what comes of a bare Enter.
-fn shown(stage: &Stage, kernel: &Host, batch: &Batch, length: Length) -> (String, bool) {
+fn render_question(stage: &Stage, kernel: &Host, batch: &Batch, length: Length) -> (String, bool) {
     let question::View { text, cut } = batch.view(stage.screen(), kernel, length);
     let is_worn = |one: &OpenQuestion| one.attention.as_ref().is_some_and(Attention::is_worn);
     let is_narrow = batch.questions().iter().any(|one| one.open_names || is_worn(one));
@@ -138,26 +138,28 @@ fn shown(stage: &Stage, kernel: &Host, batch: &Batch, length: Length) -> (String
 }
 
 /// The result of an answer.
-enum Given {
+enum AnswerResult {
     Taken,
     OthersToo,
     Refused(String),
     Nobody,
 }
 
-async fn given(kernel: &Host, person: &Principal, batch: &Batch, answer: Answer) -> Given {
+async fn given(kernel: &Host, person: &Principal, batch: &Batch, answer: Answer) -> AnswerResult {
     match kernel.syscall(person, batch.answered_by(answer)).await {
         Ok(Reply::Done(outcome)) => match outcome.status {
             Status::Ok => match serde_json::from_slice(outcome.output.bytes()) {
-                Ok(Answered::Waiting { .. }) => Given::OthersToo,
-                Ok(Answered::Approved | Answered::Denied { .. } | Answered::Gone) | Err(_) => Given::Taken,
+                Ok(Answered::Waiting { .. }) => AnswerResult::OthersToo,
+                Ok(Answered::Approved | Answered::Denied { .. } | Answered::Gone) | Err(_) => {
+                    AnswerResult::Taken
+                }
             },
             // Somebody else was faster: the call finds out.
-            Status::Failed(failure) if failure.code == "approval.gone" => Given::Taken,
-            Status::Failed(failure) => Given::Refused(failure.message),
-            Status::TimedOut | Status::Cancelled | Status::Faulted(_) => Given::Nobody,
+            Status::Failed(failure) if failure.code == "approval.gone" => AnswerResult::Taken,
+            Status::Failed(failure) => AnswerResult::Refused(failure.message),
+            Status::TimedOut | Status::Cancelled | Status::Faulted(_) => AnswerResult::Nobody,
         },
-        Ok(Reply::Denied(_) | Reply::Pending(_)) | Err(_) => Given::Nobody,
+        Ok(Reply::Denied(_) | Reply::Pending(_)) | Err(_) => AnswerResult::Nobody,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who gives the command: the user at this terminal, or whoever a token stands for. The kernel decides who that is; this only reads the token, and
+//! The caller of a command: the user at this terminal, or the principal that a token stands for. The kernel decides who that is; this only reads the token, and
 //! never from the command line or the environment.
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Making a call for a person: policy's questions are asked on the terminal, an interrupt stops the call and is recorded.
+//! Makes a call for a user: asks policy's questions on the terminal; an interrupt stops the call and is recorded.
 
 use regent_kernel::{
     Answer, Answered, Begin, Fault, Host, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, Ticket,
@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::caller;
 use crate::codes;
-use crate::compose::Running;
+use crate::compose::BootedKernel;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::live::LiveOutput;
@@ -18,10 +18,10 @@ use crate::prompt;
 use crate::question::{self, Length, View};
 use crate::term;
 
-/// Makes one call. "No" and "not yet" are failures to the person who wanted it done.
+/// Makes one call. "No" and "not yet" are failures to the user who made the call.
 pub(crate) async fn call(
     context: &Context,
-    running: &Running,
+    running: &BootedKernel,
     caller: &Principal,
     op: Op,
 ) -> Result<Outcome, Failure> {
@@ -31,7 +31,7 @@ pub(crate) async fn call(
 /// The same; what comes while it runs is written at once.
 pub(crate) async fn call_live(
     context: &Context,
-    running: &Running,
+    running: &BootedKernel,
     caller: &Principal,
     op: Op,
     live: &mut LiveOutput,
@@ -84,7 +84,7 @@ async fn made(
     Ok(outcome)
 }
 
-/// The call, unless the person interrupts it: then it is stopped, its outcome is recorded, and the kernel goes down.
+/// The call, unless the user interrupts it: then it is stopped, its outcome is recorded, and the kernel goes down.
 async fn interruptible(
     host: &Host,
     caller: &Principal,
@@ -121,7 +121,7 @@ pub(crate) fn settled<T>(result: Result<T, Failure>, closed: Result<(), Fault>) 
     }
 }
 
-/// Resolves when the person, or the system, wants us to end.
+/// Resolves when the user, or the system, wants us to end.
 pub(crate) async fn interrupt() {
     Interrupts::listen().next().await;
 }
@@ -129,13 +129,13 @@ pub(crate) async fn interrupt() {
 /// Who wants us to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interrupt {
-    /// From a person at the terminal, or from `kill`: a second one is meant.
+    /// From the user at the terminal, or from `kill`: a second one is meant.
     Asked,
     /// The terminal was closed. The shell and the system both say so, so the second one says nothing new.
     HungUp,
 }
 
-/// The signals that end us, heard from the moment it was made: none is missed between two waits.
+/// The signals that end us, received from the moment it was made: none is missed between two waits.
 #[derive(Debug)]
 pub(crate) struct Interrupts(Option<[(Signal, Interrupt); 3]>);
 
@@ -262,7 +262,7 @@ async fn settle(context: &Context, host: &Host, ticket: &Ticket, answer: Answer)
 /// Starts an agent of this name that works on a request, and gives its principal.
 pub(crate) async fn spawn_for(
     context: &Context,
-    running: &Running,
+    running: &BootedKernel,
     name: &str,
     request: String,
 ) -> Result<Principal, Failure> {
@@ -275,7 +275,11 @@ pub(crate) async fn spawn_for(
 }
 
 /// Starts an agent of this name and gives its principal, so that rules about agents can be tried.
-pub(crate) async fn spawn(context: &Context, running: &Running, name: &str) -> Result<Principal, Failure> {
+pub(crate) async fn spawn(
+    context: &Context,
+    running: &BootedKernel,
+    name: &str,
+) -> Result<Principal, Failure> {
     let spec: SpawnSpec = serde_json::from_value(json!({"name": name, "roles": []}))
         .map_err(|error| Failure::new(codes::USAGE, format!("`{name}` can't be an agent: {error}")))?;
     let operator = running.caller();

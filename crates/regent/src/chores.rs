@@ -34,7 +34,7 @@ pub(crate) fn tools(eraser: Eraser) -> Vec<Arc<dyn HostTool>> {
     vec![Arc::new(erase(Arc::new(eraser)))]
 }
 
-/// The tools that download models into this folder. `told` hears how far a download is.
+/// The tools that download models into this folder. `told` gets the progress of a download.
 pub(crate) fn model_tools(folder: PathBuf, told: ProgressSink) -> Vec<Arc<dyn HostTool>> {
     vec![Arc::new(pull_model(Arc::new(Shelf { folder, told }))), Arc::new(download_package())]
 }

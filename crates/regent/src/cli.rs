@@ -35,7 +35,7 @@ pub(crate) struct Global {
     /// Read the vault passphrase from this file descriptor
     #[arg(long, global = true, value_name = "N")]
     pub(crate) passphrase_fd: Option<u32>,
-    /// Act as whoever the token in this file stands for; `-` reads it from stdin. The file must be yours alone (mode 0600)
+    /// Act as the principal that the token in this file stands for; `-` reads it from stdin. The file must be yours alone (mode 0600)
     #[arg(long, global = true, value_name = "FILE", env = "REGENT_TOKEN_FILE", value_hint = clap::ValueHint::FilePath)]
     pub(crate) token_file: Option<PathBuf>,
     /// The same, read from this file descriptor

@@ -1,4 +1,4 @@
-//! Every error code that a person can meet: its exit code, and the longer text of `regent explain CODE`.
+//! Every error code that a user can meet: its exit code, and the longer text of `regent explain CODE`.
 //!
 //! Codes of our own are constants of type [`Code`], so that a failure can't carry one that isn't explained. Codes that the
 //! kernel, policy and tools answer with arrive as text; a test reads their sources and demands an entry here for each.

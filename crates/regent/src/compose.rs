@@ -43,7 +43,7 @@ use crate::failure::Failure;
 use crate::labels;
 use crate::past;
 use crate::paths::Project;
-use crate::reload::{Reloading, Seen};
+use crate::reload::{PolicyStamps, Reloading};
 use crate::secrets;
 use crate::state::{Apart, Sealed};
 use crate::trust::Trust;
@@ -59,10 +59,10 @@ const RECALLED_MAX: u32 = 300;
 
 /// A kernel that is up, with its control socket.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct BootedKernel {
     /// What makes system calls: this is what components get.
     pub(crate) kernel: Kernel,
-    /// The authority behind it. It stays here and with the commands that a person gave.
+    /// The authority behind it. It stays here and with the commands that a user typed.
     pub(crate) host: Host,
     /// The project's skills.
     pub(crate) skills: Arc<Skills>,
@@ -74,12 +74,12 @@ pub(crate) struct Running {
     caller: Principal,
 }
 
-impl Running {
+impl BootedKernel {
     /// Brings a kernel up in the project that the command was given in. The folder must be trusted.
     pub(crate) async fn boot(context: &Context) -> Result<Self, Failure> {
         let project = context.project()?;
         // Looked at before it is read: a change in between is a change.
-        let seen = Seen::of(&context.paths, &project);
+        let seen = PolicyStamps::capture(&context.paths, &project);
         let controls = Trust::demand(&context.paths, &project)?;
         context.demand_settings(&controls)?;
         let policy = policy(&context.paths, Some(&controls))?;
@@ -164,7 +164,7 @@ impl Running {
     }
 }
 
-/// Calls that a crash cut off: whether they took effect only a person can find out.
+/// Calls that a crash cut off: only a reviewer can find out whether they took effect.
 fn tell_in_doubt(context: &Context, host: &Host) {
     for one in host.in_doubt().iter().filter(|one| !one.idempotent) {
         context.screen.say(&format!(
@@ -180,7 +180,7 @@ fn tell_in_doubt(context: &Context, host: &Host) {
 pub(crate) async fn judge(
     context: &Context,
     planner: Planner,
-    asked: Asked,
+    asked: QuestionRecipient,
 ) -> Result<(Host, Arc<judge::Parts>), Failure> {
     let performer = Arc::new(Performer::default());
     let elsewhere = Some(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>);
@@ -203,8 +203,8 @@ pub(crate) async fn judge(
     let labels = Labels { known, stores: Stores::new(shared_labels()) };
     let vault = secrets::vault(context)?;
     let state = match asked {
-        Asked::Host => Arc::new(Apart::new(lasting)) as Arc<dyn State>,
-        Asked::Here => shared(context, lasting, &vault),
+        QuestionRecipient::Host => Arc::new(Apart::new(lasting)) as Arc<dyn State>,
+        QuestionRecipient::Here => shared(context, lasting, &vault),
     };
     let shared = (state, vault);
     let host = standalone(context, executors, catalogue, shared, Start::Behind).await?;
@@ -223,7 +223,7 @@ pub(crate) async fn judge(
 
 /// To whom the judge's questions are put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum QuestionRecipient {
     /// The host's person, whom it tells at once: nobody else finds them.
     Host,
     /// The people here, by `regent approve`.
@@ -248,7 +248,7 @@ fn scan_description(name: &str, description: &str) -> Vec<String> {
     found.filter(|one| one.severity > Severity::Low).map(|one| one.message).collect()
 }
 
-/// A kernel for what a person does outside of projects too, with these tools and no others.
+/// A kernel for what a user does outside of projects too, with these tools and no others.
 pub(crate) async fn for_chores(context: &Context, tools: Vec<Arc<dyn HostTool>>) -> Result<Host, Failure> {
     context.paths.make()?;
     let catalogue = Catalogue::default();
@@ -299,7 +299,7 @@ async fn standalone(
         None => {
             let own = context.paths.own_ledger();
             crate::paths::make_private(&own)?;
-            let own = Project::at(&own)?;
+            let own = Project::open(&own)?;
             let root = context.paths.root_outside_projects(&context.cwd, &own);
             (own, root)
         }

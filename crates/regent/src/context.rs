@@ -34,7 +34,7 @@ pub(crate) struct Context {
     pub(crate) schema: String,
     /// Where the vault's passphrase can be read, if it is given so.
     pub(crate) passphrase_fd: Option<u32>,
-    /// The token of whoever gives the command, if it isn't the user at this terminal.
+    /// The caller's token, if the caller isn't the user at this terminal.
     pub(crate) token: Option<PresentedToken>,
 }
 

@@ -1,4 +1,4 @@
-//! What a write would change, line by line, for a person to look at.
+//! What a write would change, line by line, for a reviewer.
 
 use std::time::{Duration, Instant};
 
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    fn shown(old: &str, new: &str) -> String {
+    fn render(old: &str, new: &str) -> String {
         let line = |line: &Line<'_>| match line {
             Line::Same(text) => format!(" {text}\n"),
             Line::Old(text) => format!("-{text}\n"),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_is_shown_with_its_surroundings() {
+    fn prints_changes_with_surrounding_lines() {
         for (old, new, diff) in [
             ("", "a\nb\n", "+a\n+b\n"),
             ("a\nb\n", "", "-a\n-b\n"),
@@ -97,7 +97,7 @@ mod tests {
             ("1\n2\n3\n4\n5\n6\n7\n", "1\n2\n3\nx\n5\n6\n7\n", "@1\n 2\n 3\n-4\n+x\n 5\n 6\n@1\n"),
             ("a\nb\nc\n", "b\nc\nd\n", "-a\n b\n c\n+d\n"),
         ] {
-            assert_eq!(shown(old, new), diff, "{old:?} {new:?}");
+            assert_eq!(render(old, new), diff, "{old:?} {new:?}");
         }
     }
 

@@ -31,7 +31,7 @@ pub(crate) struct Failure {
     pub(crate) data: Value,
 }
 
-/// What a mistyped word most likely means, before what is said otherwise.
+/// What a mistyped word most likely means, before the usual help.
 pub(crate) fn did_you_mean<'w>(
     word: &str,
     known: impl IntoIterator<Item = &'w str>,

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::codes;
 use crate::failure::Failure;
 
-/// More than this isn't typed by a person; files are what larger content is for.
+/// More than this isn't typed by hand; files are what larger content is for.
 const INPUT_BYTES_MAX: u64 = 8 << 20;
 
 /// Reads one JSON value from the command line, or from stdin if the text is `-`.

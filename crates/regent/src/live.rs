@@ -14,7 +14,7 @@ use crate::term;
 /// Where a call's output goes while the call runs.
 #[derive(Debug)]
 pub(crate) struct LiveOutput {
-    /// Stdin and stdout are a person's terminal, which a program may be lent.
+    /// Stdin and stdout are a user's terminal, which a program may be lent.
     lends_terminal: bool,
     stdout: Target,
     stderr: Target,

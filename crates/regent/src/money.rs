@@ -2,7 +2,7 @@
 
 use regent_kernel::{Budget, Each, Spent};
 pub(crate) use regent_models::usd;
-use regent_runtime::door::Used;
+use regent_runtime::door::TaskUsage;
 
 use crate::codes;
 use crate::failure::Failure;
@@ -140,7 +140,7 @@ pub(crate) enum Nearness {
 
 impl Nearness {
     /// Of so many percent.
-    pub(crate) fn of(percent: u64) -> Self {
+    pub(crate) fn from_percent(percent: u64) -> Self {
         match percent {
             0..75 => Self::Ok,
             75..90 => Self::Warning,
@@ -188,7 +188,7 @@ pub(crate) fn percent_used(limits: &Budget, used: &Each<u64>) -> Option<u64> {
 }
 
 /// What a task has used, as a budget counts it.
-pub(crate) fn counted(used: &Used) -> Each<u64> {
+pub(crate) fn counted(used: &TaskUsage) -> Each<u64> {
     let Spent { bytes_out, money_microusd, tokens, wall_ms } = used.spent;
     Each { approvals: used.questions, bytes_out, calls: used.calls, money_microusd, tokens, wall_ms }
 }
@@ -256,7 +256,7 @@ mod tests {
         ] {
             let used = Each { tokens, calls, money_microusd: 7, ..Each::default() };
             assert_eq!(percent_used(&limits, &used), Some(percent));
-            assert_eq!(Nearness::of(percent).word(), word);
+            assert_eq!(Nearness::from_percent(percent).word(), word);
         }
         assert_eq!(percent_used(&Budget::default(), &Each::default()), None);
         let none = Budget { calls: Some(0), ..Budget::default() };
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn money_is_shown_to_the_last_digit() {
+    fn prints_money_to_the_last_digit() {
         for (microusd, text) in
             [(0, "0.00 USD"), (1, "0.000001 USD"), (500_000, "0.50 USD"), (12_345_000, "12.345 USD")]
         {

@@ -19,14 +19,14 @@ pub(crate) struct Done {
     /// For `--json`.
     pub(crate) data: Value,
     /// For people and pipes.
-    pub(crate) shown: Shown,
+    pub(crate) shown: StdoutContent,
     /// How the program ends; other than 0 where a program's own exit code is passed on.
     pub(crate) exit: u8,
 }
 
 /// What goes to stdout.
 #[derive(Debug)]
-pub(crate) enum Shown {
+pub(crate) enum StdoutContent {
     /// Text that is ours, or has been made inert.
     Text(String),
     /// Bytes from outside: as they are into a pipe, made inert on a terminal.
@@ -38,7 +38,7 @@ pub(crate) enum Shown {
 impl Done {
     /// A result with its text.
     pub(crate) fn new(data: Value, text: impl Into<String>) -> Self {
-        Self { data, shown: Shown::Text(text.into()), exit: exit::OK }
+        Self { data, shown: StdoutContent::Text(text.into()), exit: exit::OK }
     }
 }
 
@@ -139,10 +139,12 @@ impl Screen {
     pub(crate) fn finish(&self, schema: &str, result: CommandResult) -> u8 {
         let (out, exit) = match result {
             Ok(done) if self.json => match done.shown {
-                Shown::Already => (Vec::new(), done.exit),
-                Shown::Text(_) | Shown::Bytes(_) => (line(&envelope(schema, done.data, None)), done.exit),
+                StdoutContent::Already => (Vec::new(), done.exit),
+                StdoutContent::Text(_) | StdoutContent::Bytes(_) => {
+                    (line(&envelope(schema, done.data, None)), done.exit)
+                }
             },
-            Ok(done) => (self.shown(done.shown), done.exit),
+            Ok(done) => (self.to_bytes(done.shown), done.exit),
             Err(mut failure) if self.json => {
                 let data = failure.data.take();
                 (line(&envelope(schema, data, Some(failure.to_json()))), failure.exit)
@@ -167,20 +169,20 @@ impl Screen {
     pub(crate) fn show(&self, done: Done) {
         if !self.json {
             // If nobody reads, the exit code still tells.
-            let _unread = write_all(&self.shown(done.shown));
+            let _unread = write_all(&self.to_bytes(done.shown));
         }
     }
 
-    fn shown(&self, shown: Shown) -> Vec<u8> {
+    fn to_bytes(&self, shown: StdoutContent) -> Vec<u8> {
         match shown {
-            Shown::Text(text) if text.is_empty() || text.ends_with('\n') => text.into_bytes(),
-            Shown::Text(text) => (text + "\n").into_bytes(),
-            Shown::Bytes(bytes) if std::io::stdout().is_terminal() => {
+            StdoutContent::Text(text) if text.is_empty() || text.ends_with('\n') => text.into_bytes(),
+            StdoutContent::Text(text) => (text + "\n").into_bytes(),
+            StdoutContent::Bytes(bytes) if std::io::stdout().is_terminal() => {
                 let text = term::block_of_bytes(&bytes);
-                self.shown(Shown::Text(text))
+                self.to_bytes(StdoutContent::Text(text))
             }
-            Shown::Bytes(bytes) => bytes,
-            Shown::Already => Vec::new(),
+            StdoutContent::Bytes(bytes) => bytes,
+            StdoutContent::Already => Vec::new(),
         }
     }
 
@@ -201,7 +203,7 @@ impl Screen {
             },
         };
         let handler = GraphicalReportHandler::new_themed(theme).with_width(self.width).with_links(false);
-        let shown = Report::of(failure);
+        let shown = Report::from_failure(failure);
         let mut text = String::new();
         match handler.render_report(&mut text, &shown) {
             Ok(()) => text,
@@ -240,7 +242,7 @@ struct Report {
 }
 
 impl Report {
-    fn of(failure: &Failure) -> Self {
+    fn from_failure(failure: &Failure) -> Self {
         let more = format!("more: `regent explain {}`", failure.code);
         let mut help: Vec<String> = failure.help.iter().map(|help| term::block(help).into_owned()).collect();
         let (mut source, mut labels) = (None, Vec::new());

@@ -9,7 +9,7 @@ pub(crate) fn page(text: &str) -> bool {
     // It may be a command with arguments, as every program that calls it takes it.
     let Ok(mut child) = shell().arg("-c").arg(pager).stdin(Stdio::piped()).spawn() else { return false };
     let written = child.stdin.take().map(|mut stdin| stdin.write_all(text.as_bytes()));
-    // A reader who leaves early closes the pipe, and has still been shown the text.
+    // A reader who leaves early closes the pipe, and has still seen the text.
     let left_early = written.is_some_and(|written| written.is_err());
     child.wait().is_ok_and(|status| status.success() || left_early)
 }

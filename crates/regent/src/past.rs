@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::paths::make_private;
 use crate::{secrets, state, term};
 
-/// More tasks with one beginning need not be told apart.
+/// More tasks with one prefix need not be distinguished.
 const ALIKE_MAX: u32 = 1_000;
 
 /// A project's ledger and its index, up to date.
@@ -79,7 +79,7 @@ impl<'c> Past<'c> {
         view.ok_or_else(|| Failure::new(codes::TASK_UNKNOWN, format!("task `{task}` was never recorded")))
     }
 
-    /// Whether the process that ran a task is gone without having said how the task stands.
+    /// Whether the process that ran a task is gone without having recorded the task's state.
     pub(crate) fn is_interrupted(&self, view: &TaskView) -> Result<bool, Failure> {
         match view.state {
             TaskState::Initialized | TaskState::Running | TaskState::Retrying => {

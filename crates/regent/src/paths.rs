@@ -92,7 +92,7 @@ impl Paths {
     /// our ledger lies. A folder that can't be a workspace, such as `/` or the home folder, has Regent's keys and policy below it:
     /// there the root is the folder of the judge's own ledger, where nothing but that ledger is.
     pub(crate) fn root_outside_projects(&self, cwd: &Path, own: &Project) -> PathBuf {
-        let here = Project::at(cwd).and_then(|here| self.demand_apart(&here).map(|_| here));
+        let here = Project::open(cwd).and_then(|here| self.demand_apart(&here).map(|_| here));
         here.map_or_else(|_refused| own.root.clone(), |here| here.root)
     }
 
@@ -306,7 +306,7 @@ impl Project {
     }
 
     /// A folder that is or becomes a project.
-    pub(crate) fn at(folder: &Path) -> Result<Self, Failure> {
+    pub(crate) fn open(folder: &Path) -> Result<Self, Failure> {
         let root = folder.canonicalize().map_err(|error| Failure::io("enter", folder, &error))?;
         if !root.is_dir() {
             return Err(Failure::new(codes::USAGE, format!("`{}` is not a folder", root.display())));
@@ -377,7 +377,7 @@ mod tests {
             std::fs::create_dir_all(folder).unwrap();
         }
         std::os::unix::fs::symlink("/etc", home.path().join("odd/.regent")).unwrap();
-        let own = Project::at(&paths.own_ledger()).unwrap();
+        let own = Project::open(&paths.own_ledger()).unwrap();
         let root = |cwd: &Path| paths.root_outside_projects(cwd, &own);
         let work = home.path().join("work").canonicalize().unwrap();
         assert_eq!(root(&work), work);

@@ -1,4 +1,4 @@
-//! What a reviewer is shown before they agree: the final call with every argument, the files that an approval is bound to, what the call would
+//! What a reviewer sees before they approve: the final call with every argument, the files that an approval is bound to, what the call would
 //! change, and the smallest rule that would have covered it.
 
 mod batch;
@@ -35,7 +35,7 @@ pub(crate) enum Length {
     Whole,
 }
 
-/// A question as it is shown.
+/// A question as text.
 #[derive(Debug)]
 pub(crate) struct View {
     /// Everything but the prompt.
@@ -100,7 +100,7 @@ impl Page<'_> {
     /// The call, where its values come from, and the files that an approval is bound to.
     fn call(&mut self, kernel: &Host, question: &OpenQuestion) {
         // One about a call that may have happened already says so in its line.
-        match Asked::read(kernel, question) {
+        match AskedCall::read(kernel, question) {
             Some(asked) if !question.summary.starts_with("repeat") => asked.show(self, kernel),
             Some(_) | None => {
                 self.block(&question.summary);
@@ -285,7 +285,7 @@ fn origins(screen: &Screen, origins: &[Traced]) -> String {
     origins.iter().map(row).collect()
 }
 
-/// How often the person was asked and how they answered; what follows from it, if anything.
+/// How often the reviewer was asked and how they answered; what follows from it, if anything.
 pub(crate) fn meter(screen: &Screen, attention: &Attention, read_ms: u64) -> String {
     let Attention { asked_hour, asked_day, percent, hasty_hour, .. } = attention;
     let mut line =
@@ -308,13 +308,13 @@ fn seconds(ms: u64) -> String {
     format!("{}.{}", ms / 1000, ms % 1000 / 100)
 }
 
-/// What the ledger has of the call.
-pub(crate) struct Asked {
+/// The call as the ledger has it.
+pub(crate) struct AskedCall {
     pub(crate) tool: String,
     pub(crate) args: Value,
 }
 
-impl Asked {
+impl AskedCall {
     /// The attempt that a question is about; none where it isn't in this kernel's ledger, or was erased.
     pub(crate) fn read(kernel: &Host, question: &OpenQuestion) -> Option<Self> {
         let place = question.intent?;
@@ -384,7 +384,7 @@ impl Asked {
     }
 }
 
-impl Asked {
+impl AskedCall {
     /// What a file will hold, against what it holds. What isn't given as text is no difference to look at.
     fn show_content(&self, page: &mut Page<'_>, kernel: &Host, path: String) -> Vec<String> {
         let file = self.arg(&path);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_person_sees_where_each_value_came_from_and_no_escape_of_others() {
+    fn a_reviewer_sees_where_each_value_came_from_and_no_foreign_escapes() {
         let all = [
             traced("to", true, "untrusted", "what others can write in `mail` (call 7, `bo\u{1b}[2Jdy`)"),
             traced("text", false, "request", "the request"),
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn m2_every_argument_is_shown() {
+    fn m2_a_question_lists_every_argument() {
         let (screen, args) = (
             screen(),
             serde_json::json!({

@@ -19,20 +19,20 @@ const LOOK_MS: u64 = 500;
 
 /// What the policy files looked like: a change of any of these is worth reading them again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen(Vec<(PathBuf, Option<Look>)>);
+pub(crate) struct PolicyStamps(Vec<(PathBuf, Option<FileStamp>)>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Look {
+struct FileStamp {
     inode: u64,
     bytes: u64,
     modified: (i64, i64),
 }
 
-impl Seen {
+impl PolicyStamps {
     /// What they look like now.
-    pub(crate) fn of(paths: &Paths, project: &Project) -> Self {
+    pub(crate) fn capture(paths: &Paths, project: &Project) -> Self {
         let look = |path: PathBuf| {
-            let found = std::fs::metadata(&path).ok().map(|meta| Look {
+            let found = std::fs::metadata(&path).ok().map(|meta| FileStamp {
                 inode: meta.ino(),
                 bytes: meta.size(),
                 modified: (meta.mtime(), meta.mtime_nsec()),
@@ -56,7 +56,7 @@ pub(crate) struct Reloading(Option<JoinHandle<()>>);
 
 impl Reloading {
     /// Starts looking for changes since `seen`.
-    pub(crate) fn start(context: &Context, project: &Project, kernel: &Host, seen: Seen) -> Self {
+    pub(crate) fn start(context: &Context, project: &Project, kernel: &Host, seen: PolicyStamps) -> Self {
         let task = follow(context.clone(), project.clone(), kernel.clone(), seen);
         Self(Some(tokio::spawn(task)))
     }
@@ -70,10 +70,10 @@ impl Drop for Reloading {
     }
 }
 
-async fn follow(context: Context, project: Project, kernel: Host, mut seen: Seen) {
+async fn follow(context: Context, project: Project, kernel: Host, mut seen: PolicyStamps) {
     loop {
         tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
-        let now = Seen::of(&context.paths, &project);
+        let now = PolicyStamps::capture(&context.paths, &project);
         if now == seen {
             continue;
         }

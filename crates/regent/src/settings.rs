@@ -29,12 +29,12 @@ pub(crate) struct Key {
     pub(crate) default: &'static str,
     /// What it does.
     pub(crate) help: &'static str,
-    kind: Kind,
+    kind: SettingKind,
     in_project: InProject,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum SettingKind {
     /// One of these words, the strictest last.
     Word(&'static [&'static str]),
     /// `90s`, `10m`, `2h`, `1d`.
@@ -63,98 +63,98 @@ pub(crate) const KEYS: &[Key] = &[
         name: "approve.valid_for",
         default: "10m",
         help: "how long an approval is valid unless `--for` is given",
-        kind: Kind::Duration,
+        kind: SettingKind::Duration,
         in_project: InProject::OnlyStricter,
     },
     Key {
         name: "gc.dead_projects",
         default: "90d",
         help: "how long `regent gc` keeps data of deleted projects (witnesses, snapshots, lookup indexes, pins): a time such as `90d`, or `forever`",
-        kind: Kind::Keeping,
+        kind: SettingKind::Keeping,
         in_project: InProject::Refused,
     },
     Key {
         name: "gc.payloads",
         default: "forever",
         help: "how long `regent gc` keeps arguments and results in the ledger (entries with their digests stay): a time such as `365d`, or `forever`",
-        kind: Kind::Keeping,
+        kind: SettingKind::Keeping,
         in_project: InProject::Refused,
     },
     Key {
         name: "gc.snapshots",
         default: "30d",
         help: "how long `regent gc` keeps the snapshots of finished tasks, which `regent task rollback` needs (those of the 20 newest tasks always stay): a time such as `30d`, or `forever`",
-        kind: Kind::Keeping,
+        kind: SettingKind::Keeping,
         in_project: InProject::Refused,
     },
     Key {
         name: "ledger.encrypt",
         default: "false",
         help: "encrypt the payloads of the ledger (arguments and results) with a key that the vault keeps: `true` or `false`",
-        kind: Kind::Word(&["false", "true"]),
+        kind: SettingKind::Word(&["false", "true"]),
         in_project: InProject::OnlyStricter,
     },
     Key {
         name: "network.allow_private",
         default: "",
         help: "private addresses that `http.fetch` and programs may contact, as `host:port`, separated by commas",
-        kind: Kind::Endpoints,
+        kind: SettingKind::Endpoints,
         in_project: InProject::Refused,
     },
     Key {
         name: "policy.publishers",
         default: "",
         help: "keys whose bundles `regent policy apply` accepts, as `regent policy bundle` prints them, separated by commas",
-        kind: Kind::Publishers,
+        kind: SettingKind::Publishers,
         in_project: InProject::Refused,
     },
     Key {
         name: "sandbox.floor",
         default: "landlock-seccomp",
         help: "the minimum confinement of programs: `landlock-seccomp`, or `full` (with namespaces)",
-        kind: Kind::Word(&["landlock-seccomp", "full"]),
+        kind: SettingKind::Word(&["landlock-seccomp", "full"]),
         in_project: InProject::OnlyStricter,
     },
     Key {
         name: "sandbox.memory",
         default: "any",
         help: "the minimum enforcement of a program's memory limit: `any`, `watch` (monitors its processes), or `cgroup` (the kernel); otherwise programs are refused",
-        kind: Kind::Word(&["any", "watch", "cgroup"]),
+        kind: SettingKind::Word(&["any", "watch", "cgroup"]),
         in_project: InProject::OnlyStricter,
     },
     Key {
         name: "skills.trusted_keys",
         default: "",
         help: "keys whose signatures make a skill verified, as `regent skill sign` prints them, separated by commas",
-        kind: Kind::Keys,
+        kind: SettingKind::Keys,
         in_project: InProject::Refused,
     },
     Key {
         name: "state.accept_loss",
         default: "false",
         help: "accept a server of the shared state that can lose acknowledged commits in a crash, such as a Redis without `appendfsync always`: `true` or `false`",
-        kind: Kind::Word(&["true", "false"]),
+        kind: SettingKind::Word(&["true", "false"]),
         in_project: InProject::Refused,
     },
     Key {
         name: "state.url_file",
         default: "",
         help: "a file of mode 0600 with the address of a server for approvals, rates and budgets (`postgres://`, `redis://`, `rediss://` or `dynamodb://`), so that several machines share them; without it they are in a file of this machine",
-        kind: Kind::SecretFile,
+        kind: SettingKind::SecretFile,
         in_project: InProject::Refused,
     },
     Key {
         name: "task.unattended",
         default: "wait",
         help: "what a task without a terminal does with a call that needs an approval: `wait` (it stops, and can be resumed), or `deny` (it continues, and lists what was left undone)",
-        kind: Kind::Word(&["wait", "deny"]),
+        kind: SettingKind::Word(&["wait", "deny"]),
         in_project: InProject::Refused,
     },
     Key {
         name: "ui.color",
         default: "auto",
         help: "colours: `auto`, `always` or `never`",
-        kind: Kind::Word(&["auto", "always", "never"]),
+        kind: SettingKind::Word(&["auto", "always", "never"]),
         in_project: InProject::Refused,
     },
 ];
@@ -226,9 +226,13 @@ impl Settings {
         }
         let Some((users, _)) = self.0.get(key.name) else { return Ok(()) };
         let rank = |text: &str| match key.kind {
-            Kind::Word(words) => words.iter().position(|word| *word == text).map(|at| at as u64),
-            Kind::Duration => duration_ms(text).map(|ms| u64::MAX - ms),
-            Kind::Keeping | Kind::Endpoints | Kind::Keys | Kind::Publishers | Kind::SecretFile => None,
+            SettingKind::Word(words) => words.iter().position(|word| *word == text).map(|at| at as u64),
+            SettingKind::Duration => duration_ms(text).map(|ms| u64::MAX - ms),
+            SettingKind::Keeping
+            | SettingKind::Endpoints
+            | SettingKind::Keys
+            | SettingKind::Publishers
+            | SettingKind::SecretFile => None,
         };
         if rank(&value) > rank(users) {
             self.0.insert(key.name, (value, origin));
@@ -241,7 +245,8 @@ impl Settings {
         self.0.iter().map(|(name, (value, origin))| (*name, value.as_str(), origin))
     }
 
-    fn text(&self, name: &str) -> &str {
+    /// A value as it is written in the settings.
+    pub(crate) fn text(&self, name: &str) -> &str {
         self.0.get(name).map_or("", |(value, _)| value.as_str())
     }
 
@@ -251,7 +256,7 @@ impl Settings {
         duration_ms(self.text("approve.valid_for")).unwrap_or(0)
     }
 
-    /// Whether a task without a terminal continues without the calls that a person would be asked about.
+    /// Whether a task without a terminal continues without the calls that need an approval.
     pub(crate) fn denies_unattended(&self) -> bool {
         self.text("task.unattended") == "deny"
     }
@@ -259,11 +264,6 @@ impl Settings {
     /// How long `regent gc` keeps something; nothing means for ever.
     pub(crate) fn kept_ms(&self, name: &str) -> Option<u64> {
         duration_ms(self.text(name))
-    }
-
-    /// A value as it was given.
-    pub(crate) fn shown(&self, name: &str) -> &str {
-        self.text(name)
     }
 
     /// Whether programs need namespaces.
@@ -383,15 +383,23 @@ fn items(text: &str) -> impl Iterator<Item = &str> {
 fn check(key: &Key, value: &str) -> Result<(), String> {
     let name = key.name;
     match key.kind {
-        Kind::Word(words) if words.contains(&value) => Ok(()),
-        Kind::Word(words) => Err(format!("`{name}` can't be `{value}`; use one of {}", words.join(", "))),
-        Kind::Duration if duration_ms(value).is_some_and(|ms| ms > 0) => Ok(()),
-        Kind::Duration => Err(format!("`{name}` can't be `{value}`; give a time such as 90s, 10m, 2h or 1d")),
-        Kind::Keeping if value == FOREVER || duration_ms(value).is_some_and(|ms| ms > 0) => Ok(()),
-        Kind::Keeping => Err(format!("`{name}` can't be `{value}`; give a time such as 30d, or `{FOREVER}`")),
-        Kind::SecretFile if value.is_empty() || Path::new(value).is_absolute() => Ok(()),
-        Kind::SecretFile => Err(format!("`{name}` takes the absolute path of a file, and never its content")),
-        Kind::Endpoints => {
+        SettingKind::Word(words) if words.contains(&value) => Ok(()),
+        SettingKind::Word(words) => {
+            Err(format!("`{name}` can't be `{value}`; use one of {}", words.join(", ")))
+        }
+        SettingKind::Duration if duration_ms(value).is_some_and(|ms| ms > 0) => Ok(()),
+        SettingKind::Duration => {
+            Err(format!("`{name}` can't be `{value}`; give a time such as 90s, 10m, 2h or 1d"))
+        }
+        SettingKind::Keeping if value == FOREVER || duration_ms(value).is_some_and(|ms| ms > 0) => Ok(()),
+        SettingKind::Keeping => {
+            Err(format!("`{name}` can't be `{value}`; give a time such as 30d, or `{FOREVER}`"))
+        }
+        SettingKind::SecretFile if value.is_empty() || Path::new(value).is_absolute() => Ok(()),
+        SettingKind::SecretFile => {
+            Err(format!("`{name}` takes the absolute path of a file, and never its content"))
+        }
+        SettingKind::Endpoints => {
             let is_endpoint = |part: &str| {
                 part.rsplit_once(':')
                     .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
@@ -401,11 +409,11 @@ fn check(key: &Key, value: &str) -> Result<(), String> {
                 Some(part) => Err(format!("`{name}` can't have `{part}`; give `host:port`")),
             }
         }
-        Kind::Publishers => match items(value).find_map(|key| bundles::publisher(key).err()) {
+        SettingKind::Publishers => match items(value).find_map(|key| bundles::publisher(key).err()) {
             None => Ok(()),
             Some(why) => Err(format!("`{name}` takes keys as `regent policy bundle` prints them: {why}")),
         },
-        Kind::Keys => match items(value).find(|key| TrustedKey::parse(key).is_err()) {
+        SettingKind::Keys => match items(value).find(|key| TrustedKey::parse(key).is_err()) {
             None => Ok(()),
             Some(key) => {
                 Err(format!("`{name}` can't have `{key}`; give a key as `regent skill sign` prints it"))
@@ -473,15 +481,15 @@ fn read_values(path: &Path, text: Option<&str>) -> Result<Vec<Read>, Failure> {
             let line = item.span().map_or(1, |span| place(text, span.start).0);
             check(key, &value).map_err(|why| match key.kind {
                 // The excerpt would show the line.
-                Kind::SecretFile => {
+                SettingKind::SecretFile => {
                     Failure::new(codes::CONFIG_INVALID, format!("`{}`, line {line}: {why}", path.display()))
                 }
-                Kind::Word(_)
-                | Kind::Duration
-                | Kind::Keeping
-                | Kind::Endpoints
-                | Kind::Keys
-                | Kind::Publishers => fail(&why),
+                SettingKind::Word(_)
+                | SettingKind::Duration
+                | SettingKind::Keeping
+                | SettingKind::Endpoints
+                | SettingKind::Keys
+                | SettingKind::Publishers => fail(&why),
             })?;
             values.push((key, value, Origin::File(path.to_owned(), line)));
         }

@@ -1,4 +1,4 @@
-//! Where a running task is shown: lines that stay, and below them one line that is drawn again. All of it goes to stderr.
+//! Where a running task prints its progress: lines that stay, and below them one line that is drawn again. All of it goes to stderr.
 
 use std::io::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,15 +10,15 @@ use crate::term;
 #[derive(Debug)]
 pub(crate) struct Stage {
     screen: Screen,
-    state: Mutex<State>,
+    state: Mutex<StageState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct StageState {
     status: String,
     /// Somebody is being asked: nothing is drawn over the question.
     asking: bool,
-    /// What was to be shown meanwhile.
+    /// Lines that wait until the question is answered.
     held: Vec<String>,
 }
 
@@ -36,7 +36,7 @@ impl Stage {
         &self.screen
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, StageState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -36,7 +36,7 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
     let json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
     let exit = match std::panic::catch_unwind(AssertUnwindSafe(|| parse_and_run(args, json))) {
         Ok(exit) => exit,
-        // The hook has said so to the person; a program that reads us gets its object as well.
+        // The hook has printed it for the user; a program that reads us gets its object as well.
         Err(_panic) if json => {
             let failure = Failure::new(codes::INTERNAL, "a bug in regent ended the command");
             Screen::new(true, Color::Never).finish("regent", Err(failure))

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn m3_nothing_that_hides_is_shown_as_it_is() {
+    fn m3_escapes_everything_invisible() {
         // A prompt in variation selectors, and the fillers that other lists forgot.
         for hidden in
             ["\u{e0100}", "\u{e01ef}", "\u{fe0f}", "\u{ad}", "\u{3164}", "\u{115f}", "\u{34f}", "\u{2800}"]

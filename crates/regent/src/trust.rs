@@ -262,7 +262,7 @@ mod tests {
         let (paths, root) = (Paths::below(home.path()), home.path().join("project"));
         std::fs::create_dir_all(root.join(".regent")).unwrap();
         std::fs::write(root.join(".regent/policy.yml"), "version: 1").unwrap();
-        let project = Project::at(&root).unwrap();
+        let project = Project::open(&root).unwrap();
         let standing = || Trust::load(&paths).unwrap().standing(&Controls::read(&project).unwrap());
 
         assert_eq!(standing(), Standing::Never);

@@ -1,4 +1,4 @@
-//! A planner with a governance workflow: a plan is made, its steps are done by child agents side by side, and publishing needs a person.
+//! A planner with a governance workflow: a plan is made, its steps are done by child agents side by side, and publishing needs an approval.
 //!
 //! `cargo run -p regent-runtime --example planner`. The model is a puppet with a script, so that this runs anywhere; with a real provider
 //! nothing else changes.
@@ -18,7 +18,7 @@ rules:
   - { id: publishing, effect: ask, match: { tool: publish }, reason: what is published can't be taken back }
 ";
 
-/// Stands in for the person at the terminal: shows the question and says yes, once.
+/// Stands in for the user at the terminal: prints the question and approves it, once.
 #[derive(Debug)]
 struct Reviewer(Principal);
 

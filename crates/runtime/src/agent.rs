@@ -21,10 +21,10 @@ use serde_json::{Value, json};
 use crate::context::{
     Estimator, Finding, Guardrails, Layer, Markers, Prompts, Turn, Variables, Window, estimate,
 };
-use crate::door::{Door, Heard, Patience, Retry, is_not_now};
-use crate::event::{Event, shown};
-use crate::stop::Stop;
-use act::{Seen, call_of};
+use crate::door::{CallResult, Door, Patience, Retry, is_not_now};
+use crate::event::{Event, shorten};
+use crate::stop::StopCause;
+use act::{SeenFiles, call_of};
 use circles::Circles;
 pub use hooks::{Hooks, NoHooks, Tick};
 use placeholders::restored_message;
@@ -75,7 +75,7 @@ pub struct Craft {
     pub prompts: Arc<Prompts>,
     /// The last look before anything is sent.
     pub guardrails: Guardrails,
-    /// Who is told, and may add a word.
+    /// Callbacks, which may add a message.
     pub hooks: Arc<dyn Hooks>,
     /// How tokens are counted.
     pub estimator: Estimator,
@@ -117,7 +117,7 @@ pub struct Work {
 
 /// The result of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct AgentAnswer {
     /// In its words.
     pub text: String,
     /// How many turns it took.
@@ -125,7 +125,7 @@ pub struct Answer {
 }
 
 /// Lets an agent work until it is done or has to stop.
-pub async fn work(door: &Door, craft: &Craft, work: &Work) -> Result<Answer, Stop> {
+pub async fn work(door: &Door, craft: &Craft, work: &Work) -> Result<AgentAnswer, StopCause> {
     let mut agent = Agent::prepare(door, craft, work).await?;
     craft.hooks.on_bootstrap(door.task(), &work.goal).await;
     let ended = agent.turns().await;
@@ -143,11 +143,11 @@ struct Agent<'a> {
     /// It asks again for what it has: all that is left to it is to finish.
     stuck: bool,
     idle: u32,
-    seen: Seen,
+    seen: SeenFiles,
 }
 
 impl<'a> Agent<'a> {
-    async fn prepare(door: &'a Door, craft: &'a Craft, work: &'a Work) -> Result<Self, Stop> {
+    async fn prepare(door: &'a Door, craft: &'a Craft, work: &'a Work) -> Result<Self, StopCause> {
         let mut agent = Self {
             door,
             craft,
@@ -157,24 +157,24 @@ impl<'a> Agent<'a> {
             warned: false,
             stuck: false,
             idle: 0,
-            seen: Seen::new(),
+            seen: SeenFiles::new(),
         };
         agent.read_notes().await?;
         Ok(agent)
     }
 
     /// Picks up the project's notes for agents, if there are some and policy lets the agent read them.
-    async fn read_notes(&mut self) -> Result<(), Stop> {
+    async fn read_notes(&mut self) -> Result<(), StopCause> {
         if !self.work.offers.iter().any(|offer| offer.name == "fs.read") {
             return Ok(());
         }
         let args = json!({"path": NOTES_FILE, "bytes_max": NOTES_BYTES_MAX});
         let op = Op::RunTool(ToolCall { tool: "fs.read".to_owned(), args });
         let (heard, _) = self.door.persist("0/notes", op, Patience::Refusals).await?;
-        if let Heard::Done(outcome) = heard
+        if let CallResult::Done(outcome) = heard
             && outcome.status == Status::Ok
         {
-            let nonce = self.work.markers.at(&self.door.name_of("0"));
+            let nonce = self.work.markers.issue(&self.door.name_of("0"));
             let by_agent = outcome.obtained.as_ref().is_some_and(|receipt| receipt.get("carried").is_some());
             let text = if by_agent {
                 // An agent that others have misled could instruct all those after it.
@@ -190,37 +190,37 @@ impl<'a> Agent<'a> {
         Ok(())
     }
 
-    async fn turns(&mut self) -> Result<Answer, Stop> {
+    async fn turns(&mut self) -> Result<AgentAnswer, StopCause> {
         for turn in 1..=self.work.limits.turns_max {
             if let Some(stop) = self.door.is_to_stop() {
                 return Err(stop);
             }
             match self.craft.hooks.on_tick(self.door.task(), turn).await {
                 Tick::GoOn => {}
-                Tick::Say(text) => self.window.push(Turn::told(text)),
-                Tick::Cancel => return Err(Stop::Cancelled),
+                Tick::Say(text) => self.window.push(Turn::from_user(text)),
+                Tick::Cancel => return Err(StopCause::Cancelled),
             }
             if let Some(text) = self.turn(turn).await? {
-                return Ok(Answer { text, turns: turn });
+                return Ok(AgentAnswer { text, turns: turn });
             }
         }
-        Err(Stop::Turns(self.work.limits.turns_max))
+        Err(StopCause::Turns(self.work.limits.turns_max))
     }
 
     /// One turn: reason, act, observe. Gives back the answer if there is one.
-    async fn turn(&mut self, turn: u32) -> Result<Option<String>, Stop> {
+    async fn turn(&mut self, turn: u32) -> Result<Option<String>, StopCause> {
         let step = format!("{turn}/think");
-        self.door.events().tell(Event::Turn { step: self.door.name_of(&step) });
+        self.door.events().send(Event::Turn { step: self.door.name_of(&step) });
         let (mut completion, replayed) = self.think(&step).await?;
         name_calls(completion.message.calls_mut(), turn);
         let (table, asked) = (completion.redacted, calls_of(&completion.message));
         let message = restored_message(completion.message, &table);
         let news = Event::Said {
             step: self.door.name_of(&step),
-            text: shown(&message.text()),
+            text: shorten(&message.text()),
             model: completion.model,
         };
-        self.door.events().tell(news);
+        self.door.events().send(news);
         self.craft.hooks.on_message(self.door.task(), &message).await;
         let calls = calls_of(&message);
         if calls.is_empty() {
@@ -244,7 +244,7 @@ impl<'a> Agent<'a> {
         Ok(None)
     }
 
-    async fn think(&self, step: &str) -> Result<(Completion, bool), Stop> {
+    async fn think(&self, step: &str) -> Result<(Completion, bool), StopCause> {
         let messages = self.window.messages()?;
         self.craft.guardrails.check(&messages, &self.work.markers)?;
         let offers = self.work.offers.iter().filter(|_| !self.stuck);
@@ -253,17 +253,17 @@ impl<'a> Agent<'a> {
     }
 
     /// Words without a call: an answer, or nothing of use.
-    fn said(&mut self, message: Message, stop: StopReason) -> Result<Option<String>, Stop> {
+    fn said(&mut self, message: Message, stop: StopReason) -> Result<Option<String>, StopCause> {
         let text = message.text();
         let is_said = !text.trim().is_empty();
         match stop {
-            StopReason::Refusal => return Err(Stop::Model("it refuses".to_owned())),
+            StopReason::Refusal => return Err(StopCause::Model("it refuses".to_owned())),
             StopReason::End | StopReason::ToolUse if is_said => return Ok(Some(text.into_owned())),
             StopReason::End | StopReason::ToolUse | StopReason::Length => {}
         }
         self.idle = self.idle.saturating_add(1);
         if self.idle >= IDLE_TURNS_MAX {
-            return Err(Stop::Model(format!("{IDLE_TURNS_MAX} turns without a call or an answer")));
+            return Err(StopCause::Model(format!("{IDLE_TURNS_MAX} turns without a call or an answer")));
         }
         let mut turn = if is_said { vec![message] } else { Vec::new() };
         let nudge = if stop == StopReason::Length {
@@ -271,13 +271,13 @@ impl<'a> Agent<'a> {
         } else {
             format!("[you said nothing; call a tool, or {FINISH} with the answer]")
         };
-        turn.extend_from_slice(Turn::told(nudge).messages());
+        turn.extend_from_slice(Turn::from_user(nudge).messages());
         self.window.push(Turn::new(turn));
         Ok(None)
     }
 
     /// The first circle brings the signal and a word to the model; a second one is the end.
-    async fn look_for_circles(&mut self, uses: &[ToolUse], replayed: bool) -> Result<(), Stop> {
+    async fn look_for_circles(&mut self, uses: &[ToolUse], replayed: bool) -> Result<(), StopCause> {
         let calls: Vec<ToolCall> = uses.iter().map(call_of).collect();
         let times = usize::try_from(self.work.limits.circles_max).unwrap_or(usize::MAX);
         let Some(length) = self.circles.turn(&calls, times) else { return Ok(()) };
@@ -286,7 +286,7 @@ impl<'a> Agent<'a> {
             self.door.kernel().raise(self.door.owner(), agent, Signal::Loop, &why).await?;
         }
         if self.warned {
-            return Err(Stop::Circles(why));
+            return Err(StopCause::Circles(why));
         }
         (self.warned, self.stuck, self.circles) = (true, true, Circles::default());
         Ok(())
@@ -294,12 +294,12 @@ impl<'a> Agent<'a> {
 }
 
 /// What a model is asked first: what a trial of a model sends is what a task would send.
-pub(crate) fn first_question(craft: &Craft, work: &Work, model: &str) -> Result<Inference, Stop> {
+pub(crate) fn first_question(craft: &Craft, work: &Work, model: &str) -> Result<Inference, StopCause> {
     Ok(question(work, model, opening(craft, work)?.messages()?, work.offers.iter()))
 }
 
 /// The beginning of a conversation.
-fn opening(craft: &Craft, work: &Work) -> Result<Window, Stop> {
+fn opening(craft: &Craft, work: &Work) -> Result<Window, StopCause> {
     let tools: Vec<String> = work.offers.iter().map(|offer| offer.name.clone()).collect();
     let variables = Variables {
         goal: &work.goal,
@@ -341,34 +341,36 @@ pub(crate) async fn infer(
     step: &str,
     inference: Inference,
     tries_max: u32,
-) -> Result<(Completion, bool), Stop> {
+) -> Result<(Completion, bool), StopCause> {
     let (heard, replayed) = door.persist(step, Op::Infer(inference), Patience::Failures(tries_max)).await?;
     let outcome = match heard {
-        Heard::Done(outcome) => outcome,
-        Heard::Denied(denial) if denial.reason.code == "agent.ended" => return Err(Stop::Ended),
-        Heard::Denied(denial) if is_not_now(&denial.reason) => return Err(Stop::Used(denial.reason)),
-        Heard::Denied(denial) => return Err(Stop::Denied(denial.reason)),
-        Heard::Broke(message) => return Err(Stop::Passing(message)),
+        CallResult::Done(outcome) => outcome,
+        CallResult::Denied(denial) if denial.reason.code == "agent.ended" => return Err(StopCause::Ended),
+        CallResult::Denied(denial) if is_not_now(&denial.reason) => {
+            return Err(StopCause::Used(denial.reason));
+        }
+        CallResult::Denied(denial) => return Err(StopCause::Denied(denial.reason)),
+        CallResult::Broke(message) => return Err(StopCause::Passing(message)),
     };
     match &outcome.status {
         Status::Ok => {}
         Status::Failed(failure) => {
             let why = format!("{}: {}", failure.code, failure.message);
-            return Err(match Retry::of(&outcome) {
-                Retry::Unsaid => Stop::Passing(why),
-                Retry::Never => Stop::Refused(why),
-                Retry::Later(at_ms) => Stop::Unavailable { why, at_ms },
+            return Err(match Retry::from_outcome(&outcome) {
+                Retry::Unsaid => StopCause::Passing(why),
+                Retry::Never => StopCause::Refused(why),
+                Retry::Later(at_ms) => StopCause::Unavailable { why, at_ms },
             });
         }
-        Status::TimedOut => return Err(Stop::Passing("the model took too long".to_owned())),
-        Status::Cancelled => return Err(Stop::Passing("the call to the model was stopped".to_owned())),
-        Status::Faulted(message) => return Err(Stop::Passing(message.clone())),
+        Status::TimedOut => return Err(StopCause::Passing("the model took too long".to_owned())),
+        Status::Cancelled => return Err(StopCause::Passing("the call to the model was stopped".to_owned())),
+        Status::Faulted(message) => return Err(StopCause::Passing(message.clone())),
     }
     if outcome.truncated {
-        return Err(Stop::Model("it reached the output limit".to_owned()));
+        return Err(StopCause::Model("it reached the output limit".to_owned()));
     }
     let completion = serde_json::from_slice(outcome.output.bytes());
-    completion.map(|completion| (completion, replayed)).map_err(|error| Stop::Model(error.to_string()))
+    completion.map(|completion| (completion, replayed)).map_err(|error| StopCause::Model(error.to_string()))
 }
 
 fn finish_offer() -> Offer {
@@ -400,7 +402,7 @@ fn calls_of(message: &Message) -> Vec<ToolUse> {
     message.calls().cloned().collect()
 }
 
-/// Every call has a name of its own, so that answers can be told apart.
+/// Every call has a name of its own, so that answers can be distinguished.
 fn name_calls<'c>(calls: impl Iterator<Item = &'c mut ToolUse>, turn: u32) {
     let mut seen = BTreeSet::new();
     for (index, call) in calls.enumerate() {

@@ -1,4 +1,4 @@
-//! What a model is shown: layered prompts, a window of turns that fits, and the last look before anything is sent.
+//! The input of a model: layered prompts, a window of turns that fits, and the last look before anything is sent.
 //!
 //! Putting a conversation together is a pure function: the same parts give the same bytes, so that a replay can be held against the
 //! ledger by digest. Nothing here reads a clock, a file or the environment.

@@ -12,11 +12,11 @@ use regent_kernel::{
 };
 use tokio::sync::watch;
 
-use crate::event::{CallEnd, Event, Events, shown};
-use crate::stop::{Stop, Wish};
+use crate::event::{CallEnd, Event, Events, shorten};
+use crate::stop::{StopCause, Wish};
 use crate::tokens;
 
-/// How often a call is made again because a person was asked about it.
+/// How often a call is made again because it needed an approval.
 const ASKED_TIMES_MAX: u32 = 3;
 /// How many names one step can have, over all runs of a task.
 const TRIES_MAX: u32 = 64;
@@ -57,7 +57,7 @@ impl Patience {
     }
 }
 
-/// A call that is made later in the same turn. If a person is asked about an earlier one, they see the question about this one too.
+/// A call that is made later in the same turn. If a reviewer is asked about an earlier one, they see the question about this one too.
 #[derive(Debug, Clone)]
 pub(crate) struct Later {
     pub(crate) step: String,
@@ -71,13 +71,13 @@ pub struct Undone {
     pub step: String,
     /// The call in a line.
     pub call: String,
-    /// Why a person would have been asked.
+    /// Why the call needs an approval.
     pub why: String,
 }
 
 /// The result of a call.
 #[derive(Debug)]
-pub enum Heard {
+pub enum CallResult {
     /// It was done, or failed; this came of it.
     Done(Outcome),
     /// It was refused.
@@ -144,11 +144,11 @@ pub(crate) struct Run {
     pub(crate) budget: Budget,
     /// Where the ledger stood when the run began: what is older is replayed.
     pub(crate) began: (String, u64),
-    /// What the task has used: what the ledger said when the run began, and what was done since.
-    pub(crate) used: Mutex<Used>,
+    /// What the task has used: the ledger's figures when the run began, and what was used since.
+    pub(crate) used: Mutex<TaskUsage>,
     /// Calls that were denied because nobody could be asked.
     pub(crate) undone: Mutex<Vec<Undone>>,
-    /// Questions that this run has told of.
+    /// Questions that this run has sent events about.
     pub(crate) told: Mutex<HashSet<TicketId>>,
     pub(crate) backoff_ms: u64,
     pub(crate) milestones: Option<Arc<dyn Milestones>>,
@@ -161,7 +161,7 @@ pub(crate) trait Milestones: Send + Sync + std::fmt::Debug {
 }
 
 impl Run {
-    pub(crate) fn used(&self) -> Used {
+    pub(crate) fn used(&self) -> TaskUsage {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -177,12 +177,12 @@ impl Run {
             } else {
                 op.name().to_owned()
             };
-            let one = Undone { step: step.to_owned(), call: shown(&call), why: reason.message.clone() };
+            let one = Undone { step: step.to_owned(), call: shorten(&call), why: reason.message.clone() };
             self.undone.lock().unwrap_or_else(PoisonError::into_inner).push(one);
         }
     }
 
-    fn charge(&self, more: Used) {
+    fn charge(&self, more: TaskUsage) {
         {
             let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
             *used = used.plus(more);
@@ -193,13 +193,13 @@ impl Run {
     /// Tells what was used and what is left.
     pub(crate) fn tell_used(&self) {
         let used = self.used();
-        self.events.tell(Event::Used { spent: used.spent, left: used.left_of(self.budget) });
+        self.events.send(Event::Used { spent: used.spent, left: used.left_of(self.budget) });
     }
 }
 
 /// What a task has used, by kind of budget.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Used {
+pub struct TaskUsage {
     /// As receipts state it.
     pub spent: Spent,
     /// Calls that were made.
@@ -208,7 +208,7 @@ pub struct Used {
     pub questions: u64,
 }
 
-impl Used {
+impl TaskUsage {
     /// Both together.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
@@ -300,7 +300,7 @@ impl Door {
     }
 
     /// Why the task is to stop, if it is. Looked at between steps, so that no step is torn.
-    pub fn is_to_stop(&self) -> Option<Stop> {
+    pub fn is_to_stop(&self) -> Option<StopCause> {
         self.run.wish.borrow().stop()
     }
 
@@ -317,13 +317,18 @@ impl Door {
     }
 
     /// Makes the call of a step, or replays its recorded result.
-    pub async fn call(&self, step: &str, op: Op) -> Result<Heard, Stop> {
+    pub async fn call(&self, step: &str, op: Op) -> Result<CallResult, StopCause> {
         self.call_and_tell(step, op, &[]).await.map(|(heard, _)| heard)
     }
 
     /// The same for what may pass: a "not now" of an earlier run is tried again under the step's next name, and one of now as often
     /// as there is patience for it, after a pause. Says also whether the answer was only replayed.
-    pub async fn persist(&self, step: &str, op: Op, patience: Patience) -> Result<(Heard, bool), Stop> {
+    pub async fn persist(
+        &self,
+        step: &str,
+        op: Op,
+        patience: Patience,
+    ) -> Result<(CallResult, bool), StopCause> {
         self.persist_before(step, op, patience, &[]).await
     }
 
@@ -334,7 +339,7 @@ impl Door {
         op: Op,
         patience: Patience,
         later: &[Later],
-    ) -> Result<(Heard, bool), Stop> {
+    ) -> Result<(CallResult, bool), StopCause> {
         let mut now = 0_u32;
         let mut last = None;
         for number in 0..TRIES_MAX {
@@ -362,35 +367,40 @@ impl Door {
             }
             self.pause(now).await?;
         }
-        last.ok_or_else(|| Stop::Step(self.name_of(step)))
+        last.ok_or_else(|| StopCause::Step(self.name_of(step)))
     }
 
     /// A call that isn't a step: it belongs to this run of the program only, such as starting an agent.
-    pub async fn aside(&self, op: Op) -> Result<Heard, Stop> {
+    pub async fn aside(&self, op: Op) -> Result<CallResult, StopCause> {
         match self.run.kernel.syscall(&self.who, op).await {
-            Ok(Reply::Done(outcome)) => Ok(Heard::Done(outcome)),
+            Ok(Reply::Done(outcome)) => Ok(CallResult::Done(outcome)),
             Ok(Reply::Denied(denial)) => {
                 self.carry_on(&denial.reason).await?;
-                Ok(Heard::Denied(denial))
+                Ok(CallResult::Denied(denial))
             }
             Ok(Reply::Pending(ticket)) => Err(ticket.into()),
-            Err(fault) => broke(fault).map(Heard::Broke),
+            Err(fault) => executor_message(fault).map(CallResult::Broke),
         }
     }
 
-    async fn call_and_tell(&self, step: &str, op: Op, later: &[Later]) -> Result<(Heard, bool), Stop> {
+    async fn call_and_tell(
+        &self,
+        step: &str,
+        op: Op,
+        later: &[Later],
+    ) -> Result<(CallResult, bool), StopCause> {
         let name = self.name_of(step);
         let (heard, replayed) = self.make(&name, op, later).await?;
         // What is replayed was counted when the run began, or is another task's.
-        if let (Heard::Done(outcome), false) = (&heard, replayed) {
-            self.run.charge(Used { spent: outcome.spent, calls: 1, questions: 0 });
+        if let (CallResult::Done(outcome), false) = (&heard, replayed) {
+            self.run.charge(TaskUsage { spent: outcome.spent, calls: 1, questions: 0 });
         }
-        let (word, text) = told(&heard);
-        self.run.events.tell(Event::Verdict { step: name, word, text, replayed });
+        let (word, text) = describe_end(&heard);
+        self.run.events.send(Event::Verdict { step: name, word, text, replayed });
         Ok((heard, replayed))
     }
 
-    /// What a model or a tool says is told while it says it.
+    /// Output of a model or tool is streamed as events while it comes.
     async fn reply_to(&self, name: &str, who: &Principal, op: Op) -> Result<Reply, Fault> {
         let Run { kernel, events, .. } = &*self.run;
         if matches!(op, Op::Infer(_)) {
@@ -402,18 +412,18 @@ impl Door {
         }
     }
 
-    async fn make(&self, name: &str, op: Op, later: &[Later]) -> Result<(Heard, bool), Stop> {
+    async fn make(&self, name: &str, op: Op, later: &[Later]) -> Result<(CallResult, bool), StopCause> {
         if let Some(recorded) = &self.run.recorded
             && !recorded.contains(name)
         {
-            return Err(Stop::NotRecorded(name.to_owned()));
+            return Err(StopCause::NotRecorded(name.to_owned()));
         }
         let who = self.at_step(name)?;
         for _ in 0..ASKED_TIMES_MAX {
             let ticket = match self.reply_to(name, &who, op.clone()).await {
                 Ok(Reply::Done(outcome)) => {
                     let replayed = self.is_older(&outcome.intent.lane.to_string(), outcome.intent.seq);
-                    return Ok((Heard::Done(outcome), replayed));
+                    return Ok((CallResult::Done(outcome), replayed));
                 }
                 Ok(Reply::Denied(denial)) => {
                     let replayed = self.is_older(&denial.intent.lane.to_string(), denial.intent.seq);
@@ -421,9 +431,11 @@ impl Door {
                         self.carry_on(&denial.reason).await?;
                     }
                     self.run.leave_undone(name, &op, &denial.reason);
-                    return Ok((Heard::Denied(denial), replayed));
+                    return Ok((CallResult::Denied(denial), replayed));
                 }
-                Err(fault) => return broke(fault).map(|message| (Heard::Broke(message), false)),
+                Err(fault) => {
+                    return executor_message(fault).map(|message| (CallResult::Broke(message), false));
+                }
                 Ok(Reply::Pending(ticket)) => ticket,
             };
             self.tell_asked(&ticket.question);
@@ -431,31 +443,31 @@ impl Door {
             let asking = match &self.run.asker {
                 Some(asker) => tokio::select! {
                     asking = asker.ask(&self.run.kernel, &ticket) => asking,
-                    stop = self.told_to_stop() => return Err(stop),
+                    stop = self.stop_requested() => return Err(stop),
                 },
                 None => Asking::Later,
             };
             if asking == Asking::Later {
                 let calls = self.run.kernel.count_up_to(&last).await.map_err(Fault::from)?;
-                return Err(Stop::Waiting { ticket: ticket.id, last, calls, summary: ticket.summary });
+                return Err(StopCause::Waiting { ticket: ticket.id, last, calls, summary: ticket.summary });
             }
         }
-        Err(Stop::Passing(format!("step `{name}` needed an approval {ASKED_TIMES_MAX} times")))
+        Err(StopCause::Passing(format!("step `{name}` needed an approval {ASKED_TIMES_MAX} times")))
     }
 
-    fn at_step(&self, name: &str) -> Result<Principal, Stop> {
+    fn at_step(&self, name: &str) -> Result<Principal, StopCause> {
         let owner = self.run.ancestors.iter().find(|one| is_before(name, &one.at));
         let task = owner.map_or(&self.run.task, |one| &one.task);
-        self.who.at_step(task, name).ok_or_else(|| Stop::Step(name.to_owned()))
+        self.who.at_step(task, name).ok_or_else(|| StopCause::Step(name.to_owned()))
     }
 
-    /// Puts the questions about calls that come later in the turn, so that a person gets one question for all that have one cause. Calls
+    /// Puts the questions about calls that come later in the turn, so that a reviewer gets one question for all that have one cause. Calls
     /// beside this one get a moment to put theirs. Gives back the last question of the same cause.
     async fn ask_ahead(&self, ticket: &Ticket, later: &[Later]) -> TicketId {
         let mut last = (ticket.question.number, ticket.id.clone());
         for Later { step, op } in later {
             let Ok(who) = self.at_step(&self.name_of(step)) else { continue };
-            // What goes wrong here goes wrong again when the call is made, and is told then.
+            // What goes wrong here goes wrong again when the call is made, and is reported then.
             let asked = self.run.kernel.ask_ahead(&who, op.clone()).await;
             let Ok(Some(AskedAhead { question, is_new })) = asked else { continue };
             if is_new {
@@ -478,7 +490,7 @@ impl Door {
         if !self.run.told.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone()) {
             return;
         }
-        self.run.events.tell(Event::Asked {
+        self.run.events.send(Event::Asked {
             ticket: id.to_string(),
             asked_with: question.asked_with.as_ref().map(ToString::to_string),
             summary: summary.clone(),
@@ -486,13 +498,13 @@ impl Door {
             quote: question.quote.clone(),
         });
         if question.asked_with.is_none() && question.intent.is_none() {
-            self.run.charge(Used { questions: 1, ..Used::default() });
+            self.run.charge(TaskUsage { questions: 1, ..TaskUsage::default() });
         }
     }
 
     /// The kernel suspends an agent whose budget is used up. A task stops in order instead: calls beside this one end, the agent
     /// exits, and the task waits to be resumed.
-    async fn carry_on(&self, reason: &Reason) -> Result<(), Stop> {
+    async fn carry_on(&self, reason: &Reason) -> Result<(), StopCause> {
         if reason.code == USED_UP
             && let Some(agent) = self.who.agent_id()
         {
@@ -507,21 +519,21 @@ impl Door {
     }
 
     /// Waits before another try: longer each time.
-    async fn pause(&self, tries: u32) -> Result<(), Stop> {
+    async fn pause(&self, tries: u32) -> Result<(), StopCause> {
         let pause_ms = backoff_ms(self.run.backoff_ms, tries);
         tokio::select! {
             () = tokio::time::sleep(std::time::Duration::from_millis(pause_ms)) => Ok(()),
-            stop = self.told_to_stop() => Err(stop),
+            stop = self.stop_requested() => Err(stop),
         }
     }
 
-    async fn told_to_stop(&self) -> Stop {
+    async fn stop_requested(&self) -> StopCause {
         wished(self.run.wish.clone()).await
     }
 }
 
 /// Waits until it is to stop.
-pub(crate) async fn wished(mut wish: watch::Receiver<Wish>) -> Stop {
+pub(crate) async fn wished(mut wish: watch::Receiver<Wish>) -> StopCause {
     if let Ok(wish) = wish.wait_for(|wish| *wish != Wish::GoOn).await
         && let Some(stop) = wish.stop()
     {
@@ -561,7 +573,7 @@ pub(crate) enum Retry {
 }
 
 impl Retry {
-    pub(crate) fn of(outcome: &Outcome) -> Self {
+    pub(crate) fn from_outcome(outcome: &Outcome) -> Self {
         match outcome.obtained.as_ref().and_then(|obtained| obtained.get("retry")) {
             None => Self::Unsaid,
             Some(retry) if retry == "never" => Self::Never,
@@ -570,18 +582,18 @@ impl Retry {
     }
 }
 
-fn passing(heard: &Heard, patience: Patience) -> Option<Passing> {
+fn passing(heard: &CallResult, patience: Patience) -> Option<Passing> {
     match heard {
-        Heard::Denied(Denial { reason, .. }) if reason.code == HELD => Some(Passing::Held),
-        Heard::Denied(Denial { reason, .. }) => is_not_now(reason).then_some(Passing::Used),
-        Heard::Done(outcome) => match &outcome.status {
-            Status::Failed(_) if Retry::of(outcome) != Retry::Unsaid => {
+        CallResult::Denied(Denial { reason, .. }) if reason.code == HELD => Some(Passing::Held),
+        CallResult::Denied(Denial { reason, .. }) => is_not_now(reason).then_some(Passing::Used),
+        CallResult::Done(outcome) => match &outcome.status {
+            Status::Failed(_) if Retry::from_outcome(outcome) != Retry::Unsaid => {
                 patience.with_failures().map(|_| Passing::Settled)
             }
             Status::Failed(_) | Status::TimedOut => patience.with_failures(),
             Status::Ok | Status::Cancelled | Status::Faulted(_) => None,
         },
-        Heard::Broke(_) => patience.with_failures(),
+        CallResult::Broke(_) => patience.with_failures(),
     }
 }
 
@@ -590,8 +602,8 @@ pub(crate) fn is_not_now(reason: &Reason) -> bool {
     NOT_NOW.iter().any(|prefix| reason.code.starts_with(prefix))
 }
 
-/// The executor broke: the agent hears it. Anything else stops the task.
-fn broke(fault: Fault) -> Result<String, Stop> {
+/// The executor's message if it broke, for the agent. Any other fault stops the task.
+fn executor_message(fault: Fault) -> Result<String, StopCause> {
     match fault {
         Fault::Executor { message, .. } => Ok(message),
         other @ (Fault::TooDeep
@@ -604,21 +616,21 @@ fn broke(fault: Fault) -> Result<String, Stop> {
         | Fault::State(_)
         | Fault::Diverged { .. }
         | Fault::Erased(_)
-        | Fault::TornDown) => Err(Stop::Fault(other)),
+        | Fault::TornDown) => Err(StopCause::Fault(other)),
     }
 }
 
-fn told(heard: &Heard) -> (CallEnd, String) {
+fn describe_end(heard: &CallResult) -> (CallEnd, String) {
     match heard {
-        Heard::Done(outcome) => match &outcome.status {
-            Status::Ok => (CallEnd::Done, shown(&outcome.output.text())),
+        CallResult::Done(outcome) => match &outcome.status {
+            Status::Ok => (CallEnd::Done, shorten(&outcome.output.text())),
             Status::Failed(Failure { code, message }) => (CallEnd::Failed, format!("{code}: {message}")),
             Status::TimedOut => (CallEnd::TimedOut, String::new()),
             Status::Cancelled => (CallEnd::Cancelled, String::new()),
             Status::Faulted(message) => (CallEnd::Broke, message.clone()),
         },
-        Heard::Denied(denial) => (CallEnd::Denied, denial.reason.to_string()),
-        Heard::Broke(message) => (CallEnd::Broke, message.clone()),
+        CallResult::Denied(denial) => (CallEnd::Denied, denial.reason.to_string()),
+        CallResult::Broke(message) => (CallEnd::Broke, message.clone()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is told while a task runs, for a live view. The ledger is what happened; these are only news, and a slow reader misses some.
+//! Events of a running task, for a live view. They are only news: a slow reader misses some, and the ledger records what happened.
 
 pub use regent_wire::event::{CallEnd, Event, EventLine, PlannedStep};
 use tokio::sync::broadcast;
@@ -20,7 +20,7 @@ impl Default for Events {
 
 impl Events {
     /// Notifies listeners, if any.
-    pub fn tell(&self, event: Event) {
+    pub fn send(&self, event: Event) {
         let _nobody_listens = self.0.send(event).is_err();
     }
 
@@ -40,8 +40,8 @@ impl Events {
     }
 }
 
-/// A text as an event shows it.
-pub(crate) fn shown(text: &str) -> String {
+/// Cuts a text to the length that an event may have.
+pub(crate) fn shorten(text: &str) -> String {
     let mut short: String = text.chars().take(SHOWN_CHARS_MAX).collect();
     if short.len() < text.len() {
         short.push('…');

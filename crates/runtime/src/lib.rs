@@ -51,5 +51,5 @@ mod tokens;
 pub use runtime::{
     Checkpoints, Options, Reins, Replayed, Runtime, TaskEnd, TaskError, TaskHandle, is_running,
 };
-pub use stop::{Outlook, Stop, utc};
+pub use stop::{Outlook, StopCause, utc};
 pub use task::{Mode, Priority, TaskSpec, TaskState, TaskView};

@@ -13,9 +13,9 @@ use regent_kernel::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Tools that a planner is shown. A longer list costs more to read than a plan is worth.
+/// Tools in a planner's prompt. A longer list costs more to read than a plan is worth.
 const TOOLS_MAX: usize = 64;
-/// How much of a tool's description is shown.
+/// How much of a tool's description the planner gets.
 const DESCRIPTION_CHARS_MAX: usize = 120;
 /// Words of a request that an answer is held to. Among more, a schema takes longer than it saves.
 const WORDS_MAX: usize = 96;
@@ -137,11 +137,11 @@ fn answer_schema(request: &str, acting: &[&str]) -> Value {
 /// Reads a model's answer. Nothing in it is believed yet.
 fn read_steps(answer: &str) -> Result<Vec<Value>, PlannerError> {
     #[derive(Deserialize)]
-    struct Answer {
-        steps: Vec<Step>,
+    struct PlannerAnswer {
+        steps: Vec<DraftedStep>,
     }
     #[derive(Deserialize)]
-    struct Step {
+    struct DraftedStep {
         tool: String,
         word: String,
         #[serde(default)]
@@ -154,13 +154,13 @@ fn read_steps(answer: &str) -> Result<Vec<Value>, PlannerError> {
     }
     // Models like to put a fence around JSON.
     let fenced = answer.trim().trim_start_matches("```json").trim_matches('`').trim();
-    let answer: Answer =
+    let answer: PlannerAnswer =
         serde_json::from_str(fenced).map_err(|error| PlannerError::Unreadable(error.to_string()))?;
     let argument = |Argument { name, value }: Argument| {
         let is_said = !matches!(&value, Value::Null) && value.as_str() != Some("");
         is_said.then(|| (name, read_value(value)))
     };
-    let step = |Step { tool, word, args }: Step| {
+    let step = |DraftedStep { tool, word, args }: DraftedStep| {
         let args: BTreeMap<String, Value> =
             args.into_iter().take(ARGUMENTS_MAX).filter_map(argument).collect();
         json!({"tool": tool, "word": word, "args": args})

@@ -18,17 +18,17 @@ use regent_kernel::{
 };
 use tokio::sync::{broadcast, watch};
 
-use crate::agent::{Answer, Craft, first_question};
-use crate::door::{Ancestor, Asker, Undone, Used, is_before};
+use crate::agent::{AgentAnswer, Craft, first_question};
+use crate::door::{Ancestor, Asker, TaskUsage, Undone, is_before};
 use crate::event::{Event, Events};
 use crate::snapshot::{RestoreArgs, Restored, SnapshotError, Snapshots};
-use crate::stop::{Stop, Wish};
+use crate::stop::{StopCause, Wish};
 use crate::task::{self, Difference, Tape, TaskIndex, TaskRecord, TaskSpec, TaskState, TaskView};
 pub(crate) use attempt::FILLED;
 use attempt::Replaying;
 use drive::Start;
 pub use drive::is_running;
-use held::{Held, Hold, Taking};
+use held::{HeldJournals, Hold, Taking};
 use queue::Queue;
 
 /// How large a goal may be.
@@ -39,9 +39,9 @@ const GOAL_BYTES_MAX: usize = 256 << 10;
 pub struct Options {
     /// How agents work.
     pub craft: Craft,
-    /// Who asks a person while a task waits; without one, a task stops there and can be resumed.
+    /// Who asks the user while a task waits; without one, a task stops there and can be resumed.
     pub asker: Option<Arc<dyn Asker>>,
-    /// Nobody can be asked: calls that a person would be asked about are denied, and the task continues without them.
+    /// Nobody can be asked: calls that need an approval are denied, and the task continues without them.
     pub unattended: bool,
     /// How many tasks run at once; the others wait in the queue.
     pub running_max: usize,
@@ -124,7 +124,7 @@ pub enum TaskError {
     Snapshot(#[from] SnapshotError),
     /// The work stopped.
     #[error(transparent)]
-    Stop(#[from] Stop),
+    Stop(#[from] StopCause),
     /// The kernel could not do its part.
     #[error(transparent)]
     Fault(#[from] Fault),
@@ -138,9 +138,9 @@ pub struct TaskEnd {
     /// The state it is in now.
     pub state: TaskState,
     /// Its answer, if it has one.
-    pub answer: Option<Answer>,
+    pub answer: Option<AgentAnswer>,
     /// Why it stopped, if it did.
-    pub why: Option<Arc<Stop>>,
+    pub why: Option<Arc<StopCause>>,
     /// What it has used, all runs together.
     pub spent: Spent,
     /// Calls that were denied because nobody could be asked about them.
@@ -190,7 +190,7 @@ impl TaskHandle {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replayed {
     /// The answer that it led to.
-    pub answer: Answer,
+    pub answer: AgentAnswer,
     /// How many steps were replayed.
     pub steps: usize,
     /// The answer is the recorded one. That each prompt and call is, byte for byte, is what the kernel checks at every step.
@@ -208,7 +208,7 @@ struct Inner {
     options: Options,
     queue: Queue,
     live: Mutex<BTreeMap<TaskId, watch::Sender<Wish>>>,
-    held: Held,
+    held: HeldJournals,
 }
 
 impl Inner {
@@ -226,7 +226,14 @@ impl Runtime {
     /// A runtime over a kernel. Its tasks are `owner`'s; the runtime itself has no authority.
     pub fn new(kernel: Kernel, owner: TaskOwner, options: Options) -> Self {
         let queue = Queue::new(options.running_max, options.waiting_max);
-        Self(Arc::new(Inner { kernel, owner, options, queue, live: Mutex::default(), held: Held::default() }))
+        Self(Arc::new(Inner {
+            kernel,
+            owner,
+            options,
+            queue,
+            live: Mutex::default(),
+            held: HeldJournals::default(),
+        }))
     }
 
     /// Takes a task. When this returns it is in the ledger, so it is not lost whatever happens next.
@@ -408,7 +415,7 @@ impl Runtime {
         };
         let (store, workspace) = (Arc::clone(&checkpoints.store), checkpoints.workspace.clone());
         let done = tokio::task::spawn_blocking(move || work(&store, &workspace)).await;
-        Ok(done.map_err(|_torn_down| Stop::Passing("the session was closed".to_owned()))??)
+        Ok(done.map_err(|_torn_down| StopCause::Passing("the session was closed".to_owned()))??)
     }
 
     /// All tasks of the ledger, the oldest first.
@@ -488,7 +495,7 @@ impl Runtime {
         self.0.write_record(&record).await?;
         self.enqueue(
             record,
-            Start { state: TaskState::Initialized, run: 1, used: Used::default() },
+            Start { state: TaskState::Initialized, run: 1, used: TaskUsage::default() },
             (hold, lock),
         )
     }

@@ -98,13 +98,13 @@ pub struct Item {
     /// The permission bits; 0 for links, which have none.
     pub mode: u32,
     /// What it is.
-    pub what: What,
+    pub what: SnapshotContent,
 }
 
 /// The kind of an item in a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+pub enum SnapshotContent {
     /// A folder.
     Folder,
     /// A file, by its content.
@@ -139,13 +139,13 @@ pub struct Skipped {
     /// Where.
     pub path: String,
     /// Why.
-    pub why: Why,
+    pub why: SnapshotSkipReason,
 }
 
 /// Why something is in no snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum SnapshotSkipReason {
     /// It holds secrets.
     Secret,
     /// A FIFO, socket or device.
@@ -162,7 +162,7 @@ pub enum Why {
     TooLarge,
 }
 
-impl Why {
+impl SnapshotSkipReason {
     /// In words.
     pub fn word(self) -> &'static str {
         match self {
@@ -182,13 +182,13 @@ impl Why {
 #[serde(untagged)]
 enum SkippedForm {
     Path(String),
-    Whole { path: String, why: Why },
+    Whole { path: String, why: SnapshotSkipReason },
 }
 
 impl From<SkippedForm> for Skipped {
     fn from(form: SkippedForm) -> Self {
         match form {
-            SkippedForm::Path(path) => Self { path, why: Why::Unreadable },
+            SkippedForm::Path(path) => Self { path, why: SnapshotSkipReason::Unreadable },
             SkippedForm::Whole { path, why } => Self { path, why },
         }
     }
@@ -370,8 +370,8 @@ impl Snapshots {
             kept.extend(stored.folders.iter().map(|(_, list)| list.to_string()));
         }
         kept.extend(self.get(id)?.items.into_iter().filter_map(|item| match item.what {
-            What::File { sha256, .. } => Some(sha256.to_string()),
-            What::Folder | What::Link(_) => None,
+            SnapshotContent::File { sha256, .. } => Some(sha256.to_string()),
+            SnapshotContent::Folder | SnapshotContent::Link(_) => None,
         }));
         Ok(())
     }
@@ -453,7 +453,7 @@ impl Snapshots {
     }
 }
 
-/// Files that usually hold secrets, of the project or of a person.
+/// Files that usually hold secrets, of the project or of a user.
 fn holds_secrets(path: &str) -> bool {
     let kinds = regent_guard::kinds_of(path);
     kinds.contains(GuardKind::Secret) || kinds.contains(GuardKind::PersonalSecret)

@@ -6,7 +6,7 @@ use crate::context::{GuardError, PromptError, WindowError};
 
 /// The work stopped before it was done.
 #[derive(Debug, thiserror::Error)]
-pub enum Stop {
+pub enum StopCause {
     /// Someone cancelled it.
     #[error("it was cancelled")]
     Cancelled,
@@ -34,7 +34,7 @@ pub enum Stop {
     /// The model can't be used for now, however often it is asked. It may work later, or at a time that its provider named.
     #[error("the model can't be used now: {why}; {}", when(.at_ms))]
     Unavailable {
-        /// What its provider said last.
+        /// The provider's last error.
         why: String,
         /// Not before this, in milliseconds since 1970.
         at_ms: Option<i64>,
@@ -90,13 +90,13 @@ pub enum Stop {
     Fault(#[from] Fault),
 }
 
-impl From<Ticket> for Stop {
+impl From<Ticket> for StopCause {
     fn from(Ticket { id, summary, .. }: Ticket) -> Self {
         Self::Waiting { ticket: id.clone(), last: id, calls: 1, summary }
     }
 }
 
-impl Stop {
+impl StopCause {
     /// How the task can continue from here.
     pub fn outlook(&self) -> Outlook {
         match self {
@@ -121,7 +121,7 @@ impl Stop {
     }
 }
 
-impl Stop {
+impl StopCause {
     /// From when on the task can continue without anybody, if that is a matter of time.
     pub(crate) fn until_ms(&self) -> Option<i64> {
         if let Self::Unavailable { at_ms, .. } = self { Some(at_ms.unwrap_or(0)) } else { None }
@@ -133,7 +133,7 @@ impl Stop {
     }
 }
 
-/// The id is the one that answers all of them, so that nobody is shown two.
+/// The id is the one that answers all of them, so that nobody gets two.
 fn waits(last: &TicketId, calls: usize, summary: &str) -> String {
     match calls {
         0 | 1 => format!("a call waits for your approval: {summary} (question `{last}`)"),
@@ -175,11 +175,11 @@ pub(crate) enum Wish {
 
 impl Wish {
     /// What it is to stop with, if it is to stop.
-    pub(crate) fn stop(self) -> Option<Stop> {
+    pub(crate) fn stop(self) -> Option<StopCause> {
         match self {
             Self::GoOn => None,
-            Self::Pause => Some(Stop::Paused),
-            Self::Cancel => Some(Stop::Cancelled),
+            Self::Pause => Some(StopCause::Paused),
+            Self::Cancel => Some(StopCause::Cancelled),
         }
     }
 }
@@ -189,7 +189,7 @@ impl Wish {
 pub enum Outlook {
     /// By itself, after a pause.
     Again,
-    /// When a person has answered, or given it more.
+    /// When a reviewer has answered, or raised its budget.
     Later,
     /// Whenever someone resumes it: it waits for nothing.
     Paused,
@@ -205,7 +205,8 @@ mod tests {
 
     #[test]
     fn d7_a_stop_says_when_to_resume() {
-        let stop = |at_ms| Stop::Unavailable { why: "`p/m`: it answered 429: slow down".to_owned(), at_ms };
+        let stop =
+            |at_ms| StopCause::Unavailable { why: "`p/m`: it answered 429: slow down".to_owned(), at_ms };
         let said = stop(Some(951_782_400_000)).to_string();
         assert_eq!(
             said,

@@ -15,4 +15,4 @@ pub use spec::{Mode, TaskRecord, TaskSpec};
 pub use state::TaskState;
 pub(crate) use state::may_become;
 pub use tape::{End, Payloads, Recorded, Tape, TaskIndex, TaskView, read, read_from};
-pub(crate) use tape::{RECORD_STEP, Said, read_all, read_tasks};
+pub(crate) use tape::{RECORD_STEP, TaskStateRecord, read_all, read_tasks};

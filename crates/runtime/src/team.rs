@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::agent::{self, Craft, Work};
-use crate::door::{Door, Heard};
-use crate::stop::Stop;
+use crate::door::{CallResult, Door};
+use crate::stop::StopCause;
 
 const ANSWER_BYTES_MAX: u32 = 1 << 20;
 /// The answer is in the pipe before it is asked for.
@@ -30,7 +30,7 @@ pub struct Child {
 }
 
 /// Delegates work to a child and waits for its answer, which is labelled as another agent's and put between markers.
-pub async fn delegate(door: &Door, craft: &Craft, work: &Work, child: &Child) -> Result<String, Stop> {
+pub async fn delegate(door: &Door, craft: &Craft, work: &Work, child: &Child) -> Result<String, StopCause> {
     let spec = SpawnSpec {
         name: child.name.clone(),
         roles: child.roles.clone().unwrap_or_else(|| door.who().roles().to_vec()),
@@ -40,7 +40,7 @@ pub async fn delegate(door: &Door, craft: &Craft, work: &Work, child: &Child) ->
         priority: None,
     };
     let Spawned { agent: id, .. } = result_of(door.aside(Op::Spawn(spec)).await?)?;
-    let who = door.kernel().principal_of(door.who(), &id).ok_or(Stop::Ended)?;
+    let who = door.kernel().principal_of(door.who(), &id).ok_or(StopCause::Ended)?;
     let own = door.below(who, &child.prefix);
     let worked = agent::work(&own, craft, work).await;
     let passed = match &worked {
@@ -56,7 +56,7 @@ pub async fn delegate(door: &Door, craft: &Craft, work: &Work, child: &Child) ->
 }
 
 /// The child writes, the parent reads: the answer's label goes along with it.
-async fn pass_on(door: &Door, own: &Door, text: &str, work: &Work) -> Result<String, Stop> {
+async fn pass_on(door: &Door, own: &Door, text: &str, work: &Work) -> Result<String, StopCause> {
     let reader = door.who().agent_id().cloned().unwrap_or_else(|| AgentId::from("operator"));
     let spec = PipeSpec {
         reader,
@@ -67,19 +67,19 @@ async fn pass_on(door: &Door, own: &Door, text: &str, work: &Work) -> Result<Str
     let Piped { pipe } = result_of(own.aside(Op::Pipe(spec)).await?)?;
     outcome_of(own.aside(Op::Send { pipe, message: json!({"answer": text}) }).await?)?;
     let heard = door.aside(Op::Recv { pipe, wait_ms_max: WAIT_MS_MAX }).await?;
-    Ok(outcome_of(heard)?.output.for_model(&work.markers.at(&own.name_of("answer"))))
+    Ok(outcome_of(heard)?.output.for_model(&work.markers.issue(&own.name_of("answer"))))
 }
 
-fn result_of<T: DeserializeOwned>(heard: Heard) -> Result<T, Stop> {
-    outcome_of(heard)?.read().map_err(|error| Stop::Passing(error.to_string()))
+fn result_of<T: DeserializeOwned>(heard: CallResult) -> Result<T, StopCause> {
+    outcome_of(heard)?.read().map_err(|error| StopCause::Passing(error.to_string()))
 }
 
 /// The result of a call that must succeed.
-fn outcome_of(heard: Heard) -> Result<Outcome, Stop> {
+fn outcome_of(heard: CallResult) -> Result<Outcome, StopCause> {
     match heard {
-        Heard::Done(outcome) if outcome.status == Status::Ok => Ok(outcome),
-        Heard::Done(outcome) => Err(Stop::Passing(format!("{:?}", outcome.status))),
-        Heard::Denied(denial) => Err(Stop::Denied(denial.reason)),
-        Heard::Broke(message) => Err(Stop::Passing(message)),
+        CallResult::Done(outcome) if outcome.status == Status::Ok => Ok(outcome),
+        CallResult::Done(outcome) => Err(StopCause::Passing(format!("{:?}", outcome.status))),
+        CallResult::Denied(denial) => Err(StopCause::Denied(denial.reason)),
+        CallResult::Broke(message) => Err(StopCause::Passing(message)),
     }
 }

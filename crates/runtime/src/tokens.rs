@@ -17,7 +17,7 @@ const WAITING_MAX: usize = 32;
 const LOOK: Duration = Duration::from_millis(5);
 /// A reader that takes nothing for so many looks has stopped reading.
 const LOOKS_MAX: u32 = 200;
-/// So much of what a tool says is told; the outcome has the rest.
+/// So much of a tool's output is streamed; the outcome has the rest.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
 /// One event has about so much of it.
 const EVENT_BYTES_MAX: usize = 8 << 10;
@@ -50,7 +50,7 @@ pub(crate) async fn asked(
             news = News::default();
             continue;
         }
-        told.into_iter().for_each(|event| events.tell(event));
+        told.into_iter().for_each(|event| events.send(event));
     }
     stream.reply().await
 }
@@ -114,14 +114,14 @@ pub(crate) async fn called(
         }
         for (channel, text) in output.parts() {
             if output.pace.is_kept(events).await {
-                events.tell(Event::Output { step: step.to_owned(), channel, text });
+                events.send(Event::Output { step: step.to_owned(), channel, text });
             }
         }
     }
     stream.reply().await
 }
 
-/// What a tool said and nobody was told yet.
+/// Output of a tool that hasn't been streamed yet.
 #[derive(Debug, Default)]
 struct Output {
     channels: [Text; 2],
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn thoughts_and_words_are_told_apart_and_in_order() {
+    fn separates_reasoning_from_text_in_order() {
         let step = || "1".to_owned();
         let token = |text: &str, anew| Event::Token { step: step(), text: text.to_owned(), anew };
         let thought = |text: &str| Event::Thought { step: step(), text: text.to_owned() };
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tools_output_keeps_its_channels_apart_and_is_told_up_to_a_limit() {
+    fn streams_a_tools_output_per_channel_up_to_a_limit() {
         let mut output = Output::default();
         output.take(Channel::Error, b"oh\xc3");
         output.take(Channel::Output, b"yes");
@@ -262,7 +262,7 @@ mod tests {
     async fn tokens_wait_for_a_slow_reader_and_not_for_one_that_stopped() {
         let events = Events::default();
         let mut reader = events.listen();
-        let tell = || events.tell(Event::Turn { step: "1".to_owned() });
+        let tell = || events.send(Event::Turn { step: "1".to_owned() });
         (0..WAITING_MAX).for_each(|_| tell());
         let mut pace = Pace::default();
         assert!(!pace.is_kept(&events).await, "nobody read");

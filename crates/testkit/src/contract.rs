@@ -85,7 +85,7 @@ pub async fn executor_contract(exam: &dyn Exam) -> Result<Vec<String>, SetupErro
     note("keeps the memory limit", room.keeps_memory().await);
     note("keeps the wall clock", room.keeps_time().await);
     note("leaves no process behind", room.leaves_no_process().await);
-    note("dies when told", room.dies_when_told().await);
+    note("dies when cancelled", room.dies_when_cancelled().await);
     Ok(failed)
 }
 
@@ -195,7 +195,7 @@ impl Room<'_> {
     }
 
     /// A signal ends a running call. On a slow machine it may arrive before the call has begun; then the check retries with a longer delay.
-    async fn dies_when_told(&self) -> Result<(), SetupError> {
+    async fn dies_when_cancelled(&self) -> Result<(), SetupError> {
         let Some(op) = self.exam.call(&Task::Hang) else { return Err("the tier can't hang".into()) };
         let (kernel, operator) = (&self.kernel.kernel, self.kernel.kernel.operator());
         for (round, wait_ms) in [200_u64, 500, 1000].into_iter().enumerate() {

@@ -72,7 +72,7 @@ impl Puppet {
     }
 
     /// The requests, in order.
-    pub fn heard(&self) -> Vec<Inference> {
+    pub fn requests(&self) -> Vec<Inference> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -34,7 +34,7 @@ const MOMENTS_PER_MARK: u64 = 20;
 
 /// The counts of a run.
 #[derive(Debug, Default, Clone)]
-pub struct Seen {
+pub struct SimCounts {
     /// Number of kernels started.
     pub lives: u64,
     /// Number of blows that happened.
@@ -46,7 +46,7 @@ pub struct Seen {
 }
 
 /// Runs one simulation. An error names the broken invariant.
-pub fn simulate(seed: u64) -> Result<Seen, String> {
+pub fn simulate(seed: u64) -> Result<SimCounts, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     runtime.block_on(async {
@@ -63,7 +63,7 @@ struct Simulation {
     outside: Arc<Outside>,
     marks: u64,
     acks: BTreeSet<u64>,
-    seen: Seen,
+    seen: SimCounts,
     /// The events of each run, to debug a failure.
     history: Vec<String>,
 }
@@ -78,13 +78,13 @@ impl Simulation {
             outside: Arc::default(),
             marks,
             acks: BTreeSet::new(),
-            seen: Seen::default(),
+            seen: SimCounts::default(),
             history: Vec::new(),
             random,
         }
     }
 
-    async fn live(&mut self) -> Result<Seen, String> {
+    async fn live(&mut self) -> Result<SimCounts, String> {
         for _ in 0..1 + self.random.below(LIVES_MAX) {
             let blow = Blow::draw(&mut self.random);
             let moment = self.random.below(MOMENTS_PER_BOOT + self.marks * MOMENTS_PER_MARK);

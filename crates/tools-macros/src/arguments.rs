@@ -73,7 +73,7 @@ impl Argument {
         &self.of
     }
 
-    /// What is said about it: beside it, or in the list of the function's comment.
+    /// Its description: beside it, or in the list of the function's comment.
     pub(crate) fn description(&self, prose: &Prose) -> Option<String> {
         let own = Prose::read(&self.doc, &[]).description;
         if own.is_empty() { prose.arguments.get(&self.key()).cloned() } else { Some(own) }

@@ -21,7 +21,7 @@ const TIERS: &[(&str, &str)] =
     &[("host", "Host"), ("process", "Process"), ("wasm", "Wasm"), ("microvm", "Microvm")];
 const KEYS: &str = "name, effect, capabilities, idempotent, reversible, cost, driver, tiers, version, output, may and foresee";
 
-/// Everything that the attribute said, checked.
+/// The attribute's settings, checked.
 pub(crate) struct Declared {
     pub(crate) name: LitStr,
     /// A variant of `SideEffect`.
@@ -45,7 +45,7 @@ pub(crate) struct Declared {
 }
 
 #[derive(Default)]
-struct Found {
+struct ToolAttributes {
     name: Option<LitStr>,
     effect: Option<&'static str>,
     capabilities: Vec<LitStr>,
@@ -64,7 +64,7 @@ struct Found {
 impl Declared {
     /// What the attribute says. `is_body` is whether there is a function to run, or only a manifest to make.
     pub(crate) fn parse(attribute: TokenStream, is_body: bool) -> Result<Self> {
-        let mut found = Found::default();
+        let mut found = ToolAttributes::default();
         syn::meta::parser(|meta| found.key(&meta)).parse2(attribute)?;
         let missing = |what: &str| Error::new(Span::call_site(), what);
         let elsewhere = found.driver.iter().chain(&found.tiers).find(|(word, _)| *word != "Host");
@@ -99,7 +99,7 @@ impl Declared {
     }
 }
 
-impl Found {
+impl ToolAttributes {
     fn key(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
         let key = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
         if self.seen.contains(&key) {

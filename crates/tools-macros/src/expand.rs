@@ -219,7 +219,7 @@ impl Tool {
                     fn run<'s>(
                         &'s self,
                         permit: &'s ::regent_tools::Context<'s>,
-                    ) -> ::regent_tools::macros::Running<'s> {
+                    ) -> ::regent_tools::macros::ToolFuture<'s> {
                         ::std::boxed::Box::pin(async move { #call })
                     }
 

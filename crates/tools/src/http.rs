@@ -113,10 +113,11 @@ async fn request(permit: &Context<'_>, client: &Client, args: &Args<'_>) -> Driv
         let message = "`range` can't be set in a request with a secret: a part of its value couldn't be recognised in the answer";
         return Err(failure("http.header_refused", message).into());
     }
-    let bytes_max = args.bytes_max.unwrap_or(BYTES_DEFAULT).min(Room::of(permit).bytes_left() as u64);
+    let bytes_max =
+        args.bytes_max.unwrap_or(BYTES_DEFAULT).min(Room::from_permit(permit).bytes_left() as u64);
     let response = tokio::select! {
         biased;
-        () = permit.cancelled() => return Err(failure("http.cancelled", "the call was told to stop").into()),
+        () = permit.cancelled() => return Err(failure("http.cancelled", "the call was cancelled").into()),
         // What stands after the cut tells whether a value goes across it.
         response = client.send(&request, bytes_max.saturating_add(SEAM_BYTES as u64)) => response.map_err(unreached)?,
     };
@@ -127,7 +128,7 @@ async fn request(permit: &Context<'_>, client: &Client, args: &Args<'_>) -> Driv
     }
     let label = label_of(&request, &response, has_secret);
     let response = shortened(response, bytes_max, |bytes| permit.scrub(bytes));
-    Ok(describe(&request.url, response, Room::of(permit)).with_label(label).with_spent(spent))
+    Ok(describe(&request.url, response, Room::from_permit(permit)).with_label(label).with_spent(spent))
 }
 
 /// A value that was revealed leaves only where we put it, not where an agent or a server did.
@@ -254,7 +255,7 @@ fn arrived(to: &str, outcome: Outcome) -> Driven<RawOutput> {
         }
         Status::Failed(inner) => Err(inner.into()),
         Status::TimedOut => Err(failure("http.timeout", format!("`{to}` took too long")).into()),
-        Status::Cancelled => Err(failure("http.cancelled", "the call was told to stop").into()),
+        Status::Cancelled => Err(failure("http.cancelled", "the call was cancelled").into()),
         Status::Faulted(message) => Err(regent_kernel::ExecuteError::Broken(message).into()),
     }
 }
@@ -304,7 +305,7 @@ fn describe(url: &Url, response: Response, mut room: Room) -> RawOutput {
         if fits {
             fields.insert(field.to_owned(), body);
         } else {
-            // Escapes and base64 can make it longer than it was; then it is said rather than cut somewhere.
+            // Escapes and base64 can make it longer than it was; then we report it rather than cut it somewhere.
             fields.insert("truncated".to_owned(), true.into());
             fields.insert("body".to_owned(), "".into());
         }

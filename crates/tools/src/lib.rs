@@ -65,5 +65,5 @@ pub use pins::{PinError, PinFile};
 pub use process::program_specs;
 pub use regent_egress::{Broker, Network};
 pub use regent_tools_macros::tool;
-pub use schema::Wanted;
+pub use schema::ToolFilter;
 pub use tool::{Context, HostTool, ToolError};

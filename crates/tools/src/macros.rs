@@ -20,7 +20,7 @@ use crate::output;
 use crate::tool::{Context, ToolError};
 
 /// What [`HostTool::run`](crate::HostTool::run) gives.
-pub type Running<'s> = BoxFuture<'s, Result<RawOutput, ToolError>>;
+pub type ToolFuture<'s> = BoxFuture<'s, Result<RawOutput, ToolError>>;
 
 /// The call's arguments as the function's own types.
 pub fn arguments<T: DeserializeOwned>(permit: &Context<'_>) -> Result<T, ToolError> {

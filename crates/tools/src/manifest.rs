@@ -11,7 +11,7 @@ use crate::host;
 /// The largest whole number that every JSON reader agrees on.
 pub(crate) const INTEGER_MAX: u64 = (1 << 53) - 1;
 
-/// The manifests of all built-in tools, for whoever only wants to read them.
+/// The manifests of all built-in tools, for callers that only read them.
 pub fn specs() -> Vec<ToolSpec> {
     // Nothing is opened or connected before the first call.
     let broker = Broker::new(Network::default(), Path::new(""));

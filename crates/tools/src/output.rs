@@ -29,21 +29,21 @@ pub(crate) fn io_failure(path: &str, error: &std::io::Error) -> Failure {
 
 /// Tells blocking work to stop.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Stop(Arc<AtomicBool>);
+pub(crate) struct StopFlag(Arc<AtomicBool>);
 
-impl Stop {
+impl StopFlag {
     /// Whether to stop.
     pub(crate) fn is_pulled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Runs work that may block on a thread that may, and tells it to stop when the call is told to.
+/// Runs work that may block on a thread that may, and stops it when the call is cancelled.
 pub(crate) async fn blocking<T: Send + 'static>(
     permit: &Permit<'_, tier::Host>,
-    work: impl FnOnce(&Stop) -> T + Send + 'static,
+    work: impl FnOnce(&StopFlag) -> T + Send + 'static,
 ) -> Result<T, ExecuteError> {
-    let stop = Stop::default();
+    let stop = StopFlag::default();
     let seen = stop.clone();
     let mut job = tokio::task::spawn_blocking(move || work(&seen));
     let done = tokio::select! {
@@ -57,10 +57,10 @@ pub(crate) async fn blocking<T: Send + 'static>(
     done.map_err(|error| ExecuteError::Broken(error.to_string()))
 }
 
-/// Whether the call has been told to stop already.
+/// Whether the call has already been cancelled.
 pub(crate) fn is_cancelled(permit: &Permit<'_, tier::Host>) -> bool {
-    let told = pin!(permit.cancelled());
-    told.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    let cancelled = pin!(permit.cancelled());
+    cancelled.poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
 /// How many bytes of output are left to give.
@@ -71,7 +71,7 @@ pub(crate) struct Room {
 
 impl Room {
     /// What policy allows, less what the JSON around it needs.
-    pub(crate) fn of(permit: &Permit<'_, tier::Host>) -> Self {
+    pub(crate) fn from_permit(permit: &Permit<'_, tier::Host>) -> Self {
         const ENVELOPE_BYTES: usize = 1024;
         let bytes_max = usize::try_from(permit.limits().output_bytes_max).unwrap_or(usize::MAX);
         Self { bytes_left: bytes_max.saturating_sub(ENVELOPE_BYTES) }

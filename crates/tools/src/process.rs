@@ -121,7 +121,7 @@ const PROGRAMS: Label = Label { integrity: Integrity::Tool, confidentiality: Con
     output = PROGRAMS
 )]
 pub(crate) async fn list(context: &Context<'_>) -> Result<RawOutput, ToolError> {
-    let mut room = Room::of(context);
+    let mut room = Room::from_permit(context);
     let mut programs = Vec::new();
     for one in context.programs() {
         let program = json!({"call": one.call, "caller": one.caller, "tool": one.tool});

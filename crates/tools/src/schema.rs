@@ -53,7 +53,7 @@ pub fn wire_name(name: &str) -> String {
 
 /// Which tools are looked for; what is `None` doesn't matter.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wanted<'a> {
+pub struct ToolFilter<'a> {
     /// A capability, or the part before a dot: `file` finds `file.read`.
     pub capability: Option<&'a str>,
     /// What it does to the world.
@@ -64,7 +64,7 @@ pub struct Wanted<'a> {
     pub origin: Option<Origin>,
 }
 
-impl Wanted<'_> {
+impl ToolFilter<'_> {
     /// Whether a tool is one of those. There are few tools, so a linear search is enough.
     pub fn fits(&self, spec: &ToolSpec) -> bool {
         let tagged = |tag: &str| {

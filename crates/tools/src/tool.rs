@@ -16,7 +16,7 @@ pub trait HostTool: Send + Sync {
     fn run<'s>(&'s self, permit: &'s Context<'s>) -> BoxFuture<'s, Result<RawOutput, ToolError>>;
 
     /// What a call would do to the one file that it writes; see [`Executor::foresee`](regent_kernel::Executor::foresee). A tool that
-    /// does anything else, or can't tell, says `None`: after a crash a person is asked about its call.
+    /// does anything else, or can't tell, says `None`: after a crash Regent asks a reviewer about its call.
     fn foresee(&self, _args: &Value, _before: Option<&[u8]>) -> Option<Foreseen> {
         None
     }

@@ -17,7 +17,7 @@ pub(super) const CALLERS: &[Code] = &[
     code(
         "auth.invalid",
         exit::AUTHENTICATION,
-        "The token isn't one that lets anybody in: it was revoked or replaced, was copied incompletely, or never was. Which of these it is isn't said to whoever presents it; an admin sees it in `regent token list`.",
+        "The token isn't valid: it was revoked or replaced, was copied incompletely, or never existed. The error doesn't say which, because anybody may present a token; an admin sees it in `regent token list`.",
     ),
     code(
         "auth.no_agent",
@@ -28,7 +28,7 @@ pub(super) const CALLERS: &[Code] = &[
     code(
         "auth.role",
         exit::DENIED,
-        "People have roles: a viewer looks, an operator runs tools and agents, an approver answers questions, an admin does all of this, sets budgets and manages tokens. The kernel checks the role before policy is asked. The user at the terminal is an admin; whoever comes with a token has the role of the token (`regent whoami`).",
+        "People have roles: a viewer looks, an operator runs tools and agents, an approver answers questions, an admin does all of this, sets budgets and manages tokens. The kernel checks the role before policy is asked. The user at the terminal is an admin; a caller with a token has the role of the token (`regent whoami`).",
     ),
     code(
         "auth.unavailable",

@@ -19,12 +19,12 @@ pub(super) const OTHERS: &[Code] = &[
     code(
         "agent.not_an_agent",
         exit::DENIED,
-        "Only an agent can do this to itself, and the caller is a person.",
+        "Only an agent can do this to itself, and the caller isn't an agent.",
     ),
     code(
         "agent.not_yours",
         exit::DENIED,
-        "An agent may list, wait for and signal only itself and its descendants. Only a person may do so for all.",
+        "An agent may list, wait for and signal only itself and its descendants. Users may do so for all agents.",
     ),
     code("agent.roles", exit::DENIED, "A child can't have roles that its parent lacks."),
     code(
@@ -40,12 +40,12 @@ pub(super) const OTHERS: &[Code] = &[
     code(
         "approval.denied",
         exit::DENIED,
-        "A person denied exactly this call. Do something else, or ask the person.",
+        "A reviewer denied exactly this call. Do something else, or ask the reviewer.",
     ),
     code(
         "approval.flood",
         exit::DENIED,
-        "There are more open or new questions than a person could answer with care. Pause the agent, and answer or deny pending questions (`regent approve list`).",
+        "There are more open or new questions than a reviewer can answer with care. Pause the agent, and answer or deny pending questions (`regent approve list`).",
     ),
     code(
         "approval.not_one_cause",
@@ -66,7 +66,7 @@ pub(super) const OTHERS: &[Code] = &[
     code(
         "approval.not_a_person",
         exit::DENIED,
-        "Only a person can see and answer questions, whatever policy says: an agent can't approve itself.",
+        "Agents can't see or answer questions, whatever policy says: an agent can't approve itself.",
     ),
     code(
         "approval.once_only",
@@ -129,7 +129,7 @@ pub(super) const OTHERS: &[Code] = &[
         exit::TEMPORARY,
         "Regent can't determine what is left of a budget, so it spends nothing more.",
     ),
-    code("budget.not_a_person", exit::DENIED, "Only a person can set budgets."),
+    code("budget.not_a_person", exit::DENIED, "Agents can't set budgets."),
     code("call.cancelled", exit::INTERRUPTED, "A call by a guest was stopped."),
     code("call.timed_out", exit::TEMPORARY, "A call by a guest reached its time limit."),
     code(
@@ -316,7 +316,7 @@ pub(super) const OTHERS: &[Code] = &[
     ),
     code("process.refused", exit::USAGE, "The arguments for the sandbox contradict each other."),
     code("process.signal", exit::ERROR, "A signal ended the program."),
-    code("process.terminal", exit::USAGE, "Only a person at a terminal can give it to a program."),
+    code("process.terminal", exit::USAGE, "Only a user at a terminal can give it to a program."),
     code("process.timeout", exit::SANDBOX, "The program reached its time limit and was stopped."),
     code("process.unknown", exit::ERROR, "The processes can't be listed."),
     code(
@@ -465,7 +465,7 @@ pub(super) const OTHERS: &[Code] = &[
     code(
         "request.not_a_person",
         exit::DENIED,
-        "Only a person can begin a request, plan it, or declare a value trusted; an agent can't for itself.",
+        "An agent can't begin a request, plan it, or declare a value trusted for itself; its user does.",
     ),
     code("request.wider", exit::DENIED, "A request that has begun, and its plan, can only be narrowed."),
     code(

@@ -72,7 +72,7 @@ pub(crate) async fn run(context: &Context, command: AgentCommand) -> CommandResu
 
 /// A running agent and the kernel it runs in.
 #[derive(Debug)]
-struct Seen {
+struct RunningAgent {
     peer: usize,
     agent: AgentView,
 }
@@ -108,17 +108,17 @@ async fn peers(paths: &Paths) -> Result<Vec<Peer>, Failure> {
     })
 }
 
-/// The same, spoken to as whoever gives the command.
+/// The same, as the caller of the command.
 pub(crate) async fn own_peers(context: &Context) -> Result<Vec<Peer>, Failure> {
     let token = context.token.as_ref().map(PresentedToken::text);
     Ok(peers(&context.paths).await?.into_iter().map(|peer| peer.presenting(token)).collect())
 }
 
-async fn agents(peers: &[Peer]) -> Result<Vec<Seen>, Failure> {
+async fn agents(peers: &[Peer]) -> Result<Vec<RunningAgent>, Failure> {
     let mut seen = Vec::new();
     for (at, peer) in peers.iter().enumerate() {
         let listed: Vec<AgentView> = answer(peer, Op::Agents).await?;
-        seen.extend(listed.into_iter().map(|agent| Seen { peer: at, agent }));
+        seen.extend(listed.into_iter().map(|agent| RunningAgent { peer: at, agent }));
     }
     Ok(seen)
 }
@@ -281,7 +281,7 @@ fn parse_signal(text: &str) -> Result<Signal, Failure> {
 
 /// Ids of running agents, for completion.
 fn agent_ids() -> Vec<CompletionCandidate> {
-    let running = || -> Option<Vec<Seen>> {
+    let running = || -> Option<Vec<RunningAgent>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
         runtime.block_on(async {
             let peers = peers(&Paths::from_env().ok()?).await.ok()?;

@@ -1,4 +1,4 @@
-//! `regent approve` and `regent deny`: questions that wait for a person.
+//! `regent approve` and `regent deny`: questions that wait for an answer.
 
 mod list;
 mod receipt;
@@ -17,11 +17,11 @@ use serde_json::{Value, json};
 use crate::calls;
 use crate::codes;
 use crate::commands::audit;
-use crate::compose::Running;
+use crate::compose::BootedKernel;
 use crate::context::Context;
 use crate::covered::{self, Covered};
 use crate::failure::{Failure, did_you_mean};
-use crate::output::{CommandResult, Done, Shown};
+use crate::output::{CommandResult, Done, StdoutContent};
 use crate::pager;
 use crate::question::{self, Batch, Length, View};
 use crate::settings;
@@ -136,9 +136,9 @@ pub(crate) async fn approve(context: &Context, args: ApproveArgs) -> CommandResu
         ScopeWord::Project => Scope::Project,
     };
     let seen = match (args.digest, args.unseen) {
-        (Some(digest), _) => Seen::Digest(digest),
-        (None, true) => Seen::Unneeded,
-        (None, false) => Seen::AsShown,
+        (Some(digest), _) => ReadingProof::Digest(digest),
+        (None, true) => ReadingProof::Unneeded,
+        (None, false) => ReadingProof::AsShown,
     };
     let which = Which { id, only: args.only };
     answer(context, which, Answer::Approve { scope, valid_ms }, seen).await
@@ -152,7 +152,7 @@ struct Which {
 }
 
 /// What shows that the call was looked at.
-enum Seen {
+enum ReadingProof {
     /// Nothing beyond the short form.
     AsShown,
     /// The digest below the whole of it was typed.
@@ -163,11 +163,11 @@ enum Seen {
 
 pub(crate) async fn deny(context: &Context, args: DenyArgs) -> CommandResult {
     let which = Which { id: args.id, only: args.only };
-    answer(context, which, Answer::Deny { because: args.because }, Seen::Unneeded).await
+    answer(context, which, Answer::Deny { because: args.because }, ReadingProof::Unneeded).await
 }
 
 /// A question as JSON, with what its exception would have covered.
-fn told(question: &OpenQuestion, covered: &Option<Covered>) -> Value {
+fn question_json(question: &OpenQuestion, covered: &Option<Covered>) -> Value {
     let mut told = json!(question);
     if let Some(fields) = told.as_object_mut() {
         fields.insert("covered".to_owned(), json!(covered));
@@ -176,20 +176,20 @@ fn told(question: &OpenQuestion, covered: &Option<Covered>) -> Value {
 }
 
 async fn show(context: &Context, id: &str, length: Length) -> CommandResult {
-    let running = Running::boot(context).await?;
+    let running = BootedKernel::boot(context).await?;
     let shown = look(context, &running, id, length).await;
     let mut shown = running.close(context, shown).await?;
     if length == Length::Whole
         && context.screen.interactive
-        && let Shown::Text(text) = &shown.shown
+        && let StdoutContent::Text(text) = &shown.shown
         && pager::page(text)
     {
-        shown.shown = Shown::Already;
+        shown.shown = StdoutContent::Already;
     }
     Ok(shown)
 }
 
-async fn look(context: &Context, running: &Running, id: &str, length: Length) -> CommandResult {
+async fn look(context: &Context, running: &BootedKernel, id: &str, length: Length) -> CommandResult {
     let open = open(context, running).await?;
     let one = meant(&open, id)?;
     let batch = Batch::up_to(&one, &open);
@@ -201,10 +201,10 @@ async fn look(context: &Context, running: &Running, id: &str, length: Length) ->
         false => format!("  in another project: {}\n", term::inline(&one.project)),
     };
     let text = format!("{}\n{elsewhere}{text}", context.screen.strong(&term::inline(&one.id.0)));
-    let call = question::Asked::read(&running.host, &one);
+    let call = question::AskedCall::read(&running.host, &one);
     let call = call.map(|call| json!({"tool": call.tool, "args": call.args}));
     let data = json!({
-        "question": told(&one, &covered), "call": call, "cut": cut, "batch": ids(&batch), "digest": batch.digest(),
+        "question": question_json(&one, &covered), "call": call, "cut": cut, "batch": ids(&batch), "digest": batch.digest(),
     });
     Ok(Done::new(data, text))
 }
@@ -237,7 +237,7 @@ fn meant(questions: &[OpenQuestion], id: &str) -> Result<OpenQuestion, Failure> 
 }
 
 /// What became of a question that is no longer open, as the newest entries tell. What can't be read there tells nothing.
-fn answered_before(context: &Context, running: &Running, id: &str) -> Option<Failure> {
+fn answered_before(context: &Context, running: &BootedKernel, id: &str) -> Option<Failure> {
     let reader = Reader::on(running.host.ledger().storage());
     let is_call = |kind: Kind| matches!(kind, Kind::Intent | Kind::Outcome);
     let newest = reader.tail_of(ENTRIES_LOOKED_AT_MAX, is_call).ok()?;
@@ -283,12 +283,12 @@ fn answered_before(context: &Context, running: &Running, id: &str) -> Option<Fai
 }
 
 /// The project that this process works in, as questions name theirs.
-fn project_of(running: &Running) -> String {
+fn project_of(running: &BootedKernel) -> String {
     running.host.workspace().root().to_string_lossy().into_owned()
 }
 
 /// A question of another project is answered there: only there are its call and its ledger to be seen.
-fn is_here(running: &Running, question: &OpenQuestion) -> Result<(), Failure> {
+fn is_here(running: &BootedKernel, question: &OpenQuestion) -> Result<(), Failure> {
     if question.project == project_of(running) {
         return Ok(());
     }
@@ -299,11 +299,16 @@ fn is_here(running: &Running, question: &OpenQuestion) -> Result<(), Failure> {
 }
 
 /// Whether the reviewer can have seen all of what they approve.
-fn is_seen(context: &Context, running: &Running, batch: &Batch, seen: &Seen) -> Result<(), Failure> {
+fn is_seen(
+    context: &Context,
+    running: &BootedKernel,
+    batch: &Batch,
+    seen: &ReadingProof,
+) -> Result<(), Failure> {
     let id = batch.last().map(|last| term::inline(&last.id.0)).unwrap_or_default();
     match seen {
-        Seen::Unneeded => Ok(()),
-        Seen::Digest(typed) => {
+        ReadingProof::Unneeded => Ok(()),
+        ReadingProof::Digest(typed) => {
             let digest = batch.digest().map(|digest| digest.to_string()).unwrap_or_default();
             if typed.len() >= DIGEST_LETTERS_MIN && digest.starts_with(typed.as_str()) {
                 return Ok(());
@@ -313,7 +318,7 @@ fn is_seen(context: &Context, running: &Running, batch: &Batch, seen: &Seen) -> 
                 "`regent approve show {id} --all` shows it at the end; give at least {DIGEST_LETTERS_MIN} letters"
             )))
         }
-        Seen::AsShown => {
+        ReadingProof::AsShown => {
             if !batch.view(&context.screen, &running.host, Length::Cut).cut {
                 return Ok(());
             }
@@ -325,23 +330,23 @@ fn is_seen(context: &Context, running: &Running, batch: &Batch, seen: &Seen) -> 
     }
 }
 
-async fn open(context: &Context, running: &Running) -> Result<Vec<OpenQuestion>, Failure> {
+async fn open(context: &Context, running: &BootedKernel) -> Result<Vec<OpenQuestion>, Failure> {
     let outcome = calls::call(context, running, &running.caller(), Op::Questions).await?;
     calls::result(&outcome)
 }
 
-async fn answer(context: &Context, which: Which, answer: Answer, seen: Seen) -> CommandResult {
-    let running = Running::boot(context).await?;
+async fn answer(context: &Context, which: Which, answer: Answer, seen: ReadingProof) -> CommandResult {
+    let running = BootedKernel::boot(context).await?;
     let result = give(context, &running, &which, answer, &seen).await;
     running.close(context, result).await
 }
 
 async fn give(
     context: &Context,
-    running: &Running,
+    running: &BootedKernel,
     which: &Which,
     answer: Answer,
-    seen: &Seen,
+    seen: &ReadingProof,
 ) -> CommandResult {
     let open = open(context, running).await?;
     let question = match meant(&open, &which.id) {
@@ -380,7 +385,7 @@ async fn give(
 /// Gives the answer. A command is typed after its question by nature; where it still comes too soon (a script), it waits.
 async fn taken(
     context: &Context,
-    running: &Running,
+    running: &BootedKernel,
     batch: &Batch,
     answer: &Answer,
 ) -> Result<AnswerTaken, Failure> {
@@ -404,7 +409,7 @@ fn open_ids() -> Vec<CompletionCandidate> {
         let context = Context::new(&global, "regent.complete").ok()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
         runtime.block_on(async {
-            let running = Running::boot(&context).await.ok()?;
+            let running = BootedKernel::boot(&context).await.ok()?;
             let questions = open(&context, &running).await;
             running.close(&context, questions).await.ok()
         })

@@ -20,10 +20,10 @@ use serde_json::{Value, json};
 
 use crate::calls;
 use crate::codes;
-use crate::compose::{self, Running, error_chain};
+use crate::compose::{self, BootedKernel, error_chain};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::output::{self, CommandResult, Done, Shown};
+use crate::output::{self, CommandResult, Done, StdoutContent};
 use crate::paths::Project;
 use crate::secrets;
 use crate::term;
@@ -156,7 +156,7 @@ impl AuditCommand {
 pub(crate) async fn run(context: &Context, command: AuditCommand) -> CommandResult {
     match command {
         AuditCommand::Tail { lines, follow, all, at } => {
-            let wanted = Wanted { count: usize::from(lines), all };
+            let wanted = LogFilter { count: usize::from(lines), all };
             tail(context, &at.folder(context)?, wanted, follow).await
         }
         AuditCommand::Find { wanted, at } => find::run(context, &at.folder(context)?, wanted),
@@ -205,7 +205,7 @@ impl At {
 /// Outside of projects there is one ledger that can be meant.
 fn with_own_ledger(context: &Context, failure: Failure) -> Failure {
     let own = context.paths.own_ledger();
-    let Ok(own) = Project::at(&own).map(|own| own.audit()) else { return failure };
+    let Ok(own) = Project::open(&own).map(|own| own.audit()) else { return failure };
     if failure.code != codes::FOLDER_NONE.id || !own.is_dir() {
         return failure;
     }
@@ -247,7 +247,7 @@ pub(super) fn place(text: &str) -> Result<(LaneId, u64), Failure> {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Wanted {
+struct LogFilter {
     count: usize,
     all: bool,
 }
@@ -256,13 +256,13 @@ const FOLLOW_PAUSE_MS: u64 = 250;
 /// How many entries may come between two looks without one being missed.
 const FOLLOW_ENTRIES_MAX: usize = 1000;
 
-fn newest(reader: &Reader, wanted: Wanted) -> Result<Vec<Entry>, Failure> {
+fn newest(reader: &Reader, wanted: LogFilter) -> Result<Vec<Entry>, Failure> {
     // What was erased is an auditor's business, although the ledger writes it itself.
     let is_shown = |kind: Kind| wanted.all || !kind.is_internal() || kind == Kind::Erase;
     reader.tail_of(wanted.count, is_shown).map_err(|error| unreadable(&error))
 }
 
-async fn tail(context: &Context, folder: &std::path::Path, wanted: Wanted, follow: bool) -> CommandResult {
+async fn tail(context: &Context, folder: &std::path::Path, wanted: LogFilter, follow: bool) -> CommandResult {
     let reader = Reader::new(folder);
     let entries = newest(&reader, wanted)?;
     if !follow {
@@ -274,7 +274,7 @@ async fn tail(context: &Context, folder: &std::path::Path, wanted: Wanted, follo
 
 /// Prints entries as they come, until nobody reads any more.
 async fn follow_on(context: &Context, reader: &Reader, first: Vec<Entry>, all: bool) -> CommandResult {
-    let window = Wanted { count: FOLLOW_ENTRIES_MAX, all };
+    let window = LogFilter { count: FOLLOW_ENTRIES_MAX, all };
     let key = |entry: &Entry| (entry.lane, entry.seq);
     // What stands before the first entries that were asked for is not news.
     let asked_for: BTreeSet<_> = first.iter().map(key).collect();
@@ -294,7 +294,7 @@ async fn follow_on(context: &Context, reader: &Reader, first: Vec<Entry>, all: b
                 false => lines::one(&context.screen, entry).into_bytes(),
             };
             if output::write_all(&line).is_err() {
-                return Ok(Done { data: Value::Null, shown: Shown::Already, exit: 0 });
+                return Ok(Done { data: Value::Null, shown: StdoutContent::Already, exit: 0 });
             }
         }
         known = entries.iter().map(key).collect();
@@ -427,7 +427,7 @@ async fn erase(context: &Context, digest: &str, because: &str) -> CommandResult 
         Failure::new(codes::USAGE, format!("`{digest}` is not a SHA-256"))
             .help("`regent audit show LANE/SEQ` prints the digests")
     })?;
-    let running = Running::boot(context).await?;
+    let running = BootedKernel::boot(context).await?;
     let op = Op::RunTool(ToolCall {
         tool: "audit.erase".to_owned(),
         args: json!({"because": because, "digest": digest}),

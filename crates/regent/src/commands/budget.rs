@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::calls;
 use crate::codes;
 use crate::commands::agent;
-use crate::compose::{Running, tasks};
+use crate::compose::{BootedKernel, tasks};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::money::{self, Nearness};
@@ -69,7 +69,7 @@ async fn set(context: &Context, scope: &str, words: &[String]) -> CommandResult 
 
 async fn set_task(context: &Context, id: &str, limits: Budget) -> Result<String, Failure> {
     let task = Past::open(context)?.find(id)?;
-    let running = Running::boot(context).await?;
+    let running = BootedKernel::boot(context).await?;
     let result = match tasks::runtime(context, &running, tasks::Asks::Later) {
         Ok(runtime) => runtime.set_budget(&task, limits).await.map_err(Failure::from),
         Err(failure) => Err(failure),
@@ -95,7 +95,7 @@ async fn set_scope(context: &Context, scope: &str, limits: Budget) -> Result<Str
             let _set: BudgetSet = agent::call_beside(context, id.as_str(), op).await?;
         }
         BudgetScope::UserDay | BudgetScope::Project => {
-            let running = Running::boot(context).await?;
+            let running = BootedKernel::boot(context).await?;
             let done = calls::call(context, &running, &running.caller(), op).await;
             let done = done.and_then(|outcome| calls::succeeded(&outcome));
             running.close(context, done).await?;
@@ -105,7 +105,7 @@ async fn set_scope(context: &Context, scope: &str, limits: Budget) -> Result<Str
 }
 
 /// How the budgets that processes share stand.
-async fn standings(running: &Running) -> Result<Vec<(String, Standing)>, Failure> {
+async fn standings(running: &BootedKernel) -> Result<Vec<(String, Standing)>, Failure> {
     let mut all = Vec::new();
     for scope in [BudgetScope::UserDay, BudgetScope::Project] {
         all.push((scope.to_string(), running.host.budget(&scope).await?));
@@ -114,7 +114,7 @@ async fn standings(running: &Running) -> Result<Vec<(String, Standing)>, Failure
 }
 
 async fn show(context: &Context) -> CommandResult {
-    let running = Running::boot(context).await?;
+    let running = BootedKernel::boot(context).await?;
     let shared = standings(&running).await;
     let shared = running.close(context, shared).await?;
     let mut rows: Vec<Row> = shared
@@ -149,7 +149,7 @@ struct Row {
 impl Row {
     fn nearness(&self) -> Option<(u64, Nearness)> {
         let percent = money::percent_used(&self.limits, &self.used)?;
-        Some((percent, Nearness::of(percent)))
+        Some((percent, Nearness::from_percent(percent)))
     }
 
     fn line(&self, screen: &Screen) -> String {

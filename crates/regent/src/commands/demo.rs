@@ -12,10 +12,10 @@ use regent_kernel::{Principal, Reply};
 use regent_ledger::{LedgerVerdict, Report, VerifyOptions};
 use serde_json::{Value, json};
 
-use self::script::{DemoStep, Expected, World};
+use self::script::{DemoFolders, DemoStep, Expected};
 use crate::calls;
 use crate::codes;
-use crate::compose::{self, Running, error_chain};
+use crate::compose::{self, BootedKernel, error_chain};
 use crate::context::Context;
 use crate::controls::Controls;
 use crate::failure::Failure;
@@ -38,12 +38,12 @@ pub(crate) async fn run(context: &Context, args: &DemoArgs) -> CommandResult {
     if args.task {
         return task::run(context, args.no_model).await;
     }
-    let world = World::make()?;
+    let world = DemoFolders::make()?;
     let inside = Context { paths: world.paths.clone(), cwd: world.project.clone(), ..context.clone() };
-    let project = Project::at(&world.project)?;
+    let project = Project::open(&world.project)?;
     let policy = compose::policy(&inside.paths, Some(&Controls::read(&project)?))?;
     let rules: usize = policy.outline().iter().map(|one| one.rules).sum();
-    let running = Running::boot_with(&inside, &project, policy).await?;
+    let running = BootedKernel::boot_with(&inside, &project, policy).await?;
     let mut show = Show { context, rows: Vec::new(), unexpected: Vec::new() };
     show.print(&format!("A kernel runs in a temporary folder, with the policy that `regent init` writes ({rules} rules).\nAn agent named scout starts to work.\n"));
 
@@ -74,7 +74,7 @@ struct Came {
     is_refused_for_want: bool,
 }
 
-async fn make(running: &Running, agent: &Principal, step: &DemoStep) -> Came {
+async fn make(running: &BootedKernel, agent: &Principal, step: &DemoStep) -> Came {
     let nothing = |verdict, by: String, says: String| Came {
         verdict,
         by,

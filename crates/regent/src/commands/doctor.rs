@@ -80,7 +80,7 @@ pub(crate) async fn run(context: &Context, args: &DoctorArgs) -> CommandResult {
     }
     let count = |health: Health| checks.iter().filter(|check| check.health == health).count();
     let (bad, warned) = (count(Health::Bad), count(Health::Warning));
-    let text = shown(context, &checks, &fixed);
+    let text = render(context, &checks, &fixed);
     let rows: Vec<_> = checks
         .iter()
         .map(|check| {
@@ -120,7 +120,7 @@ pub(crate) async fn run(context: &Context, args: &DoctorArgs) -> CommandResult {
     })
 }
 
-fn shown(context: &Context, checks: &[Check], fixed: &[String]) -> String {
+fn render(context: &Context, checks: &[Check], fixed: &[String]) -> String {
     let screen = &context.screen;
     let mut text = String::new();
     for line in fixed {

@@ -117,7 +117,7 @@ pub(crate) async fn run(context: &Context, args: &GcArgs) -> CommandResult {
     if args.dry_run || groups.iter().all(|group| group.items.is_empty()) {
         let rows: Vec<Value> =
             groups.iter().zip(&planned).map(|(group, count)| json!(group.note(state, *count))).collect();
-        let text = shown(&groups, &planned, if args.dry_run { "would be removed" } else { "removed" });
+        let text = render(&groups, &planned, if args.dry_run { "would be removed" } else { "removed" });
         return Ok(Done::new(json!({"dry_run": args.dry_run, "groups": rows}), text));
     }
     let remover = Arc::new(Remover { context: context.clone(), project, groups, ledger: OnceLock::new() });
@@ -129,7 +129,7 @@ pub(crate) async fn run(context: &Context, args: &GcArgs) -> CommandResult {
     let groups = &remover.groups;
     let rows: Vec<Value> =
         groups.iter().zip(&removed).map(|(group, count)| json!(group.note(state, *count))).collect();
-    Ok(Done::new(json!({"dry_run": false, "groups": rows}), shown(groups, &removed, "removed")))
+    Ok(Done::new(json!({"dry_run": false, "groups": rows}), render(groups, &removed, "removed")))
 }
 
 /// One call for each group, as the operator.
@@ -148,7 +148,7 @@ async fn remove_all(context: &Context, host: &Host, remover: &Remover) -> Result
     Ok(removed)
 }
 
-fn shown(groups: &[Group], removed: &[Removed], verb: &str) -> String {
+fn render(groups: &[Group], removed: &[Removed], verb: &str) -> String {
     let mut text = String::new();
     for (group, removed) in groups.iter().zip(removed) {
         let (what, rule) = (group.what, term::inline(&group.rule));
@@ -175,7 +175,7 @@ fn plan(context: &Context, project: Option<&Project>) -> Result<Vec<Group>, Fail
     let now_ms = context.clock.now_ms();
     let before =
         |kept: Option<u64>| kept.map(|ms| now_ms.saturating_sub(i64::try_from(ms).unwrap_or(i64::MAX)));
-    let rule = |name: &str| format!("{name}={}", context.settings.shown(name));
+    let rule = |name: &str| format!("{name}={}", context.settings.text(name));
     if let Some(project) = project {
         if let Some(before_ms) = before(context.settings.kept_ms("gc.payloads")) {
             let (in_use, items) = old_packs(&project.audit(), before_ms)?;

@@ -58,7 +58,7 @@ const OTHERS_WRITE: u32 = 0o0002;
 const MCP_FILE_BYTES_MAX: u64 = 1 << 20;
 
 pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
-    let project = Project::at(&context.cwd)?;
+    let project = Project::open(&context.cwd)?;
     let (paths, screen) = (&context.paths, &context.screen);
     paths.demand_apart(&project)?;
     demand_unshared(context, &project)?;
@@ -148,7 +148,7 @@ fn demand_unshared(context: &Context, project: &Project) -> Result<(), Failure> 
 
 /// Control files that are already here came from somewhere: trusting each of them is the user's decision.
 async fn agree(context: &Context, project: &Project) -> Result<(), Failure> {
-    let offer = Offer::of(context, project)?;
+    let offer = Offer::read(context, project)?;
     if !offer.is_foreign() {
         return Ok(());
     }
@@ -164,7 +164,7 @@ async fn agree(context: &Context, project: &Project) -> Result<(), Failure> {
 
 /// What can be trusted without asking: what `regent init` wrote, and what was agreed to before. Anything else is left to the user.
 fn own(context: &Context, project: &Project) -> Result<Offer, Failure> {
-    let offer = Offer::of(context, project)?;
+    let offer = Offer::read(context, project)?;
     if !offer.is_foreign() {
         return Ok(offer);
     }
@@ -204,12 +204,12 @@ fn sandbox_word() -> String {
 
 /// What is here that agents could use.
 #[derive(Debug)]
-struct Found {
+struct InitFindings {
     lines: Vec<String>,
     data: Value,
 }
 
-async fn look_around(root: &Path) -> Found {
+async fn look_around(root: &Path) -> InitFindings {
     let keys: Vec<&str> = KEY_NAMES
         .into_iter()
         .filter(|name| std::env::var_os(name).is_some_and(|set| !set.is_empty()))
@@ -229,7 +229,7 @@ async fn look_around(root: &Path) -> Found {
         lines.push("AGENTS.md".to_owned());
     }
     let servers: Vec<_> = servers.iter().map(|(name, port)| json!({"usually": name, "port": port})).collect();
-    Found { lines, data: json!({"keys": keys, "local_servers": servers, "mcp_servers": mcp}) }
+    InitFindings { lines, data: json!({"keys": keys, "local_servers": servers, "mcp_servers": mcp}) }
 }
 
 fn local_servers() -> Vec<(&'static str, u16)> {

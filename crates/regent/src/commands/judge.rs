@@ -12,10 +12,10 @@ use serde_json::json;
 use crate::caller;
 use crate::calls;
 use crate::codes;
-use crate::compose::{self, Asked};
+use crate::compose::{self, QuestionRecipient};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::output::{self, CommandResult, Done, Shown};
+use crate::output::{self, CommandResult, Done, StdoutContent};
 
 /// Judge the calls of an agent that runs in another application
 #[derive(Debug, Args)]
@@ -38,14 +38,14 @@ pub(crate) struct JudgeArgs {
 }
 
 pub(crate) async fn run(context: &Context, args: JudgeArgs) -> CommandResult {
-    let asked = if args.socket.is_some() { Asked::Here } else { Asked::Host };
+    let asked = if args.socket.is_some() { QuestionRecipient::Here } else { QuestionRecipient::Host };
     let (host, parts) = compose::judge(context, Planner::new(!args.no_planner, args.model), asked).await?;
     let result = match &args.socket {
         Some(path) => on_socket(context, &host, parts, path).await.map(|()| json!({"socket": path})),
         None => on_stdio(context, &host, parts).await.map(|answered| json!({"answered": answered})),
     };
     let data = calls::settled(result, host.shutdown().await)?;
-    Ok(Done { data, shown: Shown::Already, exit: 0 })
+    Ok(Done { data, shown: StdoutContent::Already, exit: 0 })
 }
 
 async fn on_stdio(context: &Context, host: &Host, parts: Arc<Parts>) -> Result<u64, Failure> {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::calls;
 use crate::codes;
-use crate::compose::{self, Running, tasks};
+use crate::compose::{self, BootedKernel, tasks};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
@@ -60,7 +60,7 @@ pub(crate) async fn run(context: &Context, command: ModelCommand) -> CommandResu
         ModelCommand::Why { class } => why(context, class.as_deref()),
         ModelCommand::Test { name } => {
             let names = names(context, name)?;
-            let running = Running::boot(context).await?;
+            let running = BootedKernel::boot(context).await?;
             let result = test(context, &running, &names).await;
             running.close(context, result).await
         }
@@ -112,7 +112,7 @@ fn how(context: &Context) -> String {
     )
 }
 
-/// A choice as it would be for a person's own short question.
+/// A choice as it would be for a user's own short question.
 fn why(context: &Context, class: Option<&str>) -> CommandResult {
     let hub = compose::models(context)?;
     if let Ok(project) = context.project() {
@@ -167,7 +167,7 @@ fn names(context: &Context, name: Option<String>) -> Result<Vec<String>, Failure
     Ok(names)
 }
 
-async fn test(context: &Context, running: &Running, names: &[String]) -> CommandResult {
+async fn test(context: &Context, running: &BootedKernel, names: &[String]) -> CommandResult {
     let mut tested: Vec<Value> = Vec::new();
     let mut text = String::new();
     let mut failed = None;
@@ -195,7 +195,7 @@ async fn test(context: &Context, running: &Running, names: &[String]) -> Command
     }
 }
 
-/// What a model said, in words or as the answer of a task.
+/// A model's answer, as text or as the answer of a task.
 fn said(completion: &Completion) -> String {
     let message = &completion.message;
     let answer = message.calls().next().map(|call| match call.args.get("answer").and_then(Value::as_str) {
@@ -210,7 +210,7 @@ fn said(completion: &Completion) -> String {
 
 /// What a task would send first, with the same prompt, tools and parameters: a model that passes here doesn't refuse a task. A model in
 /// this process refuses nothing, and would read for minutes.
-fn as_a_task(context: &Context, running: &Running, name: &str) -> Result<Inference, Failure> {
+fn as_a_task(context: &Context, running: &BootedKernel, name: &str) -> Result<Inference, Failure> {
     if tasks::usual_tools(running, name).is_some() {
         return Ok(question(name));
     }
@@ -218,7 +218,7 @@ fn as_a_task(context: &Context, running: &Running, name: &str) -> Result<Inferen
     Ok(runtime.first_question(TaskSpec { model: name.to_owned(), ..TaskSpec::new(QUESTION) })?)
 }
 
-async fn ask(context: &Context, running: &Running, name: &str) -> Result<(String, Value), Failure> {
+async fn ask(context: &Context, running: &BootedKernel, name: &str) -> Result<(String, Value), Failure> {
     let began = context.clock.elapsed();
     let operator = running.caller();
     let asked = as_a_task(context, running, name)?;

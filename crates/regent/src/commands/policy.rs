@@ -17,7 +17,7 @@ use crate::bundles;
 use crate::calls;
 use crate::codes;
 use crate::commands::agent;
-use crate::compose::{self, Running};
+use crate::compose::{self, BootedKernel};
 use crate::context::Context;
 use crate::controls;
 use crate::failure::Failure;
@@ -345,14 +345,14 @@ async fn why(context: &Context, tool: &str, arguments: Option<&str>, agent: Opti
         (None, None) => (tool.trim(), "{}"),
     };
     let args = json::from_argument(arguments)?;
-    let running = Running::boot(context).await?;
+    let running = BootedKernel::boot(context).await?;
     let result = ask(context, &running, tool, args, agent).await;
     running.close(context, result).await
 }
 
 async fn ask(
     context: &Context,
-    running: &Running,
+    running: &BootedKernel,
     tool: &str,
     args: Value,
     agent: Option<&str>,
@@ -364,11 +364,11 @@ async fn ask(
     let op = Op::CheckPolicy { op: Box::new(Op::RunTool(ToolCall { tool: tool.to_owned(), args })) };
     let outcome = calls::call(context, running, &caller, op).await?;
     let said: Checked = calls::result(&outcome)?;
-    let text = shown(context, tool, &said);
+    let text = render(context, tool, &said);
     Ok(Done::new(json!(said), text))
 }
 
-fn shown(context: &Context, tool: &str, said: &Checked) -> String {
+fn render(context: &Context, tool: &str, said: &Checked) -> String {
     let screen = &context.screen;
     let verdict = match said.effect.as_str() {
         "allow" => screen.good("allow"),

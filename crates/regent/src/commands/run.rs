@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 
 use crate::calls;
 use crate::codes;
-use crate::compose::Running;
+use crate::compose::BootedKernel;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::live::LiveOutput;
-use crate::output::{CommandResult, Done, Shown};
+use crate::output::{CommandResult, Done, StdoutContent};
 use crate::settings;
 use crate::term;
 use limits::Limit;
@@ -50,7 +50,7 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> CommandResult {
     let mut fields = arguments(context, &args)?;
     // Trying it takes as long as the start of the kernel, and needs nothing of it.
     let trial = (!args.no_network).then(|| tokio::task::spawn_blocking(regent_sandbox::full_closed));
-    let running = Running::boot(context).await?;
+    let running = BootedKernel::boot(context).await?;
     if let Some(trial) = trial
         && has_network(context, trial.await.ok().flatten())
         && let Some(fields) = fields.as_object_mut()
@@ -100,7 +100,7 @@ fn is_one_file() -> bool {
     both.is_some_and(|(out, err)| (out.st_dev, out.st_ino) == (err.st_dev, err.st_ino))
 }
 
-/// Where namespaces are closed, network access can't be guarded: the program runs without it, and the user is told.
+/// Where namespaces are closed, network access can't be guarded: the program runs without it, and the user gets a warning.
 fn has_network(context: &Context, closed: Option<&Closed>) -> bool {
     let open = closed.is_none();
     if !open {
@@ -112,12 +112,12 @@ fn has_network(context: &Context, closed: Option<&Closed>) -> bool {
 
 async fn confined(
     context: &Context,
-    running: &Running,
+    running: &BootedKernel,
     call: ToolCall,
     agent: Option<&str>,
 ) -> CommandResult {
     let caller = match agent {
-        // What the person typed is what the person wants.
+        // The user typed the command, so the user wants it.
         Some(name) => calls::spawn_for(context, running, name, typed(&call)).await?,
         None => running.caller(),
     };
@@ -130,10 +130,10 @@ async fn confined(
         false => calls::call_live(context, running, &caller, op.clone(), &mut live).await?,
     };
     let data = calls::outcome_json(&outcome);
-    let Some(mut ran) = Ran::of(&outcome) else {
+    let Some(mut ran) = ProgramRun::from_outcome(&outcome) else {
         // It was not started: the sandbox says why.
         calls::succeeded(&outcome)?;
-        return Ok(Done { data, shown: Shown::Bytes(outcome.output.into_bytes()), exit: 0 });
+        return Ok(Done { data, shown: StdoutContent::Bytes(outcome.output.into_bytes()), exit: 0 });
     };
     let has_begun = live.has_begun();
     if has_begun {
@@ -156,7 +156,7 @@ async fn confined(
         Status::Ok | Status::Failed(_) => {}
     }
     live.written()?;
-    let shown = if has_begun { Shown::Already } else { Shown::Bytes(ran.stdout) };
+    let shown = if has_begun { StdoutContent::Already } else { StdoutContent::Bytes(ran.stdout) };
     Ok(Done { data, shown, exit: ran.exit })
 }
 
@@ -165,8 +165,8 @@ fn typed(call: &ToolCall) -> String {
     words.filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
 }
 
-/// What the program said comes before why it was stopped.
-fn print_before(context: &Context, ran: &Ran, failure: Failure) -> Failure {
+/// The program's output comes before the reason why it was stopped.
+fn print_before(context: &Context, ran: &ProgramRun, failure: Failure) -> Failure {
     if !context.screen.json {
         // Nobody reads it: then nobody misses it.
         let _unread = crate::output::write_all(&ran.stdout);
@@ -184,7 +184,7 @@ fn pass_stderr(bytes: &[u8]) {
 
 /// What became of a program that was started, as the receipt tells it.
 #[derive(Debug)]
-struct Ran {
+struct ProgramRun {
     exit: u8,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
@@ -194,8 +194,8 @@ struct Ran {
     guarded: Vec<String>,
 }
 
-impl Ran {
-    fn of(outcome: &Outcome) -> Option<Self> {
+impl ProgramRun {
+    fn from_outcome(outcome: &Outcome) -> Option<Self> {
         let ended = outcome.obtained.as_ref()?.get("ended")?;
         let number = |pointer: &str| ended.pointer(pointer).and_then(Value::as_i64);
         let exit = match (number("/status/code"), number("/status/signal")) {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::calls;
 use crate::codes;
-use crate::compose::{self, Running};
+use crate::compose::{self, BootedKernel};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
@@ -77,7 +77,7 @@ pub(crate) enum SkillCommand {
     },
 }
 
-/// What a person agrees to beforehand.
+/// What the user agrees to beforehand.
 #[derive(Debug, Args)]
 pub(crate) struct Agreement {
     /// Grant a requested permission, e.g. read:docs, write:out, network:example.com, shell
@@ -244,7 +244,7 @@ fn sign(context: &Context, path: &std::path::Path, name: Option<String>) -> Comm
 
 async fn remove(context: &Context, name: &str) -> CommandResult {
     let project = context.project()?;
-    let running = Running::boot(context).await?;
+    let running = BootedKernel::boot(context).await?;
     let op = Op::RunTool(ToolCall { tool: "skill.remove".to_owned(), args: json!({"name": name}) });
     let caller = running.caller();
     let result = calls::call(context, &running, &caller, op).await;

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::output::CommandResult;
 use crate::past::Past;
 use crate::term;
-pub(crate) use run::{Ended, watched};
+pub(crate) use run::{TaskResult, watched};
 
 /// How many tasks a shell offers.
 const COMPLETED_MAX: u32 = 50;

@@ -56,10 +56,10 @@ pub(crate) enum TokenCommand {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("subject").required(true).args(["person", "service", "peer", "agent"]))]
 pub(crate) struct CreateArgs {
-    /// For a person of this name
+    /// For a user of this name
     #[arg(long, value_name = "NAME", requires = "role")]
     person: Option<String>,
-    /// What the person is here for
+    /// The user's role
     #[arg(long, value_enum, requires = "person")]
     role: Option<RoleWord>,
     /// For a program of yours; rules match `service:NAME`
@@ -130,7 +130,7 @@ pub(crate) async fn run(context: &Context, command: TokenCommand) -> CommandResu
     calls::settled(result, host.shutdown().await)
 }
 
-/// Makes a call as whoever gives the command, and reads what comes of it.
+/// Makes a call as the caller of the command, and reads its result.
 pub(super) async fn ask<T: DeserializeOwned>(context: &Context, host: &Host, op: Op) -> Result<T, Failure> {
     let caller = caller::authenticate(context, host).await?;
     let outcome = calls::call_on(context, host, &caller, op).await?;

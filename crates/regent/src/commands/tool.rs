@@ -8,17 +8,17 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCandidates;
 use regent_kernel::{CostClass, Op, Origin, Outcome, SideEffect, ToolCall, ToolSpec};
-use regent_tools::{Wanted, schema};
+use regent_tools::{ToolFilter, schema};
 use serde_json::{Value, json};
 
 use super::policy::tool_names;
 use crate::calls;
 use crate::codes;
-use crate::compose::{self, Running};
+use crate::compose::{self, BootedKernel};
 use crate::context::Context;
 use crate::failure::{Failure, did_you_mean};
 use crate::json;
-use crate::output::{CommandResult, Done, Shown};
+use crate::output::{CommandResult, Done, StdoutContent};
 use crate::term;
 
 /// List and call tools
@@ -125,7 +125,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    fn of(self, spec: &ToolSpec) -> Value {
+    fn convert(self, spec: &ToolSpec) -> Value {
         match self {
             Self::Json => json!(spec),
             Self::Openai => schema::openai(spec),
@@ -216,7 +216,7 @@ pub(crate) async fn run(context: &Context, command: ToolCommand) -> CommandResul
         ToolCommand::List { judged: true, .. } => labelled::list(context).await,
         ToolCommand::List { format, tag, effect, cost, origin, generated, judged: false } => {
             let origin = if generated { Some(OriginWord::Generated) } else { origin };
-            let wanted = Wanted {
+            let wanted = ToolFilter {
                 capability: tag.as_deref(),
                 effect: effect.map(EffectWord::effect),
                 cost_max: cost.map(CostWord::cost),
@@ -240,18 +240,18 @@ pub(crate) async fn run(context: &Context, command: ToolCommand) -> CommandResul
         }
         ToolCommand::Call { name, arguments, agent } => {
             let args = json::from_argument(&arguments)?;
-            let running = Running::boot(context).await?;
+            let running = BootedKernel::boot(context).await?;
             let result = call(context, &running, ToolCall { tool: name, args }, agent.as_deref()).await;
             running.close(context, result).await
         }
     }
 }
 
-fn list(context: &Context, wanted: &Wanted<'_>, format: Option<Format>) -> CommandResult {
+fn list(context: &Context, wanted: &ToolFilter<'_>, format: Option<Format>) -> CommandResult {
     let mut specs = compose::skills::specs(context)?;
     specs.retain(|spec| wanted.fits(spec));
     if let Some(format) = format {
-        let told: Vec<Value> = specs.iter().map(|spec| format.of(spec)).collect();
+        let told: Vec<Value> = specs.iter().map(|spec| format.convert(spec)).collect();
         // What others take is JSON, with or without our envelope round it.
         let text = serde_json::to_string_pretty(&told)
             .map_err(|error| Failure::new(codes::INTERNAL, format!("the tools can't be written: {error}")))?;
@@ -275,7 +275,7 @@ fn list(context: &Context, wanted: &Wanted<'_>, format: Option<Format>) -> Comma
 /// A tool's manifest, as policy and models know it.
 async fn show(context: &Context, name: &str) -> CommandResult {
     let specs = compose::skills::specs(context)?;
-    let judged = labelled::of(context, name).await?;
+    let judged = labelled::find(context, name).await?;
     let Some(spec) = specs.iter().find(|spec| spec.name == name) else {
         if !judged.is_empty() {
             return Ok(Done::new(json!({"judged": judged}), labelled::text(context, &judged)));
@@ -308,20 +308,29 @@ async fn show(context: &Context, name: &str) -> CommandResult {
     Ok(Done::new(json!({"judged": judged, "labels": labels, "tool": spec}), text))
 }
 
-async fn call(context: &Context, running: &Running, call: ToolCall, agent: Option<&str>) -> CommandResult {
+async fn call(
+    context: &Context,
+    running: &BootedKernel,
+    call: ToolCall,
+    agent: Option<&str>,
+) -> CommandResult {
     let caller = match agent {
         Some(name) => calls::spawn(context, running, name).await?,
         None => running.caller(),
     };
     let outcome = calls::call(context, running, &caller, Op::RunTool(call)).await?;
     if let Err(failure) = calls::succeeded(&outcome) {
-        // A program that failed has usually said why.
+        // A program that failed has usually printed why.
         if !context.screen.json && !outcome.output.bytes().is_empty() {
             context.screen.say(&(term::block_of_bytes(outcome.output.bytes()) + "\n"));
         }
         return Err(failure);
     }
-    Ok(Done { data: calls::outcome_json(&outcome), shown: Shown::Bytes(with_line_end(outcome)), exit: 0 })
+    Ok(Done {
+        data: calls::outcome_json(&outcome),
+        shown: StdoutContent::Bytes(with_line_end(outcome)),
+        exit: 0,
+    })
 }
 
 /// JSON results end in a line end, so that a prompt doesn't stick to them; a file's text stays as it is.

@@ -51,7 +51,7 @@ pub(crate) async fn run(context: &Context, args: &TrustArgs) -> CommandResult {
         ));
     }
     // A policy that can't be read must not be agreed to: the mistakes are shown instead.
-    let offer = Offer::of(context, &project)?;
+    let offer = Offer::read(context, &project)?;
     if offer.is_foreign() && !args.yes {
         let unasked = || {
             let message = format!(

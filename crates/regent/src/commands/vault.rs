@@ -66,7 +66,7 @@ pub(crate) enum VaultCommand {
     },
 }
 
-/// Where a secret may be used. What isn't said is left to policy alone.
+/// Where a secret may be used. Policy alone decides about the rest.
 #[derive(Debug, Args)]
 pub(crate) struct ScopeArgs {
     /// A tool that may use it, with `*` as a wildcard; repeatable
@@ -117,7 +117,8 @@ pub(crate) fn run(context: &Context, command: VaultCommand) -> CommandResult {
             let value =
                 secrets::value(context, &format!("Value of {}: ", term::inline(&name)), VALUE_BYTES_MAX)?;
             vault.add(&name, value, scope.clone(), short.short(), now_ms).map_err(failed)?;
-            let text = format!("added {name}; give tools the handle secret://{name}{}\n", shown(&scope));
+            let text =
+                format!("added {name}; give tools the handle secret://{name}{}\n", render_scope(&scope));
             Ok(Done::new(json!({"name": name, "handle": handle(&name), "scope": scope}), text))
         }
         VaultCommand::List => list(&vault),
@@ -155,7 +156,7 @@ fn list(vault: &Vault) -> CommandResult {
     let mut text = String::new();
     for Listed { name, scope, versions, .. } in &all {
         let versions = if *versions > 1 { format!("  {versions} versions") } else { String::new() };
-        text.push_str(&format!("secret://{name}{}{versions}\n", shown(scope)));
+        text.push_str(&format!("secret://{name}{}{versions}\n", render_scope(scope)));
     }
     if all.is_empty() {
         text.push_str("the vault is empty; `regent vault add NAME` adds a secret\n");
@@ -227,7 +228,7 @@ fn handle(name: &str) -> String {
     format!("secret://{name}")
 }
 
-fn shown(scope: &Scope) -> String {
+fn render_scope(scope: &Scope) -> String {
     let part = |word: &str, list: &[String]| {
         if list.is_empty() { String::new() } else { format!("  {word}: {}", list.join(" ")) }
     };

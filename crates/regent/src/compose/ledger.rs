@@ -77,7 +77,7 @@ fn signed_before(paths: &Paths) -> Result<usize, Failure> {
     Ok(count)
 }
 
-/// Nothing is signed with another key before the user has said so.
+/// Nothing is signed with another key before the user has agreed.
 fn missing(paths: &Paths, ledgers: usize) -> Failure {
     let path = paths.ledger_key();
     let message = format!(
@@ -193,7 +193,7 @@ pub(crate) fn payload_key(vault: &Vault) -> Result<PayloadKey, Failure> {
     Ok(PayloadKey::new(*key))
 }
 
-/// Makes a new signing key where the old one is lost. The user has said so.
+/// Makes a new signing key where the old one is lost. The user has agreed.
 pub(crate) fn new_key(paths: &Paths) -> Result<LedgerKey, Failure> {
     paths::make_private(&paths.data)?;
     LedgerKey::load_or_create(&paths.ledger_key()).map_err(unusable)

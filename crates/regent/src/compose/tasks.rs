@@ -1,4 +1,4 @@
-//! The runtime over a kernel that is up: where its locks and snapshots are, and who asks the person.
+//! The runtime over a kernel that is up: where its locks and snapshots are, and who asks the user.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use regent_runtime::snapshot::{SnapshotOptions, Snapshots};
 use regent_runtime::task::TaskIndex;
 use regent_runtime::{Checkpoints, Options, Runtime};
 
-use super::Running;
+use super::BootedKernel;
 use super::index::Index;
 use crate::codes;
 use crate::context::Context;
@@ -31,7 +31,7 @@ const SMALL_SET: [&str; 6] = ["fs.edit", "fs.list", "fs.read", "fs.search", "fs.
 const READ_SKILL: &str = "skill.read";
 
 /// The tools of a task that names none: a few where a model in this process will do it, and all that can be run elsewhere (`None`).
-pub(crate) fn usual_tools(running: &Running, model: &str) -> Option<Vec<String>> {
+pub(crate) fn usual_tools(running: &BootedKernel, model: &str) -> Option<Vec<String>> {
     if !is_local(running, model) {
         return None;
     }
@@ -52,7 +52,7 @@ pub(crate) fn usual_tools(running: &Running, model: &str) -> Option<Vec<String>>
 }
 
 /// Whether a task on this model begins in this process: the model is named, or it is what `auto` means now.
-fn is_local(running: &Running, model: &str) -> bool {
+fn is_local(running: &BootedKernel, model: &str) -> bool {
     let hub = &running.hub;
     let message = Message::new(Role::User, "");
     let asked = Inference {
@@ -92,7 +92,7 @@ pub(crate) enum Asks {
 }
 
 /// A runtime that keeps its locks and snapshots outside the project: what comes with a download must not bring its own.
-pub(crate) fn runtime(context: &Context, running: &Running, asks: Asks) -> Result<Runtime, Failure> {
+pub(crate) fn runtime(context: &Context, running: &BootedKernel, asks: Asks) -> Result<Runtime, Failure> {
     let project = context.project()?;
     let folder = context.paths.tasks(&project.root);
     make_private(&folder)?;
@@ -120,7 +120,7 @@ pub(crate) fn runtime(context: &Context, running: &Running, asks: Asks) -> Resul
 }
 
 /// Finds tasks in the project's ledger. The folder for it must be there; without it all of the ledger is read.
-fn index(context: &Context, running: &Running, project: &Project) -> Option<Arc<dyn TaskIndex>> {
+fn index(context: &Context, running: &BootedKernel, project: &Project) -> Option<Arc<dyn TaskIndex>> {
     Some(Arc::new(index_over(context, project, running.host.records().reader())?))
 }
 

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_what_was_shown_and_never_what_came_later() {
+    fn a_batch_never_includes_later_questions() {
         let open = [
             question("a", Some("readme"), 1),
             question("x", Some("mail"), 1),

@@ -8,7 +8,7 @@ fn world() -> (tempfile::TempDir, Paths, Project) {
     let paths = Paths::below(home.path());
     std::fs::create_dir_all(home.path().join("project/.regent")).unwrap();
     std::fs::create_dir_all(&paths.config).unwrap();
-    let project = Project::at(&home.path().join("project")).unwrap();
+    let project = Project::open(&home.path().join("project")).unwrap();
     (home, paths, project)
 }
 
@@ -50,7 +50,7 @@ fn a_project_can_only_make_it_stricter() {
 }
 
 #[test]
-fn mistakes_are_shown_with_their_line() {
+fn reports_mistakes_with_their_line() {
     let (_home, paths, _project) = world();
     for (text, line) in [
         ("[ui]\ncolour = \"never\"", 2),

@@ -30,7 +30,7 @@ pub(crate) struct Offer {
 
 impl Offer {
     /// Looks at a folder. A policy that can't be loaded is an error: its mistakes are shown instead of a question.
-    pub(crate) fn of(context: &Context, project: &Project) -> Result<Self, Failure> {
+    pub(crate) fn read(context: &Context, project: &Project) -> Result<Self, Failure> {
         let controls = Controls::read(project)?;
         compose::project_policies(&controls)?;
         let files = controls.digests();

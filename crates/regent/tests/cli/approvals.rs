@@ -1,12 +1,12 @@
-//! Trust and approvals: what a person has agreed to, exactly that, and no longer.
+//! Trust and approvals: they cover exactly what the user agreed to, for no longer.
 
 use serde_json::Value;
 
-use crate::world::World;
+use crate::world::CliFixture;
 
 const READ: &[&str] = &["--json", "tool", "call", "fs.read", r#"{"path": ".env"}"#];
 
-fn question(world: &World, args: &[&str]) -> String {
+fn question(world: &CliFixture, args: &[&str]) -> String {
     let ended = world.run(args);
     assert_eq!(ended.code, 11, "{ended:?}");
     ended.json().pointer("/data/question").and_then(Value::as_str).unwrap().to_owned()
@@ -14,7 +14,7 @@ fn question(world: &World, args: &[&str]) -> String {
 
 #[test]
 fn nothing_in_a_folder_acts_before_it_is_trusted() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let list = &["--json", "tool", "call", "fs.list", r#"{"path": "."}"#];
     assert_eq!(world.run(list).code, 0);
     assert_eq!(world.run(&["trust", "--revoke"]).code, 0);
@@ -34,7 +34,7 @@ fn nothing_in_a_folder_acts_before_it_is_trusted() {
 
 #[test]
 fn a_policy_that_came_with_the_folder_has_to_be_agreed_to() {
-    let world = World::bare();
+    let world = CliFixture::bare();
     world.write(".regent/policy.yml", "version: 1\nmode: permissive\nrules: []\n");
     let ended = world.run(&["--json", "init"]);
     assert_eq!((ended.code, ended.error_code().as_str()), (2, "terminal.needed"));
@@ -50,7 +50,7 @@ fn a_policy_that_came_with_the_folder_has_to_be_agreed_to() {
 
 #[test]
 fn policies_of_other_systems_narrow_as_they_are() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write("a.txt", "a");
     world.write(".agentzero/policy.yml", "file_read = \"deny\"\n");
     assert_eq!(world.run(&["trust", "--yes"]).code, 0);
@@ -60,7 +60,7 @@ fn policies_of_other_systems_narrow_as_they_are() {
 
 #[test]
 fn what_an_agent_of_one_command_asks_for_says_that_no_later_one_can_use_it() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write(".env", "KEY=1\n");
     let ended = world.run(&["--json", "tool", "call", "--agent", "ada", "fs.read", r#"{"path": ".env"}"#]);
     assert_eq!(ended.code, 11, "{ended:?}");
@@ -70,7 +70,7 @@ fn what_an_agent_of_one_command_asks_for_says_that_no_later_one_can_use_it() {
 
 #[test]
 fn adv_078_a_yes_is_good_once_and_for_exactly_that_call() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write(".env", "KEY=1\n");
     let id = question(&world, READ);
     assert_eq!(question(&world, READ), id, "asked once, not again and again");
@@ -96,7 +96,7 @@ fn adv_078_a_yes_is_good_once_and_for_exactly_that_call() {
 
 #[test]
 fn adv_077_a_yes_does_not_cover_what_was_changed_since() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write(".env", "KEY=1\n");
     let id = question(&world, READ);
     assert_eq!(world.run(&["approve", &id, "--scope", "project", "--for", "1h"]).code, 0);
@@ -113,7 +113,7 @@ fn adv_077_a_yes_does_not_cover_what_was_changed_since() {
 
 #[test]
 fn a_question_shows_the_call_the_rule_with_its_line_the_exception_and_the_meter() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write(".env", "KEY=1\n");
     let id = question(&world, READ);
     // The same again, and another agent's: what the exception would cover besides is counted from the ledger.
@@ -152,7 +152,7 @@ fn a_question_shows_the_call_the_rule_with_its_line_the_exception_and_the_meter(
 
 #[test]
 fn adv_072_a_name_gives_no_power() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     for name in ["operator", "", "root\u{430}", "a b"] {
         let ended = world.run(&["--json", "tool", "call", "--agent", name, "fs.list", r#"{"path": "."}"#]);
         assert_ne!(ended.code, 0, "`{name}`: {ended:?}");
@@ -172,7 +172,7 @@ fn adv_072_a_name_gives_no_power() {
 
 #[test]
 fn adv_081_and_084_agents_neither_approve_nor_loosen_anything() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let policy = std::fs::read_to_string(world.project(".regent/policy.yml")).unwrap();
     for line in [
         "echo 'mode: permissive' > .regent/policy.yml",
@@ -192,11 +192,11 @@ fn adv_081_and_084_agents_neither_approve_nor_loosen_anything() {
     assert!(steps.iter().any(|step| step["by"] == "approval.not_a_person" && step["verdict"] == "deny"));
 }
 
-/// Everything is allowed; about programs, requests and writes a person is asked.
+/// Everything is allowed; programs, requests and writes need an approval.
 const ASKS: &str = "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: ask, effect: ask, match: { tool: [process.exec, shell.exec, fs.write, http.fetch] } }\n";
 
-fn asking(policy: &str) -> World {
-    let world = World::ready();
+fn asking(policy: &str) -> CliFixture {
+    let world = CliFixture::ready();
     std::fs::write(world.home(".config/regent/policy.yml"), policy).unwrap();
     world
 }
@@ -207,7 +207,7 @@ fn call<'a>(tool: &'a str, args: &'a str) -> [&'a str; 5] {
 
 #[test]
 fn c2_a_projects_policy_does_not_change_calls() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let policy = r#"version: 1
 rules:
   - { id: all, effect: allow }
@@ -326,7 +326,7 @@ fn m3_a_cut_question_needs_its_digest_or_a_word() {
 
 #[test]
 fn l4_an_id_needs_four_letters() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write(".env", "KEY=1\n");
     let id = question(&world, READ);
     for short in ["", " ", &id[..1], &id[..3], "----"] {
@@ -345,7 +345,7 @@ fn l4_an_id_needs_four_letters() {
 
 #[test]
 fn l5_a_question_of_another_project_is_named_and_answered_there() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write(".env", "KEY=1\n");
     let id = question(&world, READ);
     let other = world.home("other");
@@ -392,7 +392,7 @@ fn one_of_two_approvals_is_not_an_approval() {
 
 #[test]
 fn approve_without_an_id_lists() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write(".env", "KEY=1\n");
     let id = question(&world, READ);
     let ended = world.run(&["approve"]);
@@ -400,7 +400,7 @@ fn approve_without_an_id_lists() {
 }
 
 /// Writes the lines of an exception where they say: below the rule's first line, or as a rule of its own.
-fn write_as_printed(world: &World, lines: &str) {
+fn write_as_printed(world: &CliFixture, lines: &str) {
     let file = |layer: &str| match layer {
         "user" => world.home(".config/regent/policy.yml"),
         _project => world.project(".regent/policy.yml"),
@@ -425,7 +425,7 @@ fn write_as_printed(world: &World, lines: &str) {
 
 #[test]
 fn a2_the_exception_works_as_printed_in_a_project_made_by_init() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let read = call("fs.read", r#"{"path": "/etc/hostname"}"#);
     question(&world, &read);
     let listed = world.run(&["--json", "approve", "list"]).json();

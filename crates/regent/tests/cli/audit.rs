@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::world::World;
+use crate::world::CliFixture;
 
 fn segment(ledger: &Path) -> std::path::PathBuf {
     let lane = ledger.join("lanes/0000");
@@ -17,7 +17,7 @@ fn segment(ledger: &Path) -> std::path::PathBuf {
 
 #[test]
 fn attempts_verdicts_and_outcomes_are_there() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write("a.txt", "alpha\n");
     world.run(&["tool", "call", "fs.read", r#"{"path": "a.txt"}"#]);
     world.run(&["tool", "call", "fs.write", r#"{"path": ".git/config", "content": ""}"#]);
@@ -37,7 +37,7 @@ fn attempts_verdicts_and_outcomes_are_there() {
 
 #[test]
 fn an_export_holds_the_session_with_proofs() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.run(&["run", "--", "true"]);
     let entries = world.entries();
     let session = entries.last().unwrap()["body"]["session"].as_str().unwrap().to_owned();
@@ -51,7 +51,7 @@ fn an_export_holds_the_session_with_proofs() {
 
 #[test]
 fn adv_085_a_changed_ledger_is_found_named_and_sealed() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.run(&["run", "--", "true"]);
     let path = segment(&world.project(".regent/audit"));
     let good = std::fs::read(&path).unwrap();
@@ -72,7 +72,7 @@ fn adv_085_a_changed_ledger_is_found_named_and_sealed() {
 
 #[test]
 fn adv_088_an_unproven_tail_is_never_plain_ok() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.run(&["run", "--", "true"]);
     let path = segment(&world.project(".regent/audit"));
     let mut bytes = std::fs::read(&path).unwrap();
@@ -90,7 +90,7 @@ fn adv_088_an_unproven_tail_is_never_plain_ok() {
 
 #[test]
 fn adv_090_a_rolled_back_ledger_is_found() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.run(&["run", "--", "true"]);
     assert_eq!(world.run(&["audit", "backup", "../yesterday"]).code, 0);
     world.run(&["run", "--", "true"]);
@@ -103,7 +103,7 @@ fn adv_090_a_rolled_back_ledger_is_found() {
 
 #[test]
 fn adv_094_a_payload_can_be_erased_and_the_ledger_still_verifies() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write("private.txt", "a name and an address\n");
     world.run(&["tool", "call", "fs.read", r#"{"path": "private.txt"}"#]);
     let outcome = world.entries().into_iter().find(|entry| entry["kind"] == "outcome").unwrap();
@@ -118,7 +118,7 @@ fn adv_094_a_payload_can_be_erased_and_the_ledger_still_verifies() {
 
 #[test]
 fn an_erasure_is_a_call_of_the_operators_and_names_who_made_it() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write("private.txt", "a name and an address\n");
     world.run(&["tool", "call", "fs.read", r#"{"path": "private.txt"}"#]);
     let outcome = world.entries().into_iter().find(|entry| entry["kind"] == "outcome").unwrap();
@@ -144,7 +144,7 @@ fn an_erasure_is_a_call_of_the_operators_and_names_who_made_it() {
 
 #[test]
 fn the_processes_of_this_machine_are_for_the_operator_alone() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let agents = world.run(&["tool", "call", "--agent", "worker", "process.list", "{}"]);
     assert_eq!(agents.code, 0, "{agents:?}");
     assert!(agents.stdout.contains("programs") && !agents.stdout.contains("processes"), "{agents:?}");
@@ -154,7 +154,7 @@ fn the_processes_of_this_machine_are_for_the_operator_alone() {
 
 #[test]
 fn adv_103_two_at_once_both_work_and_a_copy_opens() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let children: Vec<_> =
         (0..4).map(|_| world.start(&["tool", "call", "fs.list", r#"{"path": "."}"#])).collect();
     for child in children {
@@ -171,7 +171,7 @@ fn adv_103_two_at_once_both_work_and_a_copy_opens() {
 
 #[test]
 fn a_ledger_can_be_followed_as_json_lines() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.run(&["tool", "call", "fs.list", r#"{"path": "."}"#]);
     let mut follower = world.start(&["--json", "audit", "tail", "-n", "2", "--follow"]);
     let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
@@ -193,7 +193,7 @@ fn a_ledger_can_be_followed_as_json_lines() {
 
 #[test]
 fn calls_are_found_without_reading_them_all() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write("a.txt", "a");
     for path in ["a.txt", "missing"] {
         world.run(&["tool", "call", "fs.read", &format!(r#"{{"path":"{path}"}}"#)]);
@@ -215,7 +215,7 @@ fn calls_are_found_without_reading_them_all() {
 
 #[test]
 fn f13_a_lost_signing_key_is_not_replaced_silently() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let list: &[&str] = &["--json", "tool", "call", "fs.list", r#"{"path": "."}"#];
     assert_eq!(world.run(list).code, 0);
     let key = world.home(".local/share/regent/ledger.key");
@@ -236,7 +236,7 @@ fn f13_a_lost_signing_key_is_not_replaced_silently() {
         .cloned();
     assert_eq!(check.unwrap()["health"], "failed");
 
-    // Something else in its place is said to be that.
+    // A different file in its place is reported.
     std::fs::create_dir(&key).unwrap();
     let ended = world.run(list);
     assert_eq!(ended.error_code(), "ledger.key", "{ended:?}");
@@ -251,7 +251,7 @@ fn f13_a_lost_signing_key_is_not_replaced_silently() {
 
 #[test]
 fn f13_a_ledger_of_another_key_is_not_called_broken() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let list: &[&str] = &["--json", "tool", "call", "fs.list", r#"{"path": "."}"#];
     assert_eq!(world.run(list).code, 0);
     // The same ledger as a colleague sees it: their own key, and no witness.
@@ -268,7 +268,7 @@ fn f13_a_ledger_of_another_key_is_not_called_broken() {
 
 #[test]
 fn doctor_and_lint_agree_on_the_policy_that_init_wrote() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert_eq!(world.run(&["policy", "lint"]).code, 0);
     let doctor = world.run(&["--json", "doctor"]).json();
     let check = doctor["data"]["checks"]

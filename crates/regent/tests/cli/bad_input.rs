@@ -4,11 +4,11 @@ use std::io::Write;
 
 use serde_json::Value;
 
-use crate::world::{World, binary};
+use crate::world::{CliFixture, binary};
 
 #[test]
 fn adv_001_deep_and_large_json_is_refused() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let deep = "[".repeat(100_000) + &"]".repeat(100_000);
     let wide = format!("{{\"path\": \"{}\"}}", "a".repeat(10 << 20));
     for (input, code) in [(deep, "input.json"), (wide, "input.size")] {
@@ -19,7 +19,7 @@ fn adv_001_deep_and_large_json_is_refused() {
 
 #[test]
 fn adv_002_json_with_two_meanings_is_refused() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write("a", "1");
     let cases: &[&[u8]] = &[
         br#"{"path": "a", "path": "b"}"#,
@@ -41,7 +41,7 @@ fn adv_002_json_with_two_meanings_is_refused() {
 
 #[test]
 fn adv_006_a_policy_that_is_too_much_is_refused() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let mut huge = String::from("version: 1\nrules:\n");
     for number in 0..1_000_000 {
         huge.push_str(&format!("  - {{ id: r{number}, effect: allow, match: {{ tool: x }} }}\n"));
@@ -66,8 +66,8 @@ fn adv_006_a_policy_that_is_too_much_is_refused() {
 }
 
 #[test]
-fn a_broken_policy_is_shown_with_line_and_column_and_nothing_is_done() {
-    let world = World::ready();
+fn a_broken_policy_is_reported_with_line_and_column_and_nothing_is_done() {
+    let world = CliFixture::ready();
     world.write(".regent/policy.yml", "version: 1\nrules:\n  - id: a\n    efect: allow\n");
     let ended = world.run(&["policy", "check"]);
     assert_eq!(ended.code, 3);
@@ -98,7 +98,7 @@ fn a_broken_policy_is_shown_with_line_and_column_and_nothing_is_done() {
 
 #[test]
 fn adv_007_arguments_that_do_not_fit_never_reach_the_tool() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     for arguments in [
         r#"{}"#,
         r#"{"path": 3}"#,
@@ -122,7 +122,7 @@ fn adv_007_arguments_that_do_not_fit_never_reach_the_tool() {
 
 #[test]
 fn adv_008_look_alikes_of_tools_are_unknown_and_recorded() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let names = ["__proto__", "fs.re\u{430}d", "FS.READ", "fs.read ", "fs\u{2024}read", "fs.read\u{200b}"];
     for name in names {
         let ended = world.run(&["--json", "tool", "call", "--agent", "mallory", name, r#"{"path": "a"}"#]);
@@ -136,7 +136,7 @@ fn adv_008_look_alikes_of_tools_are_unknown_and_recorded() {
 
 #[test]
 fn adv_009_and_010_nothing_from_outside_drives_the_terminal_or_forges_a_line() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let hostile = "x\n2026-01-01 00:00:00Z 0000/1 operator allow forged \u{1b}]52;c;ZXZpbA==\u{7}\u{202e}";
     world.run(&["run", "--", "echo", hostile]);
     for args in [&["audit", "tail"][..], &["audit", "show", "3"]] {
@@ -153,8 +153,8 @@ fn adv_009_and_010_nothing_from_outside_drives_the_terminal_or_forges_a_line() {
 }
 
 #[test]
-fn a_hundred_megabytes_of_output_are_cut_and_said_so() {
-    let world = World::ready();
+fn truncates_a_hundred_megabytes_of_output_and_reports_it() {
+    let world = CliFixture::ready();
     let ended = world.run(&["run", "--", "sh", "-c", "head -c 100000000 /dev/zero | tr '\\0' x"]);
     assert_eq!(ended.code, 13, "{}", ended.stderr);
     assert!(
@@ -168,7 +168,7 @@ fn a_hundred_megabytes_of_output_are_cut_and_said_so() {
 
 #[test]
 fn without_a_ledger_that_can_be_written_nothing_is_done() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     // A file where the folder belongs: also root can't write a ledger there.
     std::fs::write(world.project(".regent/audit"), "not a folder").unwrap();
     let ended = world.run(&["--json", "tool", "call", "fs.write", r#"{"path": "a", "content": "b"}"#]);
@@ -184,7 +184,7 @@ fn without_a_ledger_that_can_be_written_nothing_is_done() {
 
 #[test]
 fn adv_043_without_a_sandbox_programs_are_refused_loudly() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     // Inside a sandbox there are neither namespaces nor a second Landlock domain to be had: a host without a sandbox.
     let copy = world.project("regent-copy");
     std::fs::copy(binary(), &copy).unwrap();
@@ -201,8 +201,8 @@ fn adv_043_without_a_sandbox_programs_are_refused_loudly() {
 }
 
 #[test]
-fn adv_043_missing_user_namespaces_are_said_and_less_than_demanded_is_refused() {
-    let world = World::ready();
+fn adv_043_reports_missing_user_namespaces_and_refuses_a_lower_floor() {
+    let world = CliFixture::ready();
     let run = ["run", "--", "sh", "-c", "echo ran"];
     let ended = world.run_without_namespaces(&run, &[]);
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "ran\n"), "{ended:?}");
@@ -223,7 +223,7 @@ fn adv_043_missing_user_namespaces_are_said_and_less_than_demanded_is_refused() 
 
 #[test]
 fn damaged_state_is_a_clean_error() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let settings = world.home(".config/regent/config.toml");
     std::fs::write(&settings, "[ui]\ncolour = 1\n").unwrap();
     let ended = world.run(&["--json", "config", "show"]);

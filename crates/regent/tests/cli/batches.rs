@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::tasks::{finish, first_id, last, playing, tasks};
-use crate::world::World;
+use crate::world::CliFixture;
 
 fn turn(calls: &[(&str, Value)]) -> Value {
     let calls: Vec<Value> = calls.iter().map(|(tool, args)| json!({"tool": tool, "args": args})).collect();
@@ -15,7 +15,7 @@ fn shell(command: &str) -> (&'static str, Value) {
 }
 
 /// An agent that reads a poisoned README and then tries three things in one turn.
-fn misled() -> World {
+fn misled() -> CliFixture {
     let world = playing(&[(
         "play",
         json!([
@@ -34,7 +34,7 @@ fn misled() -> World {
     world
 }
 
-fn batches(world: &World) -> Vec<Value> {
+fn batches(world: &CliFixture) -> Vec<Value> {
     let listed = world.run(&["--json", "approve", "list"]).json();
     listed["data"]["batches"].as_array().unwrap_or_else(|| panic!("{listed}")).clone()
 }
@@ -120,7 +120,7 @@ fn one_call_of_a_batch_can_be_answered_alone() {
 }
 
 #[test]
-fn at_a_terminal_one_answer_is_for_all_that_was_shown() {
+fn at_a_terminal_one_answer_covers_all_listed_calls() {
     for (answers, kept) in
         [(&["y"][..], [false, false]), (&[""], [true, true]), (&["1", "y", "n"], [false, true])]
     {
@@ -149,7 +149,7 @@ fn a_task_that_nobody_attends_goes_on_without_and_says_so() {
     let all = tasks(&world);
     let waiting = all.iter().find(|one| one["word"] == "pending").and_then(|one| one["task"].as_str());
     let waits = world.run(&["task", "resume", waiting.unwrap(), "--unattended", "deny"]);
-    assert_eq!(waits.code, 10, "a task that waits can be told to go on: {waits:?}");
+    assert_eq!(waits.code, 10, "a task that waits can be resumed: {waits:?}");
     let json = world.run(&["--json", "task", "run", "Fix the typo", "--unattended", "deny"]);
     let end = last(&json);
     assert_eq!((&end["error"]["code"], &end["data"]["answer"]), (&json!("task.undone"), &json!("all done")));
@@ -165,5 +165,5 @@ fn the_setting_says_what_a_task_without_a_terminal_does() {
     let waits = world.run(&["task", "run", "Fix the typo", "--unattended", "wait"]);
     assert_eq!(waits.code, 11, "the flag counts for more: {waits:?}");
     let (code, shown) = world.answering(RUN, &["y"]);
-    assert_eq!(code, 0, "at a terminal a person is asked: {shown}");
+    assert_eq!(code, 0, "at a terminal the user is asked: {shown}");
 }

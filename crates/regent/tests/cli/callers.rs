@@ -8,14 +8,14 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::running::{interrupt, until};
-use crate::world::{Ended, World};
+use crate::world::{CliFixture, CliOutput};
 
 const TWO: &str = "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: two, effect: ask, match: { tool: fs.list }, approvers: 2 }\n";
 const ALL: &str = "version: 1\nrules:\n  - { id: all, effect: allow }\n";
 
 /// A project in which this is the policy.
-fn with_policy(policy: &str) -> World {
-    let world = World::ready();
+fn with_policy(policy: &str) -> CliFixture {
+    let world = CliFixture::ready();
     std::fs::write(world.home(".config/regent/policy.yml"), policy).unwrap();
     std::fs::write(world.project(".regent/policy.yml"), ALL).unwrap();
     assert_eq!(world.run(&["trust", "--yes"]).code, 0);
@@ -23,7 +23,7 @@ fn with_policy(policy: &str) -> World {
 }
 
 /// Creates a token in a file, and gives its id.
-fn token(world: &World, name: &str, subject: &[&str]) -> String {
+fn token(world: &CliFixture, name: &str, subject: &[&str]) -> String {
     let file = file(world, name);
     let args = [&["--json", "token", "create", "--out", &file], subject].concat();
     let ended = world.run(&args);
@@ -31,30 +31,30 @@ fn token(world: &World, name: &str, subject: &[&str]) -> String {
     ended.json().pointer("/data/token/id").and_then(Value::as_str).unwrap().to_owned()
 }
 
-fn person(world: &World, name: &str, role: &str) -> String {
+fn person(world: &CliFixture, name: &str, role: &str) -> String {
     token(world, name, &["--person", name, "--role", role])
 }
 
-fn file(world: &World, name: &str) -> String {
+fn file(world: &CliFixture, name: &str) -> String {
     world.home(&format!("{name}.token")).to_str().unwrap().to_owned()
 }
 
-fn run_as(world: &World, name: &str, args: &[&str]) -> Ended {
+fn run_as(world: &CliFixture, name: &str, args: &[&str]) -> CliOutput {
     let file = file(world, name);
     world.run(&[&["--json", "--token-file", &file], args].concat())
 }
 
-fn text(world: &World, name: &str) -> String {
+fn text(world: &CliFixture, name: &str) -> String {
     std::fs::read_to_string(world.home(&format!("{name}.token"))).unwrap().trim_end().to_owned()
 }
 
-fn list(world: &World) -> Value {
+fn list(world: &CliFixture) -> Value {
     world.run(&["--json", "token", "list"]).json()["data"]["tokens"].clone()
 }
 
 #[test]
 fn the_user_at_the_terminal_is_an_admin_by_their_own_name() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let told = world.run(&["--json", "whoami"]);
     assert_eq!(told.code, 0, "{told:?}");
     let data = &told.json()["data"];
@@ -68,7 +68,7 @@ fn the_user_at_the_terminal_is_an_admin_by_their_own_name() {
 
 #[test]
 fn a_token_lives_as_its_commands_say() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert!(world.run(&["token", "list"]).stdout.contains("no tokens"));
     let printed = world.run(&["token", "create", "--person", "bob", "--role", "viewer", "--expires", "1h"]);
     let secret = printed.stdout.trim_end();
@@ -90,7 +90,7 @@ fn a_token_lives_as_its_commands_say() {
     assert_eq!((&listed[0]["subject"]["name"], &listed[0]["state"]), (&json!("bob"), &json!("active")));
     assert!(listed[0]["last_used_at_ms"].is_i64() && !listed.to_string().contains("sha256"), "{listed}");
     let id = listed[0]["id"].as_str().unwrap().to_owned();
-    // Whoever has it can replace it by a new one.
+    // Its holder can replace it by a new one.
     let rotated = run_as(&world, "bob", &["token", "rotate", "--out", &file(&world, "bob2")]);
     assert_eq!(rotated.code, 0, "{rotated:?}");
     let old = run_as(&world, "bob", &["whoami"]);
@@ -114,7 +114,7 @@ fn a_token_lives_as_its_commands_say() {
 
 #[test]
 fn mistakes_of_the_command_line_create_nothing() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let out = file(&world, "x");
     let cases: [(&[&str], i32); 8] = [
         (&["--role", "admin"], 2),
@@ -139,7 +139,7 @@ fn mistakes_of_the_command_line_create_nothing() {
 
 #[test]
 fn a_token_that_is_not_whole_or_lies_open_lets_nobody_in() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     person(&world, "bob", "admin");
     person(&world, "eve", "viewer");
     let (bob, eve) = (text(&world, "bob"), text(&world, "eve"));
@@ -335,7 +335,7 @@ fn a_viewer_does_not_signal_and_an_agents_token_is_that_agent() {
 
 #[test]
 fn an_agent_s_files_signals_and_policy_are_reached_from_another_terminal() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let script = "echo up > up; sleep 60";
     let mut child = world.start(&["run", "--agent", "sleeper", "--", "sh", "-c", script]);
     until("the program runs", || world.project("up").exists().then_some(()));

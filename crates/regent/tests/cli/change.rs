@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::world::World;
+use crate::world::CliFixture;
 
 const CANDIDATE: &str = "version: 1
 rules:
@@ -11,8 +11,8 @@ rules:
 ";
 
 /// A project in which three files were read and one write was refused.
-fn lived_in() -> World {
-    let world = World::ready();
+fn lived_in() -> CliFixture {
+    let world = CliFixture::ready();
     world.write("docs/a.txt", "a");
     world.write("src/b.txt", "b");
     for path in ["docs/a.txt", "src/b.txt", "src/b.txt"] {
@@ -59,7 +59,7 @@ fn what_was_learnt_allows_what_was_done() {
 
 #[test]
 fn a_difference_names_the_gain() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write("old.yml", CANDIDATE);
     world.write("new.yml", CANDIDATE.replace("'docs/**'", "['docs/**', 'keys/**']"));
     let found = world.run(&["--json", "policy", "diff", "old.yml", "new.yml"]).json();
@@ -95,7 +95,7 @@ fn a_candidate_is_asked_beside_the_policy_and_decides_nothing() {
 
 #[test]
 fn a_bundle_is_what_was_signed_or_nothing() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write("a.yml", CANDIDATE);
     let made = world.run(&["--json", "policy", "bundle", "a.yml", "--out", "a.bundle"]);
     assert_eq!(made.code, 0, "{made:?}");
@@ -107,7 +107,7 @@ fn a_bundle_is_what_was_signed_or_nothing() {
     world.write("b.bundle", text.replace("docs/**", "keys/**"));
     let other = world.run(&["--json", "policy", "verify", "b.bundle", "--key", &key]);
     assert_eq!((other.code, other.error_code().as_str()), (3, "policy.bundle"), "{other:?}");
-    let stranger = World::ready();
+    let stranger = CliFixture::ready();
     stranger.write("a.yml", CANDIDATE);
     let theirs = stranger.run(&["--json", "policy", "bundle", "a.yml", "--out", "a.bundle"]).json();
     let theirs = theirs.pointer("/data/key").and_then(Value::as_str).unwrap().to_owned();

@@ -4,11 +4,11 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
 
-use crate::world::World;
+use crate::world::CliFixture;
 
 #[test]
 fn init_sets_everything_up_and_changes_nothing_the_second_time() {
-    let world = World::bare();
+    let world = CliFixture::bare();
     world.write(".mcp.json", r#"{"mcpServers": {"files": {}, "evil\u001b[31m": {}}}"#);
     let env = [("ANTHROPIC_API_KEY", "sk-not-to-be-seen")];
     let ended = world.run_with(&["init", "--quick"], &env, b"");
@@ -36,8 +36,8 @@ fn init_sets_everything_up_and_changes_nothing_the_second_time() {
 }
 
 #[test]
-fn a_value_is_shown_with_where_it_comes_from() {
-    let world = World::ready();
+fn prints_a_value_with_its_origin() {
+    let world = CliFixture::ready();
     let origin = |env: &[(&str, &str)], args: &[&str]| {
         let args: Vec<&str> = ["--json"].into_iter().chain(args.iter().copied()).collect();
         let got = world.run_with(&args, env, b"").json();
@@ -56,7 +56,7 @@ fn a_value_is_shown_with_where_it_comes_from() {
 
 #[test]
 fn doctor_names_problems_and_fixes_what_is_safe() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let key = world.home(".local/share/regent/ledger.key");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
     std::fs::remove_file(world.home(".config/regent/policy.yml")).unwrap();
@@ -79,7 +79,7 @@ fn doctor_names_problems_and_fixes_what_is_safe() {
 
 #[test]
 fn the_demonstration_is_a_self_check_and_touches_nothing() {
-    let world = World::bare();
+    let world = CliFixture::bare();
     let ended = world.run(&["demo"]);
     assert_eq!(ended.code, 0, "{ended:?}");
     for word in ["allowed", "denied", "asked", "contained", "verified", "one bit flipped"] {
@@ -97,7 +97,7 @@ fn the_demonstration_is_a_self_check_and_touches_nothing() {
 
 #[test]
 fn help_comes_in_every_form() {
-    let world = World::bare();
+    let world = CliFixture::bare();
     assert_eq!(world.run(&["--version"]).stdout, concat!("regent ", env!("CARGO_PKG_VERSION"), "\n"));
     assert!(world.run(&["--help"]).stdout.contains("audit"));
     assert_eq!(world.run(&["help"]).stdout, world.run(&["--help"]).stdout);
@@ -113,7 +113,7 @@ fn help_comes_in_every_form() {
 
 #[test]
 fn cases_beside_a_policy_are_run() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let case = |expect: &str| {
         format!(
             "cases:\n  - name: a case\n    call: {{ tool: fs.write, path: .git/config }}\n    expect: {expect}\n"

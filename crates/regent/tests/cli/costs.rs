@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::tasks::{finish, first_id, last, mark, marks, playing, tasks};
-use crate::world::World;
+use crate::world::CliFixture;
 
 /// What all receipts of the ledger state together: tokens and money.
-fn receipts(world: &World) -> (u64, u64) {
+fn receipts(world: &CliFixture) -> (u64, u64) {
     let sum = |name: &str| -> u64 {
         let outcomes = world.entries().into_iter().filter(|entry| entry["kind"] == "outcome");
         outcomes.filter_map(|entry| entry["body"]["spent"][name].as_u64()).sum()
@@ -14,13 +14,13 @@ fn receipts(world: &World) -> (u64, u64) {
     (sum("tokens"), sum("money_microusd"))
 }
 
-fn costs(world: &World, by: &str) -> Value {
+fn costs(world: &CliFixture, by: &str) -> Value {
     let ended = world.run(&["--json", "cost", "show", "--by", by]);
     assert_eq!(ended.code, 0, "{ended:?}");
     ended.json()["data"].clone()
 }
 
-fn budgets(world: &World) -> Vec<Value> {
+fn budgets(world: &CliFixture) -> Vec<Value> {
     world.run(&["--json", "budget", "show"]).json()["data"]["budgets"].as_array().unwrap().clone()
 }
 
@@ -88,7 +88,7 @@ fn a_budget_of_the_project_stops_a_task_until_it_is_raised() {
 }
 
 #[test]
-fn the_budget_of_a_task_is_shown_and_can_be_set() {
+fn prints_and_sets_the_budget_of_a_task() {
     let world = playing(&[("play", json!([mark("one"), mark("two"), finish("both")]))]);
     let ran = world.run(&["task", "run", "mark", "--tools", "process.exec", "--budget", "calls=4"]);
     assert_eq!(ran.code, 12, "{ran:?}");

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::world::World;
+use crate::world::CliFixture;
 
 /// Every command once: arguments and the word that its object is marked with.
 const COMMANDS: &[(&[&str], &str)] = &[
@@ -83,7 +83,7 @@ fn check_shape(args: &[&str], word: &str, text: &str) -> Value {
 
 #[test]
 fn every_command_answers_with_one_object_whether_set_up_or_not() {
-    for world in [World::bare(), World::ready()] {
+    for world in [CliFixture::bare(), CliFixture::ready()] {
         world.run(&["run", "--", "true"]);
         for (args, word) in COMMANDS {
             let json: Vec<&str> = std::iter::once("--json").chain(args.iter().copied()).collect();
@@ -96,7 +96,7 @@ fn every_command_answers_with_one_object_whether_set_up_or_not() {
 
 #[test]
 fn every_code_that_is_given_is_explained() {
-    let world = World::bare();
+    let world = CliFixture::bare();
     for (args, _) in COMMANDS {
         let json: Vec<&str> = std::iter::once("--json").chain(args.iter().copied()).collect();
         let code = world.run(&json).error_code();
@@ -108,7 +108,7 @@ fn every_code_that_is_given_is_explained() {
 
 #[test]
 fn colours_are_there_only_where_they_are_wanted() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let colour =
         |args: &[&str], env: &[(&str, &str)]| world.run_with(args, env, b"").stdout.contains('\u{1b}');
     assert!(!colour(&["policy", "check"], &[]), "a pipe gets none");

@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use crate::tasks::{finish, playing};
-use crate::world::World;
+use crate::world::CliFixture;
 
 /// Runs cases: arguments, exit code, error code.
-fn check(world: &World, cases: &[(&[&str], i32, &str)]) {
+fn check(world: &CliFixture, cases: &[(&[&str], i32, &str)]) {
     for (args, exit, code) in cases {
         let ended = world.run(args);
         assert_eq!(ended.code, *exit, "{args:?}: {ended:?}");
@@ -22,7 +22,7 @@ fn check(world: &World, cases: &[(&[&str], i32, &str)]) {
 #[test]
 fn without_anything_set_up() {
     check(
-        &World::bare(),
+        &CliFixture::bare(),
         &[
             (&[], 0, ""),
             (&["explain", "policy.none"], 0, ""),
@@ -54,7 +54,7 @@ fn without_anything_set_up() {
 
 #[test]
 fn in_a_project_that_is_set_up() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write("notes.txt", "hello\n");
     check(
         &world,
@@ -104,7 +104,7 @@ fn in_a_project_that_is_set_up() {
 
 #[test]
 fn the_exit_code_of_a_program_is_passed_on() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     for (line, exit) in [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 137)] {
         let ended = world.run(&["run", "--", "sh", "-c", line]);
         assert_eq!(ended.code, exit, "{line}: {ended:?}");
@@ -117,7 +117,7 @@ fn the_exit_code_of_a_program_is_passed_on() {
 
 #[test]
 fn an_unknown_command_gets_a_suggestion() {
-    let ended = World::bare().run(&["polcy"]);
+    let ended = CliFixture::bare().run(&["polcy"]);
     assert_eq!(ended.code, 2);
     assert!(ended.stderr.contains("policy"), "{}", ended.stderr);
 }
@@ -141,8 +141,8 @@ fn a_mistyped_name_gets_the_name_that_was_meant() {
 }
 
 #[test]
-fn a_program_that_reaches_a_limit_is_told_how_much_and_where_it_is_set() {
-    let world = World::ready();
+fn a_program_that_reaches_a_limit_reports_the_amount_and_its_source() {
+    let world = CliFixture::ready();
     let ended = world.run(&["run", "--timeout", "1s", "--", "sleep", "30"]);
     assert!(ended.stderr.contains("time limit of 1 s reached (--timeout)"), "{ended:?}");
     for file in [world.home(".config/regent/policy.yml"), world.project(".regent/policy.yml")] {

@@ -1,15 +1,15 @@
-//! Files that are damaged, gone, open or full: said plainly, with the command that leads on.
+//! Files that are damaged, gone, open or full: errors name the file and the command that fixes it.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::CliFixture;
 
 const LIST: &[&str] = &["--json", "tool", "call", "fs.list", r#"{"path": "."}"#];
 
-fn check(world: &World, id: &str, args: &[&str]) -> Value {
+fn check(world: &CliFixture, id: &str, args: &[&str]) -> Value {
     found(&world.run(args).json(), id)
 }
 
@@ -24,7 +24,7 @@ fn chmod(path: &Path, mode: u32) {
 
 #[test]
 fn f11_a_damaged_state_database_is_moved_away_by_doctor() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert_eq!(world.run(LIST).code, 0);
     let state = world.home(".local/state/regent/state.db");
     for damage in [&b"garbage, and more of it than a header has"[..], b""] {
@@ -58,7 +58,7 @@ fn f11_a_damaged_state_database_is_moved_away_by_doctor() {
 #[cfg(not(any(feature = "postgres", feature = "redis", feature = "dynamodb")))]
 #[test]
 fn a_server_that_this_build_has_no_client_for_is_an_error_with_the_build_command() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let file = world.home("state.url");
     std::fs::write(&file, "redis://:hunter2@127.0.0.1:1\n").unwrap();
     let set = ["config", "set", "state.url_file", file.to_str().unwrap()];
@@ -76,7 +76,7 @@ fn a_server_that_this_build_has_no_client_for_is_an_error_with_the_build_command
 
 #[test]
 fn f11_a_database_without_a_version_is_refused_without_sql() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert_eq!(world.run(LIST).code, 0);
     let state = world.home(".local/state/regent/state.db");
     // The version is at offset 60 of SQLite's header.
@@ -93,7 +93,7 @@ fn f11_a_database_without_a_version_is_refused_without_sql() {
 
 #[test]
 fn f11_a_damaged_record_of_trust_is_fixed_by_trust() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     std::fs::write(world.home(".local/state/regent/trust.json"), "{").unwrap();
     let ended = world.run(LIST);
     assert_eq!((ended.code, ended.error_code().as_str()), (3, "state.file"), "{ended:?}");
@@ -105,7 +105,7 @@ fn f11_a_damaged_record_of_trust_is_fixed_by_trust() {
 
 #[test]
 fn f11_doctor_closes_the_ledger_and_the_state_to_others() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert_eq!(world.run(LIST).code, 0);
     let (audit, state) = (world.project(".regent/audit"), world.home(".local/state/regent/state.db"));
     chmod(&audit, 0o755);
@@ -124,7 +124,7 @@ fn f11_doctor_closes_the_ledger_and_the_state_to_others() {
 
 #[test]
 fn f12_doctor_notices_a_read_only_project_and_a_full_runtime_folder() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert_eq!(world.run(LIST).code, 0);
     let project = world.project("").display().to_string();
     let project = project.trim_end_matches('/');
@@ -141,7 +141,7 @@ fn f12_doctor_notices_a_read_only_project_and_a_full_runtime_folder() {
 
 #[test]
 fn f14_a_full_state_folder_is_no_room_and_temporary() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert_eq!(world.run(LIST).code, 0);
     let state = world.home(".local/state").display().to_string();
     // A copy of the state on a disk with no room left.
@@ -156,7 +156,7 @@ fn f14_a_full_state_folder_is_no_room_and_temporary() {
 
 #[test]
 fn f14_a_limit_on_file_sizes_is_an_error_and_not_the_end_of_the_process() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert_eq!(world.run(LIST).code, 0);
     let ended = world.run_limited("ulimit -f 1", LIST);
     assert_eq!(ended.code, 75, "{ended:?}");
@@ -166,8 +166,8 @@ fn f14_a_limit_on_file_sizes_is_an_error_and_not_the_end_of_the_process() {
 }
 
 #[test]
-fn f14_too_few_files_are_said_to_be_that() {
-    let world = World::ready();
+fn f14_reports_too_few_file_descriptors() {
+    let world = CliFixture::ready();
     let ended = world.run_limited("ulimit -n 20", &["--json", "run", "--", "true"]);
     assert_eq!((ended.code, ended.error_code().as_str()), (1, "limit.files"), "{ended:?}");
     assert!(ended.stdout.contains("20 files") && ended.stdout.contains("ulimit -n"), "{ended:?}");
@@ -178,7 +178,7 @@ fn f14_too_few_files_are_said_to_be_that() {
 
 #[test]
 fn f14_a_long_runtime_folder_is_the_same_for_all_commands() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let long = world.home(&format!("run/{}", "x".repeat(90)));
     std::fs::create_dir_all(&long).unwrap();
     chmod(&long, 0o700);
@@ -191,7 +191,7 @@ fn f14_a_long_runtime_folder_is_the_same_for_all_commands() {
 
 #[test]
 fn f14_a_backup_inside_the_ledger_is_refused() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert_eq!(world.run(LIST).code, 0);
     let ended = world.run(&["--json", "audit", "backup", ".regent/audit/x"]);
     assert_eq!((ended.code, ended.error_code().as_str()), (2, "usage"), "{ended:?}");
@@ -214,7 +214,7 @@ fn age(path: &Path, days: u64) {
 
 #[test]
 fn f5_gc_removes_what_is_left_of_dead_projects_and_records_it() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert_eq!(world.run(LIST).code, 0);
     let state = world.home(".local/state/regent");
     let dead = "0".repeat(64);
@@ -270,7 +270,7 @@ fn f5_gc_removes_what_is_left_of_dead_projects_and_records_it() {
 
 #[test]
 fn f5_gc_keeps_everything_of_a_live_project_whatever_its_path_is() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     for name in ["m\u{fa}sica", "it's", "a \"b\"", "back\\slash"] {
         let other = world.home(name);
         std::fs::create_dir_all(&other).unwrap();
@@ -296,7 +296,7 @@ fn f5_gc_keeps_everything_of_a_live_project_whatever_its_path_is() {
 
 #[test]
 fn gc_is_a_call_that_policy_judges() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert_eq!(world.run(LIST).code, 0);
     let dead = world.home(".local/state/regent/witness").join("0".repeat(64));
     std::fs::write(&dead, "x").unwrap();
@@ -328,7 +328,7 @@ fn gc_is_a_call_that_policy_judges() {
 }
 
 /// Runs a call in a project whose ledger lies on a disk with this much room beyond what it has.
-fn with_room(world: &World, kib: usize, args: &[&str]) -> crate::world::Ended {
+fn with_room(world: &CliFixture, kib: usize, args: &[&str]) -> crate::world::CliOutput {
     let audit = world.project(".regent/audit").display().to_string();
     let line = format!(
         "cp -a {audit} {audit}.copy && used=$(du -sk {audit}.copy | cut -f1) && mount -t tmpfs -o size=$((used + {kib}))k none {audit} && \
@@ -342,7 +342,7 @@ fn f2_a_call_whose_outcome_finds_no_room_ends_with_16() {
     let seen: std::collections::BTreeSet<i32> = [0, 4, 8, 16, 32, 48, 64, 4096]
         .into_iter()
         .map(|kib| {
-            let world = World::ready();
+            let world = CliFixture::ready();
             // What is read is a payload of the outcome, so the intent fits where the outcome doesn't.
             world.write("big.txt", "x".repeat(200_000));
             assert_eq!(world.run(LIST).code, 0);
@@ -366,7 +366,7 @@ fn f2_a_call_whose_outcome_finds_no_room_ends_with_16() {
 
 #[test]
 fn f5_gc_keeps_what_is_young_or_set_to_stay() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert_eq!(world.run(LIST).code, 0);
     let state = world.home(".local/state/regent");
     let dead = state.join(format!("witness/{}", "0".repeat(64)));
@@ -382,7 +382,7 @@ fn f5_gc_keeps_what_is_young_or_set_to_stay() {
 
 #[test]
 fn f5_gc_removes_old_payloads_and_the_ledger_still_verifies() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write("a.txt", "alpha\n");
     // A second process writes to a lane of its own, which nobody writes to afterwards.
     let line = "touch up; until [ -e done ]; do sleep 0.05; done";
@@ -413,7 +413,7 @@ fn f5_gc_removes_old_payloads_and_the_ledger_still_verifies() {
     assert_eq!(world.run(LIST).code, 0);
 }
 
-fn lost(world: &World, what: &str) {
+fn lost(world: &CliFixture, what: &str) {
     for command in [LIST, &["--json", "audit", "verify"]] {
         let ended = world.run(command);
         assert_eq!((ended.code, ended.error_code().as_str()), (14, "audit.replaced"), "{what}: {ended:?}");
@@ -423,7 +423,7 @@ fn lost(world: &World, what: &str) {
     }
 }
 
-fn raw_entries(world: &World) -> String {
+fn raw_entries(world: &CliFixture) -> String {
     let lanes = std::fs::read_dir(world.project(".regent/audit/lanes")).unwrap().flatten();
     let files =
         lanes.flat_map(|lane| std::fs::read_dir(lane.path()).unwrap().flatten()).map(|file| file.path());
@@ -433,7 +433,7 @@ fn raw_entries(world: &World) -> String {
 
 #[test]
 fn f1_a_ledger_that_git_clean_took_is_begun_anew_by_a_decision() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert_eq!(world.run(LIST).code, 0);
     std::fs::remove_dir_all(world.project(".regent/audit")).unwrap();
     lost(&world, "git clean");
@@ -455,11 +455,11 @@ fn f1_a_ledger_that_git_clean_took_is_begun_anew_by_a_decision() {
 
 #[test]
 fn f1_a_backup_is_restored_by_a_decision() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert_eq!(world.run(LIST).code, 0);
     assert_eq!(world.run(&["audit", "backup", "../copy"]).code, 0);
     assert_eq!(world.run(LIST).code, 0);
-    let calls = |world: &World| world.entries().iter().filter(|entry| entry["kind"] == "intent").count();
+    let calls = |world: &CliFixture| world.entries().iter().filter(|entry| entry["kind"] == "intent").count();
     let all = calls(&world);
     std::fs::remove_dir_all(world.project(".regent/audit")).unwrap();
     lost(&world, "the ledger is gone");
@@ -475,7 +475,7 @@ fn f1_a_backup_is_restored_by_a_decision() {
 
 #[test]
 fn f1_a_project_made_anew_at_an_old_place_gets_a_message() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert_eq!(world.run(LIST).code, 0);
     std::fs::remove_dir_all(world.project("")).unwrap();
     std::fs::create_dir_all(world.project("")).unwrap();
@@ -489,7 +489,7 @@ fn f1_a_project_made_anew_at_an_old_place_gets_a_message() {
 
 #[test]
 fn f1_a_lost_key_is_replaced_by_a_decision() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert_eq!(world.run(LIST).code, 0);
     std::fs::remove_file(world.home(".local/share/regent/ledger.key")).unwrap();
     let refused = world.run(&["--json", "audit", "begin-anew", "--because", "lost", "--yes"]);
@@ -506,7 +506,7 @@ fn f1_a_lost_key_is_replaced_by_a_decision() {
 
 #[test]
 fn f11_an_unreadable_witness_is_named_and_can_be_replaced() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert_eq!(world.run(LIST).code, 0);
     let folder = world.home(".local/state/regent/witness");
     let witness = std::fs::read_dir(&folder)
@@ -529,7 +529,7 @@ fn f11_an_unreadable_witness_is_named_and_can_be_replaced() {
 #[test]
 fn f3_a_ledger_that_goes_while_a_program_runs_is_no_success() {
     for script in ["rm -rf .regent/audit", "mv .regent/audit aside"] {
-        let world = World::ready();
+        let world = CliFixture::ready();
         let child = world.start(&["run", "--", "sh", "-c", "touch started; sleep 2; touch finished"]);
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while !world.project("started").exists() {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::CliFixture;
 
 const WORDS: &str = r#"/* regent-tool
 {
@@ -19,7 +19,7 @@ export function run({ text }) {
 }
 "#;
 
-fn call(world: &World, tool: &str, args: Value) -> Result<Value, (i32, String)> {
+fn call(world: &CliFixture, tool: &str, args: Value) -> Result<Value, (i32, String)> {
     let ended = world.run(&["tool", "call", tool, &args.to_string(), "--json"]);
     if ended.code == 0 {
         let output = ended.json().pointer("/data/output").cloned().unwrap_or_default();
@@ -30,7 +30,7 @@ fn call(world: &World, tool: &str, args: Value) -> Result<Value, (i32, String)> 
 
 #[test]
 fn made_in_one_session_used_in_the_next_rolled_back_and_refused_when_changed() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write("words.js", WORDS);
     let made = world.run(&["tool", "generate", "words.js"]);
     assert_eq!(made.code, 0, "{made:?}");
@@ -70,7 +70,7 @@ fn made_in_one_session_used_in_the_next_rolled_back_and_refused_when_changed() {
     assert_eq!(world.run(&["audit", "verify"]).code, 0);
 }
 
-fn generate(world: &World, name: &str, source: &str, example: &Value, may: &[&str]) -> (i32, String) {
+fn generate(world: &CliFixture, name: &str, source: &str, example: &Value, may: &[&str]) -> (i32, String) {
     world.write("tool.js", source);
     world.write("examples.json", json!([example]).to_string());
     let mut args = vec![
@@ -97,7 +97,7 @@ fn generate(world: &World, name: &str, source: &str, example: &Value, may: &[&st
 
 #[test]
 fn a_tool_uses_the_host_as_it_was_granted_and_no_further() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write("notes/a.txt", "one\ntwo\n");
     let source = "export function run({ folder }) {
         const files = regent.listDir(folder).filter((e) => e.kind === 'file');
@@ -135,7 +135,7 @@ fn a_tool_uses_the_host_as_it_was_granted_and_no_further() {
 
 #[test]
 fn limits_hold_and_say_so() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let example = json!({"input": {}, "output": 1});
     let deep = "export function run() { const f = (n) => n + f(n + 1); try { return f(0); } catch (e) { return e instanceof RangeError ? 1 : 0; } }";
     assert_eq!(generate(&world, "gen.deep", deep, &example, &[]), (0, String::new()));
@@ -149,7 +149,7 @@ fn limits_hold_and_say_so() {
 
 #[test]
 fn an_agent_has_to_ask() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write("words.js", WORDS);
     let ended = world.run(&["tool", "generate", "words.js", "--agent", "ada", "--json"]);
     assert_eq!((ended.code, ended.error_code().as_str()), (11, "approval.needed"), "{ended:?}");

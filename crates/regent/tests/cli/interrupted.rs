@@ -1,4 +1,4 @@
-//! Tasks whose process ended: what is said of them, and that a closed terminal stops them in order.
+//! Tasks whose process ended: the messages about them, and that a closed terminal stops them in order.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -34,7 +34,7 @@ fn a1_a_task_without_a_process_is_interrupted_and_not_running() {
 }
 
 #[test]
-fn a1_a_closed_terminal_stops_a_task_in_order_however_often_it_is_said() {
+fn a1_a_closed_terminal_stops_a_task_in_order_despite_repeated_signals() {
     let world = playing(&[("play", json!([mark("one"), slow(mark("two"), 1_500), finish("all")]))]);
     let child = world.start(&["task", "run", "mark"]);
     until("the first mark is there", || (marks(&world) == "one\n").then_some(()));

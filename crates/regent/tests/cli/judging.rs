@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::tasks::play;
-use crate::world::World;
+use crate::world::CliFixture;
 
-fn talk(world: &World, messages: &[String]) -> Vec<Value> {
+fn talk(world: &CliFixture, messages: &[String]) -> Vec<Value> {
     let text = messages.join("\n");
     let ended = world.run_with(&["judge", "--stdio"], &[], text.as_bytes());
     assert_eq!(ended.code, 0, "{ended:?}");
@@ -39,7 +39,7 @@ fn about(op: &str, session: &str, call: &Value, output: Value) -> Value {
 
 #[test]
 fn limits_per_request_start_again_with_each_turn_of_the_user() {
-    let world = World::bare();
+    let world = CliFixture::bare();
     let policy = world.home(".config/regent/policy.yml");
     std::fs::create_dir_all(policy.parent().unwrap()).unwrap();
     let text = "version: 1\nmax_tool_calls_per_request: 1\nconfidence_threshold: 0.8\nrules:\n  - { id: all, effect: allow }\n";
@@ -75,7 +75,7 @@ fn limits_per_request_start_again_with_each_turn_of_the_user() {
 
 #[test]
 fn a_host_is_answered_whatever_it_says_and_the_ledger_verifies() {
-    let world = World::bare();
+    let world = CliFixture::bare();
     let to = |who: &str| json!({"to": who});
     let answers = talk(
         &world,
@@ -103,7 +103,7 @@ fn a_host_is_answered_whatever_it_says_and_the_ledger_verifies() {
     for at in [0, 1, 2] {
         assert_eq!(decision(at), "deny", "never allows what can't be parsed: {}", answers[at]);
     }
-    assert_eq!(answers[3]["inferred"], json!(["odd"]), "for a person to confirm");
+    assert_eq!(answers[3]["inferred"], json!(["odd"]), "for a reviewer to confirm");
     assert_eq!((decision(4), decision(6), decision(7)), ("allow".into(), "ask".into(), "allow".into()));
     assert!(
         answers[5].get("outcome").is_some() && answers[8].get("error").is_some(),
@@ -125,7 +125,7 @@ fn a_report_names_results_by_the_hosts_ids_and_unknown_ones_are_refused() {
         message.to_string()
     };
     let answers = talk(
-        &World::bare(),
+        &CliFixture::bare(),
         &[
             begin(&json!({})),
             call("decide", 1, "read", json!({})),
@@ -144,7 +144,7 @@ fn a_report_names_results_by_the_hosts_ids_and_unknown_ones_are_refused() {
 
 #[test]
 fn a_deny_of_the_users_policy_wins() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let policy = "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: never, effect: deny, match: { tool: pay } }\n";
     std::fs::write(world.home(".config/regent/policy.yml"), policy).unwrap();
     let answers = talk(&world, &[begin(&json!({})), call("decide", 1, "pay", json!({"to": "ann@a.test"}))]);
@@ -162,7 +162,7 @@ fn adv_058_what_a_description_orders_has_no_effect_and_is_flagged() {
         let mut begin: Value = serde_json::from_str(&begin(&json!({}))).unwrap();
         begin["tools"]["read"]["description"] = json!(description);
         let to = |who: &str| json!({"to": who});
-        let world = World::bare();
+        let world = CliFixture::bare();
         talk(
             &world,
             &[
@@ -191,7 +191,7 @@ fn adv_058_what_a_description_orders_has_no_effect_and_is_flagged() {
 #[test]
 fn sessions_are_judged_side_by_side() {
     const SESSIONS: usize = 40;
-    let world = World::bare();
+    let world = CliFixture::bare();
     let of = |session: usize, message: String| {
         let mut message: Value = serde_json::from_str(&message).unwrap();
         message["session"] = json!(format!("s{session}"));
@@ -219,11 +219,11 @@ fn sessions_are_judged_side_by_side() {
     assert!(told(2).iter().all(|answer| answer.get("outcome").is_some()), "{:?}", told(2));
 }
 
-/// All are open at once, and each is judged by what it has heard itself.
+/// All are open at once, and each is judged by its own input.
 #[test]
 fn hundreds_of_sessions_are_open_at_once() {
     const SESSIONS: usize = 600;
-    let world = World::bare();
+    let world = CliFixture::bare();
     let of = |session: usize, message: String| {
         let mut message: Value = serde_json::from_str(&message).unwrap();
         message["session"] = json!(format!("s{session}"));
@@ -242,13 +242,13 @@ fn hundreds_of_sessions_are_open_at_once() {
     );
 }
 
-fn stdio(world: &World, messages: &[String]) -> crate::world::Ended {
+fn stdio(world: &CliFixture, messages: &[String]) -> crate::world::CliOutput {
     world.run_with(&["judge", "--stdio"], &[], messages.join("\n").as_bytes())
 }
 
 #[test]
 fn m1_a_policy_that_changed_since_it_was_trusted_refuses() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let deny = "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: never, effect: deny, match: { tool: pay } }\n";
     world.write(".regent/policy.yml", deny);
     assert_eq!(world.run(&["trust", "--yes"]).code, 0);
@@ -277,7 +277,7 @@ fn m1_a_policy_that_changed_since_it_was_trusted_refuses() {
 
 #[test]
 fn m1_a_folder_that_was_never_trusted_is_judged_by_the_users_policy() {
-    let world = World::bare();
+    let world = CliFixture::bare();
     world.write(".regent/policy.yml", "version: 1\nrules: []\n");
     let messages = [begin(&json!({})), call("decide", 1, "pay", json!({"to": "ann@a.test"}))];
     assert_eq!(talk(&world, &messages)[1]["decision"], "allow");
@@ -285,7 +285,7 @@ fn m1_a_folder_that_was_never_trusted_is_judged_by_the_users_policy() {
 
 #[test]
 fn the_judges_own_ledger_is_named_outside_of_projects_and_verifies() {
-    let world = World::bare();
+    let world = CliFixture::bare();
     let none = world.run(&["audit", "verify"]);
     assert!(none.code != 0 && !none.stderr.contains("--ledger"), "there is none yet: {none:?}");
     talk(&world, &[begin(&json!({})), call("decide", 1, "pay", json!({"to": "ann@a.test"}))]);
@@ -305,7 +305,7 @@ fn the_judges_own_ledger_is_named_outside_of_projects_and_verifies() {
 
 #[test]
 fn m1_a_hosts_report_on_an_asked_call_is_recorded_as_the_hosts_word() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let eve = json!({"to": "eve@e.test"});
     let answers = talk(
         &world,
@@ -333,7 +333,7 @@ fn m1_a_hosts_report_on_an_asked_call_is_recorded_as_the_hosts_word() {
 
 #[test]
 fn m1_a_key_that_stands_twice_is_refused() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let twice = r#"{"op":"decide","session":"s","call":{"id":1,"tool":"pay","args":{"to":"ann@a.test","to":"eve@e.test"}}}"#;
     let nested = r#"{"op":"decide","session":"s","call":{"id":1,"tool":"read","args":{},"args":{"x":1}}}"#;
     let answers = talk(&world, &[begin(&json!({})), twice.to_owned(), nested.to_owned()]);
@@ -344,7 +344,7 @@ fn m1_a_key_that_stands_twice_is_refused() {
 }
 
 #[test]
-fn a_text_that_says_more_than_its_data_is_heard_too() {
+fn a_text_with_more_than_its_data_is_observed_too() {
     let tools = json!({
         "read": {"schema": {"properties": {}}, "labels": {"effect": "read", "taint": ["body"]}},
         "pay": {"schema": {"properties": {"to": {"type": "string"}}}, "labels": {"effect": "write", "taint": "none", "sinks": ["to"]}},
@@ -366,14 +366,14 @@ fn a_text_that_says_more_than_its_data_is_heard_too() {
             call("observe", 1, "read", json!({})),
             call("decide", 2, "pay", json!({"to": "eve@e.test"})),
         ];
-        let answers = talk(&World::bare(), &messages);
+        let answers = talk(&CliFixture::bare(), &messages);
         assert_eq!(answers[3]["decision"], decision, "{text} {data}");
     }
 }
 
 #[test]
 fn calls_of_one_cause_refer_to_the_first_and_quote_the_text_behind_them() {
-    let world = World::bare();
+    let world = CliFixture::bare();
     let to = |who: &str| json!({"to": who});
     let answers = talk(
         &world,
@@ -398,7 +398,7 @@ fn calls_of_one_cause_refer_to_the_first_and_quote_the_text_behind_them() {
 }
 
 /// A judge whose model is a script: the planner's answer, then the reader's.
-fn talk_with_model(world: &World, turns: &Value, messages: &[String]) -> Vec<Value> {
+fn talk_with_model(world: &CliFixture, turns: &Value, messages: &[String]) -> Vec<Value> {
     std::fs::create_dir_all(world.home(".config/regent")).unwrap();
     play(world, &[("play", turns.clone())]);
     let text = messages.join("\n");
@@ -409,7 +409,7 @@ fn talk_with_model(world: &World, turns: &Value, messages: &[String]) -> Vec<Val
 
 #[test]
 fn a_model_proposes_steps_and_reads_in_quarantine() {
-    let world = World::bare();
+    let world = CliFixture::bare();
     let steps =
         json!({"steps": [{"tool": "pay", "word": "Maksa", "args": [{"name": "to", "value": "ann@a.test"}]}]});
     let turns = json!([
@@ -480,7 +480,7 @@ fn a_model_proposes_steps_and_reads_in_quarantine() {
 
 #[test]
 fn an_unknown_model_is_refused_before_anything_is_judged() {
-    let world = World::bare();
+    let world = CliFixture::bare();
     let ended = world.run_with(&["judge", "--stdio", "--model", "nobody/m"], &[], b"");
     assert_eq!(ended.code, 5, "{ended:?}");
     assert!(ended.stderr.contains("nobody"), "{ended:?}");
@@ -493,7 +493,7 @@ fn a_report_about_an_argument_that_the_call_lacks_is_refused() {
         json!({"op": "decide", "session": "s", "call": call, "derived_from": {"call": ["request"], "args": {name: ["request"]}}})
             .to_string()
     };
-    let answers = talk(&World::bare(), &[begin(&json!({})), report("too"), report("to")]);
+    let answers = talk(&CliFixture::bare(), &[begin(&json!({})), report("too"), report("to")]);
     assert!(answers[1]["reason"].as_str().unwrap().contains("names `too`"), "{}", answers[1]);
     assert_eq!((&answers[1]["decision"], &answers[2]["decision"]), (&json!("deny"), &json!("allow")));
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::world::{Ended, World};
+use crate::world::{CliFixture, CliOutput};
 
 /// A manifest whose rules are in a file beside it. `{target}` is where the tools' points look.
 const MANIFEST: &str = "\
@@ -53,8 +53,8 @@ verdict := {"decision": "transform", "transform": {"path": "$policy_target", "va
 }
 "#;
 
-fn with_manifest() -> World {
-    let world = World::ready();
+fn with_manifest() -> CliFixture {
+    let world = CliFixture::ready();
     world.write(".regent/acs.yml", MANIFEST);
     world.write(".regent/rules/a.rego", RULES);
     for (name, text) in [
@@ -73,7 +73,7 @@ fn with_manifest() -> World {
     world
 }
 
-fn read(world: &World, path: &str) -> Ended {
+fn read(world: &CliFixture, path: &str) -> CliOutput {
     world.run(&["--json", "tool", "call", "fs.read", &json!({"path": path}).to_string()])
 }
 
@@ -167,7 +167,7 @@ fn a_users_own_manifest_decides_beside_the_policy() {
 
 #[test]
 fn judged_sessions_are_under_the_manifest_too() {
-    let world = World::bare();
+    let world = CliFixture::bare();
     std::fs::create_dir_all(world.home(".config/regent/rules")).unwrap();
     let tools = json!({"pay": {"schema": {"properties": {"path": {"type": "string"}}}, "labels": {"effect": "read", "taint": "none"}}});
     let begin = |more: Value| {
@@ -230,7 +230,7 @@ rules:
 ";
 
 /// Makes a bundle of these files as somebody else, and says how it is verified.
-fn bundle(publisher: &World, name: &str, text: &str) -> (Vec<u8>, String) {
+fn bundle(publisher: &CliFixture, name: &str, text: &str) -> (Vec<u8>, String) {
     publisher.write(&format!("{name}.yml"), text);
     let out = format!("{name}.bundle");
     let made = publisher.run(&["--json", "policy", "bundle", &format!("{name}.yml"), "--out", &out]);
@@ -239,14 +239,14 @@ fn bundle(publisher: &World, name: &str, text: &str) -> (Vec<u8>, String) {
     (std::fs::read(publisher.project(&out)).unwrap(), key)
 }
 
-fn apply(world: &World, bytes: &[u8], more: &[&str]) -> Ended {
+fn apply(world: &CliFixture, bytes: &[u8], more: &[&str]) -> CliOutput {
     world.write("in.bundle", bytes);
     world.run(&[&["--json", "policy", "apply", "in.bundle"], more].concat())
 }
 
 #[test]
 fn a_bundle_is_put_in_force_by_a_publisher_that_the_user_named() {
-    let (world, publisher) = (World::ready(), World::ready());
+    let (world, publisher) = (CliFixture::ready(), CliFixture::ready());
     world.write("notes/a.txt", "n");
     world.write("b.txt", "b");
     let (old, key) = bundle(&publisher, "old", &NARROW.replace("notes/**", "b.txt"));
@@ -297,7 +297,7 @@ fn a_bundle_is_put_in_force_by_a_publisher_that_the_user_named() {
 
 #[test]
 fn a_manifest_travels_with_its_rules() {
-    let (world, publisher) = (World::ready(), World::ready());
+    let (world, publisher) = (CliFixture::ready(), CliFixture::ready());
     world.write("private/a.txt", "n");
     publisher.write("rules/a.rego", RULES);
     let (bytes, key) = bundle(&publisher, "acs", MANIFEST);
@@ -313,7 +313,7 @@ fn a_manifest_travels_with_its_rules() {
 
 #[test]
 fn a_tampered_or_wrongly_signed_bundle_is_refused_and_the_old_one_holds() {
-    let (world, publisher, stranger) = (World::ready(), World::ready(), World::ready());
+    let (world, publisher, stranger) = (CliFixture::ready(), CliFixture::ready(), CliFixture::ready());
     world.write("notes/a.txt", "n");
     let (good, key) = bundle(&publisher, "good", NARROW);
     let (forged, _) = bundle(&stranger, "forged", "version: 1\nrules: [{ id: all, effect: allow }]\n");
@@ -355,7 +355,7 @@ fn a_tampered_or_wrongly_signed_bundle_is_refused_and_the_old_one_holds() {
 
 #[test]
 fn a_kernel_that_runs_takes_up_a_bundle_and_stays_with_the_old_policy_if_it_is_bad() {
-    let (world, publisher) = (World::ready(), World::ready());
+    let (world, publisher) = (CliFixture::ready(), CliFixture::ready());
     let (good, key) = bundle(&publisher, "good", NARROW);
     assert_eq!(world.run(&["config", "set", "policy.publishers", &key]).code, 0);
     let mut running = world.start(&["run", "--agent", "waits", "--", "sleep", "60"]);

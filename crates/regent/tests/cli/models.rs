@@ -5,9 +5,9 @@ use std::net::TcpListener;
 
 use serde_json::json;
 
-use crate::world::{World, request};
+use crate::world::{CliFixture, request};
 
-fn set_up(world: &World, more: &str) {
+fn set_up(world: &CliFixture, more: &str) {
     let script = world.home("turns.json");
     std::fs::write(&script, r#"{"turns":[{"text":"ready"}]}"#).unwrap();
     let text = format!(
@@ -19,7 +19,7 @@ fn set_up(world: &World, more: &str) {
 
 #[test]
 fn models_are_listed_chosen_and_tested_under_policy_and_ledger() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert!(world.run(&["model", "list"]).stdout.contains("No models are set up"));
     assert_eq!(world.run(&["--json", "model", "test"]).error_code(), "model.none");
     set_up(&world, "");
@@ -48,7 +48,7 @@ fn models_are_listed_chosen_and_tested_under_policy_and_ledger() {
 
 #[test]
 fn mistakes_are_named_with_their_line_and_a_project_has_no_say() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     set_up(&world, "colour = 'red'\n");
     let ended = world.run(&["--json", "model", "list"]);
     assert_eq!((ended.code, ended.error_code().as_str()), (3, "config.invalid"), "{ended:?}");
@@ -108,7 +108,7 @@ fn server(key: &'static str) -> (String, std::thread::JoinHandle<Vec<String>>) {
 #[test]
 fn a_providers_key_comes_from_the_vault_and_is_seen_nowhere_else() {
     const KEY: &str = "sk-Test-0123456789abcdef";
-    let world = World::ready();
+    let world = CliFixture::ready();
     let (url, serving) = server(KEY);
     let settings = format!(
         "[models.lab]\nkind = 'compatible'\nurl = '{url}'\nkey = 'secret://lab/key'\nmodels = ['m']\n"
@@ -166,7 +166,7 @@ fn strict_server() -> (String, std::thread::JoinHandle<Vec<serde_json::Value>>) 
 
 #[test]
 fn d1_model_test_sends_what_a_task_sends() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let (url, serving) = strict_server();
     let settings = format!("[models.lab]\nkind = 'compatible'\nurl = '{url}'\nmodels = ['m']\n");
     std::fs::write(world.home(".config/regent/config.toml"), settings).unwrap();

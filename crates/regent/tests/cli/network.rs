@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
-use crate::world::World;
+use crate::world::CliFixture;
 
 /// A server that says hello to everyone. It lives as long as the test's process.
 fn server() -> u16 {
@@ -22,7 +22,7 @@ fn server() -> u16 {
 
 #[test]
 fn what_a_program_asks_for_is_asked_of_the_person_and_then_passes() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let port = server();
     let allowed = format!("127.0.0.1:{port}");
     let env = [("REGENT_NETWORK_ALLOW_PRIVATE", allowed.as_str())];
@@ -46,7 +46,7 @@ fn what_a_program_asks_for_is_asked_of_the_person_and_then_passes() {
 
 #[test]
 fn without_network_nothing_is_even_asked() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let url = format!("http://127.0.0.1:{}/", server());
     let ended = world.run(&["run", "--no-network", "--", "curl", "-sS", url.as_str()]);
     assert!(ended.code == 7 && ended.stderr.contains("curl: (7)"), "{ended:?}");
@@ -54,8 +54,8 @@ fn without_network_nothing_is_even_asked() {
 }
 
 #[test]
-fn where_namespaces_are_closed_there_is_none_and_it_is_said() {
-    let world = World::ready();
+fn without_namespaces_runs_without_network_and_warns() {
+    let world = CliFixture::ready();
     let ended = world.run_without_namespaces(&["run", "--", "echo", "hello"], &[]);
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "hello\n"), "{ended:?}");
     assert!(ended.stderr.contains("no network for the program"), "{ended:?}");
@@ -66,7 +66,7 @@ fn where_namespaces_are_closed_there_is_none_and_it_is_said() {
 
 #[test]
 fn the_doctor_checks_the_egress_proxy() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let said = world.run(&["--json", "doctor"]).stdout;
     assert!(said.contains("\"egress\"") && said.contains("reach only the egress proxy"), "{said}");
 }

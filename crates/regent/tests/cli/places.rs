@@ -2,14 +2,14 @@
 
 use std::os::unix::fs::symlink;
 
-use crate::world::World;
+use crate::world::CliFixture;
 
 /// The folders that hold Regent's own files, relative to the home of a test.
 const OWN: [&str; 4] = [".config/regent", ".local/share/regent", ".local/state/regent", "run/regent"];
 
 #[test]
 fn c3_init_and_trust_refuse_home_and_regents_own_folders() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     symlink(world.home(""), world.home("project/link-home")).unwrap();
     let around = ["", ".config", ".local", ".local/share", "project/link-home"];
     for name in around.into_iter().chain(OWN) {
@@ -29,7 +29,7 @@ fn c3_init_and_trust_refuse_home_and_regents_own_folders() {
 
 #[test]
 fn c3_every_start_checks_where_the_workspace_lies() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write("notes.txt", "hello\n");
     let read = ["--json", "tool", "call", "fs.read", r#"{"path": "notes.txt"}"#];
     assert_eq!(world.run(&read).code, 0);
@@ -65,7 +65,7 @@ fn c3_every_start_checks_where_the_workspace_lies() {
 
 #[test]
 fn c3_tools_reach_nothing_of_regents_own_even_where_policy_would() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let allow = "version: 1\nmode: strict\nrules:\n  - { id: all, effect: allow, match: { op: '*' } }\n";
     std::fs::write(world.home(".config/regent/policy.yml"), allow).unwrap();
     std::fs::write(world.project(".regent/policy.yml"), allow).unwrap();
@@ -86,7 +86,7 @@ fn c3_tools_reach_nothing_of_regents_own_even_where_policy_would() {
 
 #[test]
 fn h1_an_agent_does_not_read_the_ledger() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write("notes.txt", "hunter2\n");
     assert_eq!(world.run(&["tool", "call", "fs.read", r#"{"path": "notes.txt"}"#]).code, 0);
     let pack = r#"{"path": ".regent/audit/lanes/0000/000000000000.pack", "encoding": "base64"}"#;
@@ -111,8 +111,8 @@ fn h1_an_agent_does_not_read_the_ledger() {
 }
 
 #[test]
-fn m10_the_mark_is_in_the_ledger_and_shown() {
-    let world = World::ready();
+fn m10_the_ledger_and_the_output_carry_the_mark() {
+    let world = CliFixture::ready();
     let write = r#"{"path": "Makefile", "content": "all:\n"}"#;
     assert_eq!(world.run(&["tool", "call", "--agent", "builder", "fs.write", write]).code, 0);
     let tail = world.run(&["--json", "audit", "tail"]).stdout;
@@ -124,8 +124,8 @@ fn m10_the_mark_is_in_the_ledger_and_shown() {
 
 #[test]
 fn h5_doctor_recommends_explicit_bare_repositories() {
-    let world = World::ready();
-    let check = |world: &World| {
+    let world = CliFixture::ready();
+    let check = |world: &CliFixture| {
         let report = world.run(&["--json", "doctor"]).json();
         let checks = report.pointer("/data/checks").or_else(|| report.pointer("/error/data/checks")).cloned();
         let checks = checks.unwrap_or_else(|| panic!("no checks: {report}"));
@@ -153,7 +153,7 @@ fn b2_a_link_in_the_place_of_a_folder_of_regents_own_is_refused() {
         (".regent", ".regent/tools", "../logs"),
         (".", ".regent", "logs"),
     ] {
-        let world = World::bare();
+        let world = CliFixture::bare();
         std::fs::create_dir_all(world.project("logs")).unwrap();
         std::fs::create_dir_all(world.project(made)).unwrap();
         symlink(to, world.project(link)).unwrap();
@@ -171,7 +171,7 @@ fn b2_a_link_in_the_place_of_a_folder_of_regents_own_is_refused() {
 #[test]
 fn b2_a_plain_file_in_the_place_of_one_folder_hides_no_link_in_the_place_of_another() {
     for (file, link) in [(".regent/audit", ".regent/skills"), (".regent/skills", ".regent/tools")] {
-        let world = World::bare();
+        let world = CliFixture::bare();
         std::fs::create_dir_all(world.project("logs")).unwrap();
         world.write(file, "");
         symlink("../logs", world.project(link)).unwrap();
@@ -183,7 +183,7 @@ fn b2_a_plain_file_in_the_place_of_one_folder_hides_no_link_in_the_place_of_anot
 #[test]
 fn b3_a_control_file_behind_a_link_is_refused() {
     for (link, file) in [(".agentzero", "src/policy.yml"), (".agents", "src/security.md")] {
-        let world = World::bare();
+        let world = CliFixture::bare();
         world.write(file, "version: 1\nrules: []\n");
         symlink("src", world.project(link)).unwrap();
         for args in [&["--json", "init"][..], &["--json", "trust", "--yes"]] {
@@ -195,7 +195,7 @@ fn b3_a_control_file_behind_a_link_is_refused() {
 
 #[test]
 fn b2_every_start_looks_for_links() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write("notes.txt", "hello\n");
     let read = ["--json", "tool", "call", "fs.read", r#"{"path": "notes.txt"}"#];
     assert_eq!(world.run(&read).code, 0);
@@ -216,7 +216,7 @@ fn b2_every_start_looks_for_links() {
 #[test]
 fn b3_a_control_file_that_is_a_link_a_device_or_a_pipe_is_refused_at_once() {
     for name in [".regent/policy.yml", ".regent/config.toml", ".regent/skills.lock", ".agents/security.md"] {
-        let world = World::bare();
+        let world = CliFixture::bare();
         let path = world.project(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         symlink("/dev/zero", &path).unwrap();
@@ -231,7 +231,7 @@ fn b3_a_control_file_that_is_a_link_a_device_or_a_pipe_is_refused_at_once() {
         assert_eq!(ended.code, 3, "{name}: {ended:?}");
         assert!(ended.stdout.contains("not a regular file"), "{ended:?}");
     }
-    let world = World::bare();
+    let world = CliFixture::bare();
     symlink("/dev/zero", world.project(".mcp.json")).unwrap();
     assert_eq!(world.run_limited("ulimit -v 4000000", &["init"]).code, 0);
 }
@@ -241,7 +241,7 @@ fn a_policy_or_settings_file_that_cannot_be_looked_at_is_not_absent() {
     let judge = ["--json", "judge"];
     let read = ["--json", "tool", "call", "fs.read", r#"{"path": "notes.txt"}"#];
     for name in ["policy.yml", "acs.yml", "policy.bundle", "config.toml", "tenants"] {
-        let world = World::ready();
+        let world = CliFixture::ready();
         world.write("notes.txt", "hello\n");
         assert_eq!(world.run(&read).code, 0);
         let path = world.home(".config/regent").join(name);
@@ -259,7 +259,7 @@ fn a_policy_or_settings_file_that_cannot_be_looked_at_is_not_absent() {
 #[test]
 fn a15_init_refuses_a_shared_folder_and_names_a_project_above() {
     use std::os::unix::fs::PermissionsExt as _;
-    let world = World::ready();
+    let world = CliFixture::ready();
     let shared = world.home("shared");
     std::fs::create_dir_all(shared.join("own")).unwrap();
     std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o1777)).unwrap();

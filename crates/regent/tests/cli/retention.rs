@@ -1,11 +1,11 @@
-//! Payloads that are erased or no longer kept: what is said is what happens.
+//! Payloads that are erased or no longer kept: the report matches what happens.
 
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::CliFixture;
 
 /// Reads a file under Regent, and gives the place of the intent.
-fn read(world: &World) -> String {
+fn read(world: &CliFixture) -> String {
     world.write("a.txt", "hello world\n");
     assert_eq!(world.run(&["tool", "call", "fs.read", r#"{"path": "a.txt"}"#]).code, 0);
     let entries = world.entries();
@@ -13,7 +13,7 @@ fn read(world: &World) -> String {
     format!("{}/{}", intent["lane"].as_str().unwrap(), intent["seq"])
 }
 
-fn payloads(world: &World, args: &[&str]) -> Value {
+fn payloads(world: &CliFixture, args: &[&str]) -> Value {
     let done = world.run(&[&["--json"], args].concat());
     assert_eq!(done.code, 0, "{done:?}");
     let groups = done.json()["data"]["groups"].clone();
@@ -28,7 +28,7 @@ fn payloads(world: &World, args: &[&str]) -> Value {
 
 #[test]
 fn b2_gc_removes_what_its_dry_run_named() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let place = read(&world);
     assert_eq!(world.run(&["config", "set", "gc.payloads", "1s"]).code, 0);
     std::thread::sleep(std::time::Duration::from_millis(1_200));
@@ -53,7 +53,7 @@ fn b2_gc_removes_what_its_dry_run_named() {
 
 #[test]
 fn b2_a_pack_in_use_is_named_and_stays() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert_eq!(world.run(&["config", "set", "gc.payloads", "1s"]).code, 0);
     let mut child = world.start(&["run", "--", "sh", "-c", "echo up > up; sleep 60"]);
     crate::running::until("it runs", || world.project("up").exists().then_some(()));
@@ -74,7 +74,7 @@ fn b2_a_pack_in_use_is_named_and_stays() {
 
 #[test]
 fn a11_an_erased_payload_is_called_erased_and_erased_once() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let place = read(&world);
     let shown = world.run(&["--json", "audit", "show", &place]).json();
     let digest = shown["data"]["outcome"]["body"]["output"]["sha256"].as_str().unwrap().to_owned();
@@ -89,7 +89,7 @@ fn a11_an_erased_payload_is_called_erased_and_erased_once() {
         shown.stdout.contains("output: erased on") && shown.stdout.contains("personal data"),
         "{shown:?}"
     );
-    // The same bytes are recorded again: the old erasure doesn't cover them, and what to do is said.
+    // The same bytes are recorded again: the old erasure doesn't cover them, and the help names the command.
     read(&world);
     let verified = world.run(&["audit", "verify"]);
     let fix = format!("regent audit erase {digest}");

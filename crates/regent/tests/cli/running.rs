@@ -5,7 +5,7 @@ use std::process::Child;
 
 use serde_json::Value;
 
-use crate::world::{World, ended};
+use crate::world::{CliFixture, ended};
 
 /// Waits until something is so. The only clock here is patience: a minute is failure.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -31,7 +31,7 @@ const SLEEPER: &str = "echo up > up; sleep 60";
 
 #[test]
 fn an_interrupt_stops_the_program_and_is_recorded() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let child = world.start(&["run", "--", "sh", "-c", SLEEPER]);
     until("the program runs", || world.project("up").exists().then_some(()));
     interrupt(&child);
@@ -44,7 +44,7 @@ fn an_interrupt_stops_the_program_and_is_recorded() {
 
 #[test]
 fn agents_are_seen_and_killed_from_another_terminal() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let child = world.start(&["run", "--agent", "sleeper", "--", "sh", "-c", SLEEPER]);
     until("the program runs", || world.project("up").exists().then_some(()));
     let id = until("the agent is listed", || {
@@ -69,7 +69,7 @@ const WRITER: &str = "setsid sh -c 'while :; do echo x >> other; sleep 0.02; don
 
 #[test]
 fn stop_pauses_a_running_program_and_cont_lets_it_go_on() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let child = world.start(&["run", "--agent", "writer", "--", "sh", "-c", WRITER]);
     let lines = |name: &str| std::fs::metadata(world.project(name)).map_or(0, |file| file.len());
     let both = || (lines("own"), lines("other"));
@@ -95,8 +95,8 @@ fn stop_pauses_a_running_program_and_cont_lets_it_go_on() {
 }
 
 #[test]
-fn adv_097_a_call_cut_off_by_a_kill_is_in_doubt_and_said_so() {
-    let world = World::ready();
+fn adv_097_a_call_cut_off_by_a_kill_is_reported_in_doubt() {
+    let world = CliFixture::ready();
     let mut child = world.start(&["run", "--", "sh", "-c", SLEEPER]);
     until("the program runs", || world.project("up").exists().then_some(()));
     child.kill().unwrap();
@@ -105,13 +105,13 @@ fn adv_097_a_call_cut_off_by_a_kill_is_in_doubt_and_said_so() {
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(ended.stderr.contains("may or may not have happened"), "{ended:?}");
     let again = world.run(&["tool", "call", "fs.list", r#"{"path": "."}"#]);
-    assert!(!again.stderr.contains("may or may not have happened"), "said once: {again:?}");
+    assert!(!again.stderr.contains("may or may not have happened"), "reported once: {again:?}");
     assert_eq!(world.run(&["audit", "verify"]).code, 0);
 }
 
 #[test]
 fn a_changed_policy_is_put_in_force_and_a_bad_one_is_not() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let mut child = world.start(&["run", "--", "sh", "-c", SLEEPER]);
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     until("the program runs", || world.project("up").exists().then_some(()));

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-use crate::world::{Ended, World, ended, request};
+use crate::world::{CliFixture, CliOutput, ended, request};
 
 /// With letters that every encoding treats its own way.
 pub(crate) const VALUE: &str = "s3cr3t/Value+with\"quotes\\and&more=42";
@@ -68,7 +68,7 @@ fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// Everything on disk below the home: ledger, payloads, state, policy, the vault itself.
-fn disk_is_clean(world: &World) {
+fn disk_is_clean(world: &CliFixture) {
     let mut files = Vec::new();
     files_below(&world.home(""), &mut files);
     assert!(files.len() > 5, "{files:?}");
@@ -77,7 +77,7 @@ fn disk_is_clean(world: &World) {
     }
 }
 
-/// A server that gives back what it was sent, in every form, and says what it heard.
+/// A server that gives back what it was sent, in every form, and reports its requests.
 fn echo() -> (u16, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -123,26 +123,26 @@ fn stop(port: u16) {
 }
 
 /// A world with the policy above and the secret in its vault.
-pub(crate) fn with_secret(scope: &[&str]) -> World {
-    let world = World::ready();
+pub(crate) fn with_secret(scope: &[&str]) -> CliFixture {
+    let world = CliFixture::ready();
     for policy in [world.home(".config/regent/policy.yml"), world.project(".regent/policy.yml")] {
         std::fs::write(policy, POLICY).unwrap();
     }
     assert_eq!(world.run(&["trust", "--yes"]).code, 0);
     let added = world.run_with(&[&["vault", "add", "api/token"], scope].concat(), &[], VALUE.as_bytes());
     assert_eq!(added.code, 0, "{added:?}");
-    said_nothing("vault add", &added);
+    assert_no_secret("vault add", &added);
     world
 }
 
-fn said_nothing(what: &str, ended: &Ended) {
+fn assert_no_secret(what: &str, ended: &CliOutput) {
     clean(&format!("{what} on stdout"), ended.stdout.as_bytes());
     clean(&format!("{what} on stderr"), ended.stderr.as_bytes());
 }
 
-fn call(world: &World, tool: &str, args: &Value, env: &[(&str, &str)]) -> Ended {
+fn call(world: &CliFixture, tool: &str, args: &Value, env: &[(&str, &str)]) -> CliOutput {
     let ended = world.run_with(&["--json", "tool", "call", tool, &args.to_string()], env, b"");
-    said_nothing(tool, &ended);
+    assert_no_secret(tool, &ended);
     ended
 }
 
@@ -172,7 +172,7 @@ fn adv_052_a_secret_that_a_server_gives_back_is_seen_nowhere() {
             b"",
         );
         assert_eq!(shown.code, 0, "{shown:?}");
-        said_nothing(path, &shown);
+        assert_no_secret(path, &shown);
     }
     stop(port);
     let heard = serving.join().unwrap();
@@ -195,7 +195,7 @@ fn adv_052_a_secret_that_a_server_gives_back_is_seen_nowhere() {
         "show",
         &format!("{}/{}", uses[0]["lane"].as_str().unwrap_or("1"), uses[0]["seq"]),
     ]);
-    said_nothing("audit show", &shown);
+    assert_no_secret("audit show", &shown);
     assert_eq!(world.run(&["audit", "verify"]).code, 0);
 }
 
@@ -244,7 +244,7 @@ fn adv_031_our_own_process_shows_nothing_in_proc() {
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     drop(child.stdin.take());
-    said_nothing("an interrupted call", &ended(&child.wait_with_output().unwrap()));
+    assert_no_secret("an interrupted call", &ended(&child.wait_with_output().unwrap()));
     disk_is_clean(&world);
 }
 
@@ -273,7 +273,7 @@ fn what_fails_says_nothing_either() {
 fn the_vault_on_the_command_line() {
     let world = with_secret(&["--agent", "billing*"]);
     let listed = world.run(&["--json", "vault", "list"]);
-    said_nothing("vault list", &listed);
+    assert_no_secret("vault list", &listed);
     assert_eq!(
         listed.json().pointer("/data/secrets/0/scope/agents/0"),
         Some(&json!("billing*")),
@@ -297,7 +297,7 @@ fn the_vault_on_the_command_line() {
     for (args, stdin, code, exit) in cases {
         let ended = world.run_with(&[&["--json"], args].concat(), &[], stdin);
         assert_eq!((ended.error_code().as_str(), ended.code), (code, exit), "{args:?}: {ended:?}");
-        said_nothing("a refusal", &ended);
+        assert_no_secret("a refusal", &ended);
     }
     assert_eq!(world.run_with(&["vault", "add", "pin", "--force"], &[], b"1234").code, 0);
     world.write("some.env", format!("TOKEN='{VALUE}'\nSHORT=1\n"));
@@ -340,7 +340,7 @@ fn a_passphrase_comes_from_a_descriptor_or_the_terminal() {
 
 #[test]
 fn payloads_are_encrypted_when_the_settings_say_so() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write("note.txt", "a very particular sentence");
     assert_eq!(world.run(&["config", "set", "ledger.encrypt", "true"]).code, 0);
     let read = world.run(&["tool", "call", "fs.read", "{\"path\":\"note.txt\"}"]);
@@ -370,7 +370,7 @@ fn h2_a_file_that_holds_a_revealed_secret_is_masked_in_a_later_process() {
         let args = json!({"path": "stolen.txt"}).to_string();
         let ended = world.run(&["--json", "tool", "call", "--agent", "worker", "fs.read", &args]);
         assert_eq!(ended.code, 0, "{what}: {ended:?}");
-        said_nothing(what, &ended);
+        assert_no_secret(what, &ended);
         assert!(ended.stdout.contains("[secret:api/token]"), "{what}: {ended:?}");
         assert_eq!(ended.json().pointer("/data/label/confidentiality"), Some(&json!("secret")), "{what}");
     };
@@ -387,7 +387,7 @@ fn h2_a_file_that_holds_a_revealed_secret_is_masked_in_a_later_process() {
 
 #[test]
 fn command_lines_are_not_in_clear_where_payloads_are_encrypted() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     assert_eq!(world.run(&["config", "set", "ledger.encrypt", "true"]).code, 0);
     let run = world.run(&["run", "--", "sh", "-c", "echo PATIENT-4711 > /dev/null"]);
     assert_eq!(run.code, 0, "{run:?}");
@@ -410,7 +410,7 @@ fn command_lines_are_not_in_clear_where_payloads_are_encrypted() {
 
 #[test]
 fn questions_are_not_in_clear_where_payloads_are_encrypted() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write(".env", "KEY=1\n");
     assert_eq!(world.run(&["config", "set", "ledger.encrypt", "true"]).code, 0);
     let asked = world.run(&["tool", "call", "http.fetch", r#"{"url": "https://example.test/PATIENT-4711"}"#]);

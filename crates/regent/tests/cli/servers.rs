@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::world::{Ended, World, ended};
+use crate::world::{CliFixture, CliOutput, ended};
 
 /// Writes have a rate, and reads are asked about.
 const POLICY: &str = "version: 1\nmode: permissive\nrules:\n  \
@@ -80,8 +80,8 @@ impl Server {
     }
 
     /// A home whose state is on this server.
-    fn machine(&self) -> World {
-        let world = World::ready();
+    fn machine(&self) -> CliFixture {
+        let world = CliFixture::ready();
         std::fs::write(world.home(".config/regent/policy.yml"), POLICY).unwrap();
         let file = world.home("state.url");
         std::fs::write(&file, format!("{}\n", self.url)).unwrap();
@@ -111,14 +111,14 @@ fn spawn(line: &[String], folder: &PathBuf) -> Child {
     command.spawn().unwrap()
 }
 
-fn run(world: &World, args: &[&str]) -> Ended {
+fn run(world: &CliFixture, args: &[&str]) -> CliOutput {
     let ended = world.run(args);
     assert!(!ended.stdout.contains(PASSWORD) && !ended.stderr.contains(PASSWORD), "{ended:?}");
     ended
 }
 
 /// A server that listens may still be starting up.
-fn until_ready(world: &World) {
+fn until_ready(world: &CliFixture) {
     let until = Instant::now() + Duration::from_secs(60);
     while run(world, LIST).code == 75 {
         assert!(Instant::now() < until, "the server doesn't answer");
@@ -129,11 +129,11 @@ fn write_args(name: &str) -> String {
     format!(r#"{{"path": "{name}", "content": "x"}}"#)
 }
 
-fn write(world: &World, name: &str) -> Ended {
+fn write(world: &CliFixture, name: &str) -> CliOutput {
     run(world, &["--json", "tool", "call", "fs.write", &write_args(name)])
 }
 
-fn written(world: &World) -> usize {
+fn written(world: &CliFixture) -> usize {
     std::fs::read_dir(world.project(""))
         .unwrap()
         .flatten()

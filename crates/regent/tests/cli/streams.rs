@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::running::until;
 use crate::secrets::{VALUE, with_secret};
-use crate::world::{World, ended};
+use crate::world::{CliFixture, ended};
 
 /// Says something, and goes on only when the file `go` is there.
 const WAITS: &str = "echo first; echo aside >&2; while [ ! -e go ]; do sleep 0.05; done; echo second; exit 7";
 
-fn outcome(world: &World) -> Value {
+fn outcome(world: &CliFixture) -> Value {
     let is_run = |entry: &Value| entry["kind"] == "outcome" && entry["body"]["obtained"]["tier"] == "process";
     world.entries().into_iter().rfind(is_run).unwrap()["body"].clone()
 }
@@ -30,7 +30,7 @@ fn readers(child: &mut Child) -> (BufReader<impl Read + use<>>, BufReader<impl R
 
 #[test]
 fn output_arrives_while_the_program_runs() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     for args in [&["run", "--", "sh", "-c", WAITS][..], &["run", "--agent", "a", "--", "sh", "-c", WAITS]] {
         let mut child = world.start(args);
         let (mut out, mut err) = readers(&mut child);
@@ -58,7 +58,7 @@ fn output_arrives_while_the_program_runs() {
 
 #[test]
 fn output_that_goes_to_one_place_comes_there_in_order() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let script = "i=0; while [ $i -lt 200 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done";
     let path = world.home("both");
     let both = std::fs::File::create(&path).unwrap();
@@ -71,7 +71,7 @@ fn output_that_goes_to_one_place_comes_there_in_order() {
 
 #[test]
 fn a_reader_that_has_seen_enough_ends_the_program_and_not_the_record() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let mut child = world.start(&["run", "--", "sh", "-c", "echo to-stderr >&2; exec yes"]);
     let (mut out, mut err) = readers(&mut child);
     assert_eq!((line(&mut out), line(&mut err)), ("y\n".to_owned(), "to-stderr\n".to_owned()));
@@ -85,7 +85,7 @@ fn a_reader_that_has_seen_enough_ends_the_program_and_not_the_record() {
 
 #[test]
 fn a_reader_that_is_slow_slows_the_program() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let wide = "version: 1\nlimits: { output: 1GiB }\nrules:\n  - { id: all, effect: allow }\n";
     for policy in [world.home(".config/regent/policy.yml"), world.project(".regent/policy.yml")] {
         std::fs::write(policy, wide).unwrap();
@@ -139,7 +139,7 @@ fn adv_031_a_secret_that_comes_in_two_parts_is_masked() {
 
 #[test]
 fn a_limit_cuts_a_stream_where_it_says() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let narrow = "version: 1\nlimits: { output: 1KiB }\nrules:\n  - { id: all, effect: allow }\n";
     std::fs::write(world.home(".config/regent/policy.yml"), narrow).unwrap();
     let ended = world.run(&["run", "--no-network", "--", "yes"]);
@@ -150,7 +150,7 @@ fn a_limit_cuts_a_stream_where_it_says() {
 
 #[test]
 fn a_program_without_output_gives_none() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let ended = world.run(&["run", "--", "true"]);
     assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (0, "", ""), "{ended:?}");
     assert!(outcome(&world).get("delivered").is_none());
@@ -158,7 +158,7 @@ fn a_program_without_output_gives_none() {
 
 #[test]
 fn what_is_drawn_on_a_terminal_is_recorded() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let (code, shown) = world.at_terminal(&["run", "--no-network", "--", "echo", "drawn"], "");
     assert!(code == 0 && shown.starts_with("drawn\r\n"), "{code} {shown:?}");
     let outcome = outcome(&world);
@@ -169,7 +169,7 @@ fn what_is_drawn_on_a_terminal_is_recorded() {
 
 #[test]
 fn a_terminal_draws_more_than_the_output_limit_and_the_ledger_keeps_no_more() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let narrow = "version: 1\nlimits: { output: 1KiB }\nrules:\n  - { id: all, effect: allow }\n";
     std::fs::write(world.home(".config/regent/policy.yml"), narrow).unwrap();
     let script = "head -c 3000 /dev/zero | tr '\\0' x; echo end";
@@ -181,7 +181,7 @@ fn a_terminal_draws_more_than_the_output_limit_and_the_ledger_keeps_no_more() {
 }
 
 /// A world in which a program has been given the secret, so that it is looked for in all output from then on.
-fn with_revealed_secret() -> World {
+fn with_revealed_secret() -> CliFixture {
     let world = with_secret(&[]);
     let ended = world.run_with(&["run", "-i", "--", "true"], &[], b"secret://api/token\n");
     assert_eq!(ended.code, 0, "{ended:?}");

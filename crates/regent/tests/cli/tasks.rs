@@ -3,17 +3,17 @@
 use serde_json::{Value, json};
 
 use crate::running::{interrupt, until};
-use crate::world::{Ended, World, ended};
+use crate::world::{CliFixture, CliOutput, ended};
 
 /// A project whose models play these scripts, each under its own name.
-pub(crate) fn playing(scripts: &[(&str, Value)]) -> World {
-    let world = World::ready();
+pub(crate) fn playing(scripts: &[(&str, Value)]) -> CliFixture {
+    let world = CliFixture::ready();
     play(&world, scripts);
     world
 }
 
 /// Sets up models that play these scripts from now on.
-pub(crate) fn play(world: &World, scripts: &[(&str, Value)]) {
+pub(crate) fn play(world: &CliFixture, scripts: &[(&str, Value)]) {
     let mut settings = String::new();
     for (name, turns) in scripts {
         let file = world.home(&format!("{name}.json"));
@@ -49,7 +49,7 @@ pub(crate) fn slow(mut turn: Value, ms: u64) -> Value {
 }
 
 /// Adds a rule to both policies, so that agents are asked about it.
-fn ask_about(world: &World, path: &str) {
+fn ask_about(world: &CliFixture, path: &str) {
     let rule = format!(
         "\n  - id: asked-in-test\n    effect: ask\n    match: {{ tool: fs.write, path: \"{path}\" }}\n    reason: the test wants to be asked\n"
     );
@@ -61,22 +61,22 @@ fn ask_about(world: &World, path: &str) {
     assert_eq!(trusted.code, 0, "{trusted:?}");
 }
 
-pub(crate) fn marks(world: &World) -> String {
+pub(crate) fn marks(world: &CliFixture) -> String {
     std::fs::read_to_string(world.project("marks")).unwrap_or_default()
 }
 
 /// The last line that `--json` gave: how it ended.
-pub(crate) fn last(ended: &Ended) -> Value {
+pub(crate) fn last(ended: &CliOutput) -> Value {
     serde_json::from_str(ended.stdout.lines().last().unwrap_or_default())
         .unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
-pub(crate) fn tasks(world: &World) -> Vec<Value> {
+pub(crate) fn tasks(world: &CliFixture) -> Vec<Value> {
     let listed = world.run(&["--json", "task", "list"]).json();
     listed["data"]["tasks"].as_array().unwrap_or_else(|| panic!("{listed}")).clone()
 }
 
-pub(crate) fn first_id(world: &World) -> String {
+pub(crate) fn first_id(world: &CliFixture) -> String {
     tasks(world)[0]["task"].as_str().unwrap().to_owned()
 }
 
@@ -143,7 +143,7 @@ fn a_task_runs_to_its_answer_and_the_ledger_tells_of_it() {
 
 #[test]
 fn the_demonstration_of_a_task_needs_no_model_and_touches_nothing() {
-    let world = World::bare();
+    let world = CliFixture::bare();
     let ran = world.run(&["demo", "--task", "--no-model"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.stdout.contains("the answer is correct") && ran.stdout.contains("verified"), "{ran:?}");
@@ -153,7 +153,7 @@ fn the_demonstration_of_a_task_needs_no_model_and_touches_nothing() {
 }
 
 #[test]
-fn mistakes_are_told_before_anything_is_done() {
+fn reports_mistakes_before_doing_anything() {
     let world = playing(&[("play", json!([finish("done")]))]);
     for (args, code, exit) in [
         (&["--json", "task", "run", " "][..], "task.goal", 2),
@@ -209,7 +209,7 @@ fn a_task_that_is_asked_about_waits_and_goes_on_after_the_answer() {
     assert_eq!(last(&still)["data"]["question"], question, "{still:?}");
     assert!(!world.project("asked/a.txt").exists());
     assert_eq!(tasks(&world)[0]["word"], "pending");
-    // It waits for a person, so nobody continues with it by accident.
+    // It waits for an approval, so nobody continues with it by accident.
     assert_eq!(world.run(&["task", "resume"]).stdout, "nothing to resume\n");
 
     assert_eq!(world.run(&["approve", question]).code, 0);
@@ -222,7 +222,7 @@ fn a_task_that_is_asked_about_waits_and_goes_on_after_the_answer() {
 }
 
 #[test]
-fn at_a_terminal_the_question_is_put_inline_and_a_no_is_heard_by_the_agent() {
+fn at_a_terminal_asks_inline_and_the_agent_gets_the_denial() {
     let turns = json!([write("asked/a.txt", "hello\n"), finish("tried")]);
     for (typed, written) in
         [(&["y"][..], true), (&[""], false), (&["what", "n"], false), (&["n write b.txt instead"], false)]
@@ -452,7 +452,7 @@ fn d15_a_call_that_builds_on_another_of_its_turn_sees_what_it_did() {
 }
 
 #[test]
-fn d2_a_file_that_a_person_changed_while_the_task_waited_is_not_replaced() {
+fn d2_a_file_that_the_user_changed_while_the_task_waited_is_not_replaced() {
     let world = playing(&[(
         "play",
         json!([
@@ -488,7 +488,7 @@ fn m5_d11_rollback_survives_what_an_agent_left_and_says_what_it_left_out() {
     assert_eq!(ran.code, 0, "{ran:?}");
     let task = first_id(&world);
     let (code, shown) = world.answering(&["task", "rollback", &task], &["n"]);
-    assert!(code == 10 && shown.contains(".env (holds secrets)"), "it is said before: {code} {shown}");
+    assert!(code == 10 && shown.contains(".env (holds secrets)"), "the preview reports it: {code} {shown}");
     let back = world.run(&["--json", "task", "rollback", &task, "--yes"]);
     assert_eq!(back.code, 0, "{back:?}");
     let restored = back.json()["data"]["restored"].clone();

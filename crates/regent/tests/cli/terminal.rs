@@ -3,13 +3,13 @@
 use std::io::{Read, Write};
 
 use crate::running::until;
-use crate::world::{INTERRUPT, World};
+use crate::world::{CliFixture, INTERRUPT};
 
 const READ: &[&str] = &["tool", "call", "fs.read", r#"{"path": ".env"}"#];
 
 #[test]
-fn a_person_is_asked_and_only_a_yes_is_a_yes() {
-    let world = World::ready();
+fn only_an_explicit_yes_approves() {
+    let world = CliFixture::ready();
     world.write(".env", "KEY=1\n");
     for (typed, exit) in [("", 10), ("n", 10), ("sure", 10), ("y", 0)] {
         let (code, shown) = world.answering(READ, &[typed]);
@@ -28,22 +28,22 @@ fn a_person_is_asked_and_only_a_yes_is_a_yes() {
 
 #[test]
 fn m4_what_was_typed_before_a_question_does_not_answer_it() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write(".env", "KEY=1\n");
     // As fast as one can: before the program has even begun. The answer that counts is the one at the prompt.
     let (code, shown) = world.on_terminal(READ, "y\ny\ny\n", &["n"]);
     assert_eq!(code, 10, "{shown}");
     assert!(!shown.contains("KEY=1"), "{shown}");
     // A file that came with the folder is trusted by the same rule.
-    let world = World::bare();
+    let world = CliFixture::bare();
     world.write(".regent/policy.yml", "version: 1\nrules: []\n");
     let (code, shown) = world.on_terminal(&["init"], "y\n", &["n"]);
     assert_eq!(code, 10, "{shown}");
 }
 
 #[test]
-fn m3_a_call_that_was_cut_is_shown_whole_before_it_can_be_agreed_to() {
-    let world = World::ready();
+fn m3_a_cut_call_must_be_read_in_full_before_approval() {
+    let world = CliFixture::ready();
     let asks = "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: ask, effect: ask, match: { tool: shell.exec } }\n";
     std::fs::write(world.home(".config/regent/policy.yml"), asks).unwrap();
     let line = format!("{}echo HIDDEN-PART > made.txt", "true\n".repeat(60));
@@ -59,7 +59,7 @@ fn m3_a_call_that_was_cut_is_shown_whole_before_it_can_be_agreed_to() {
 
 #[test]
 fn a_question_can_be_interrupted_and_stays_open() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     world.write(".env", "KEY=1\n");
     let (code, shown) = world.answering(READ, &[INTERRUPT]);
     assert!(shown.contains("nothing was done") && !shown.contains("KEY=1"), "{shown}");
@@ -70,7 +70,7 @@ fn a_question_can_be_interrupted_and_stays_open() {
 #[test]
 fn a_question_at_the_terminal_is_answered_from_another_one() {
     for (word, exit) in [("approve", 0), ("deny", 10)] {
-        let world = World::ready();
+        let world = CliFixture::ready();
         world.write(".env", "KEY=1\n");
         let (code, shown) = std::thread::scope(|scope| {
             let asked = scope.spawn(|| world.answering(READ, &[]));
@@ -89,7 +89,7 @@ fn a_question_at_the_terminal_is_answered_from_another_one() {
     }
 }
 
-fn open_questions(world: &World) -> Vec<String> {
+fn open_questions(world: &CliFixture) -> Vec<String> {
     let listed = world.run(&["--json", "approve", "list"]).json();
     let questions = listed.pointer("/data/questions").and_then(|questions| questions.as_array());
     let id = |question: &serde_json::Value| question.get("id").and_then(|id| id.as_str()).map(str::to_owned);
@@ -118,7 +118,7 @@ fn is_inert(shown: &str) -> bool {
 
 #[test]
 fn adv_010_output_is_inert_on_a_terminal() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     for (what, sequence, left) in HOSTILE {
         world.write("evil.txt", sequence);
         let shell = r#"{"command": "cat evil.txt; cat evil.txt >&2; exit 3"}"#;
@@ -147,7 +147,7 @@ fn adv_010_output_is_inert_on_a_terminal() {
 
 #[test]
 fn adv_010_a_question_is_inert_and_shows_what_it_is_about() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let asks = "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: ask, effect: ask, match: { tool: [shell.exec, fs.write] } }\n";
     std::fs::write(world.home(".config/regent/policy.yml"), asks).unwrap();
     for (what, sequence, left) in HOSTILE {
@@ -178,7 +178,7 @@ fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
 
 #[test]
 fn a_program_gets_the_terminal_that_the_person_has() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let (code, shown) = world.at_terminal(
         &["run", "--", "sh", "-c", "test -t 0 && test -t 1 && read x && echo got $x"],
         "hello\n",
@@ -189,7 +189,7 @@ fn a_program_gets_the_terminal_that_the_person_has() {
 
 #[test]
 fn l9_a_program_at_the_terminal_does_not_reach_the_clipboard_or_the_title() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let script = r"stty size; printf 'one\033]52;c;ZXZpbA==\007two\033]0;owned\033\\three\033[31mred\033[0m\033P$qm\033\\four\n'; stty -echo raw; exit 7";
     let (code, shown) = world.at_terminal(&["run", "--no-network", "--", "sh", "-c", script], "");
     assert_eq!(code, 7, "{shown:?}");
@@ -200,7 +200,7 @@ fn l9_a_program_at_the_terminal_does_not_reach_the_clipboard_or_the_title() {
 #[test]
 fn init_asks_before_it_trusts_what_came_with_the_folder() {
     for (typed, exit) in [("", 10), ("y", 0)] {
-        let world = World::bare();
+        let world = CliFixture::bare();
         world.write(".regent/policy.yml", "version: 1\nrules: []\n");
         let (code, shown) = world.answering(&["init"], &[typed]);
         assert_eq!(code, exit, "{shown}");
@@ -210,7 +210,7 @@ fn init_asks_before_it_trusts_what_came_with_the_folder() {
 
 #[test]
 fn ctrl_z_stops_the_program_with_the_shells_job_and_fg_continues_it() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let (mut keyboard, screen) = world.shell();
     let seen = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
     let shown = std::sync::Arc::clone(&seen);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::world::{INTERRUPT, World};
+use crate::world::{CliFixture, INTERRUPT};
 
 const SKILL: &str = "---\nname: build-helper\ndescription: Builds.\nversion: 1.0.0\nruntime: process\nentrypoint: run.sh\n\
     permissions:\n  filesystem:\n    write: [.]\n  shell: {default: allow}\n---\nHow.\n";
@@ -22,13 +22,13 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// A project as an attacker publishes it: a skill with wide grants, and a lock that calls it verified.
-fn downloaded() -> World {
-    let author = World::ready();
+fn downloaded() -> CliFixture {
+    let author = CliFixture::ready();
     author.write("skill/SKILL.md", SKILL);
     author.write("skill/run.sh", "#!/bin/sh\ntouch \"$WORKSPACE/planted\"\necho ran\n");
     let added = author.run(&["skill", "add", "skill", "--grant", "write:.", "--grant", "shell"]);
     assert_eq!(added.code, 0, "{added:?}");
-    let world = World::bare();
+    let world = CliFixture::bare();
     copy(&author.project(".regent/skills"), &world.project(".regent/skills"));
     let lock = std::fs::read(author.project(".regent/skills.lock")).unwrap();
     let mut lock: serde_json::Value = serde_json::from_slice(&lock).unwrap();
@@ -61,7 +61,7 @@ fn c4_init_does_not_trust_a_downloaded_skill_lock() {
 
 #[test]
 fn trust_without_a_terminal_needs_yes_and_enter_is_a_no() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     let policy = std::fs::read_to_string(world.project(".regent/policy.yml")).unwrap();
     world.write(".regent/policy.yml", format!("{policy}# changed\n"));
     let list = ["--json", "tool", "call", "fs.list", r#"{"path": "."}"#];
@@ -118,7 +118,7 @@ fn c4_a_skill_that_was_swapped_with_its_lock_is_refused_after_trust() {
 
 #[test]
 fn c4_a_control_file_that_cannot_be_read_is_not_absent() {
-    let world = World::ready();
+    let world = CliFixture::ready();
     std::fs::remove_file(world.project(".regent/policy.yml")).unwrap();
     std::os::unix::fs::symlink("/nonexistent/policy.yml", world.project(".regent/policy.yml")).unwrap();
     let ended = world.run(&["--json", "tool", "call", "fs.list", r#"{"path": "."}"#]);
@@ -129,7 +129,7 @@ fn c4_a_control_file_that_cannot_be_read_is_not_absent() {
 #[test]
 fn f14_init_that_was_killed_is_finished_by_the_next_one() {
     // As `kill -9` leaves it at each step: the policy is there, the trust isn't.
-    let world = World::ready();
+    let world = CliFixture::ready();
     std::fs::remove_file(world.home(".local/state/regent/trust.json")).unwrap();
     let ended = world.run(&["init"]);
     assert_eq!(ended.code, 0, "{ended:?}");
@@ -140,7 +140,7 @@ fn f14_init_that_was_killed_is_finished_by_the_next_one() {
 
 #[test]
 fn f14_parallel_init_is_repeatable() {
-    let world = World::bare();
+    let world = CliFixture::bare();
     let all: Vec<_> = (0..6).map(|_| world.start(&["init"])).collect();
     for child in all {
         let output = child.wait_with_output().unwrap();

@@ -1,4 +1,4 @@
-//! A home of its own for each test, and the program run in it as a person would.
+//! A home of its own for each test, and the program run in it as a user would.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -13,22 +13,22 @@ use serde_json::Value;
 
 /// A temporary home with a project in it.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct CliFixture {
     folder: tempfile::TempDir,
 }
 
 /// How the program ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct CliOutput {
     /// Exit code.
     pub(crate) code: i32,
     /// What it gave.
     pub(crate) stdout: String,
-    /// What it said besides.
+    /// What it wrote to stderr.
     pub(crate) stderr: String,
 }
 
-impl Ended {
+impl CliOutput {
     /// What `--json` gave.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("not JSON: {error}: {self:?}"))
@@ -40,7 +40,7 @@ impl Ended {
     }
 }
 
-impl World {
+impl CliFixture {
     /// Nothing is set up.
     pub(crate) fn bare() -> Self {
         let folder = tempfile::Builder::new().prefix("rg").tempdir().unwrap();
@@ -83,12 +83,12 @@ impl World {
     }
 
     /// Runs the program in the project, without a terminal.
-    pub(crate) fn run(&self, args: &[&str]) -> Ended {
+    pub(crate) fn run(&self, args: &[&str]) -> CliOutput {
         self.run_with(args, &[], b"")
     }
 
     /// Runs the program with more in its environment and something on stdin.
-    pub(crate) fn run_with(&self, args: &[&str], env: &[(&str, &str)], stdin: &[u8]) -> Ended {
+    pub(crate) fn run_with(&self, args: &[&str], env: &[(&str, &str)], stdin: &[u8]) -> CliOutput {
         let mut child = self.start_with(args, env);
         let mut pipe = child.stdin.take().unwrap();
         let bytes = stdin.to_vec();
@@ -118,7 +118,7 @@ impl World {
     }
 
     /// Runs the program as on a host whose administrator has closed user namespaces.
-    pub(crate) fn run_without_namespaces(&self, args: &[&str], env: &[(&str, &str)]) -> Ended {
+    pub(crate) fn run_without_namespaces(&self, args: &[&str], env: &[(&str, &str)]) -> CliOutput {
         let mut command = program(Path::new("/usr/bin/unshare"));
         let line = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"";
         command
@@ -130,7 +130,7 @@ impl World {
     }
 
     /// Runs the program in mounts of its own, after a line of shell has changed them.
-    pub(crate) fn run_after(&self, line: &str, args: &[&str]) -> Ended {
+    pub(crate) fn run_after(&self, line: &str, args: &[&str]) -> CliOutput {
         let mut command = program(Path::new("/usr/bin/unshare"));
         let line = format!("{line} && exec \"$@\"");
         command
@@ -142,7 +142,7 @@ impl World {
     }
 
     /// Runs the program from a shell that has set a limit first.
-    pub(crate) fn run_limited(&self, limit: &str, args: &[&str]) -> Ended {
+    pub(crate) fn run_limited(&self, limit: &str, args: &[&str]) -> CliOutput {
         let mut command = program(Path::new("/bin/sh"));
         let line = format!("{limit} && exec \"$@\"");
         command.args(["-c", &line, "sh"]).arg(binary()).args(args).stdin(Stdio::null());
@@ -274,8 +274,8 @@ fn pieces_of(mut master: std::fs::File) -> Receiver<String> {
 }
 
 /// What became of a child.
-pub(crate) fn ended(output: &std::process::Output) -> Ended {
-    Ended {
+pub(crate) fn ended(output: &std::process::Output) -> CliOutput {
+    CliOutput {
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -307,7 +307,7 @@ pub(crate) fn request(stream: &TcpStream) -> (String, Vec<u8>) {
     (head, body)
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test runs the program as a person would")]
+#[expect(clippy::disallowed_methods, reason = "a test runs the program as a user would")]
 fn program(path: &Path) -> Command {
     Command::new(path)
 }

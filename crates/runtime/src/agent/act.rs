@@ -12,26 +12,26 @@ use tokio::task::JoinSet;
 
 use super::placeholders::{Table, final_call};
 use super::{Agent, FINISH, observe};
-use crate::door::{Heard, Later, Patience};
-use crate::event::{Event, shown};
+use crate::door::{CallResult, Later, Patience};
+use crate::event::{Event, shorten};
 use crate::runtime::FILLED;
-use crate::stop::Stop;
+use crate::stop::StopCause;
 
 /// The tool that keeps a note in the agent's own memory.
 const REMEMBER: &str = "memory.remember";
 
 /// What the files hold that this agent has read or written, by path: a later write says what it means to replace.
-pub(super) type Seen = BTreeMap<String, String>;
+pub(super) type SeenFiles = BTreeMap<String, String>;
 
 /// One turn's calls as they continue.
 #[derive(Debug)]
 struct Acting {
-    running: JoinSet<(usize, Result<Acted, Stop>)>,
+    running: JoinSet<(usize, Result<Acted, StopCause>)>,
     room: Arc<Semaphore>,
     texts: BTreeMap<usize, String>,
-    /// Calls that a person denied, with the advice to do something else.
+    /// Calls that a reviewer denied, with the advice to do something else.
     denied: BTreeMap<usize, String>,
-    stopped: Option<Stop>,
+    stopped: Option<StopCause>,
     changed: bool,
 }
 
@@ -53,7 +53,7 @@ impl Agent<'_> {
         turn: u32,
         (asked, uses): (&[ToolUse], &[ToolUse]),
         table: &Table,
-    ) -> Result<(Vec<Message>, bool), Stop> {
+    ) -> Result<(Vec<Message>, bool), StopCause> {
         let most = usize::try_from(self.work.limits.parallel_max.max(1)).unwrap_or(1);
         let mut acting = Acting {
             running: JoinSet::new(),
@@ -95,7 +95,7 @@ impl Agent<'_> {
             return Err(stop);
         }
         self.stuck |= repeated == uses.len();
-        told_once(&mut acting.texts, &acting.denied);
+        merge_denials(&mut acting.texts, &acting.denied);
         let answer = |(used, text): (&ToolUse, String)| Message::answer(&used.id, text);
         Ok((uses.iter().zip(acting.texts.into_values()).map(answer).collect(), acting.changed))
     }
@@ -113,16 +113,16 @@ impl Agent<'_> {
     fn start(&self, (turn, index): (u32, usize), call: ToolCall, later: Vec<Later>, acting: &mut Acting) {
         let (door, room) = (self.door.clone(), Arc::clone(&acting.room));
         let step = format!("{turn}/tool/{index}");
-        let nonce = self.work.markers.at(&door.name_of(&turn.to_string()));
+        let nonce = self.work.markers.issue(&door.name_of(&turn.to_string()));
         let known = door.kernel().tool(&call.tool);
         acting.running.spawn(async move {
             let _place = room.acquire().await;
-            let (tool, args) = (call.tool.clone(), shown(&call.args.to_string()));
-            door.events().tell(Event::Tool { step: door.name_of(&step), tool, args });
+            let (tool, args) = (call.tool.clone(), shorten(&call.args.to_string()));
+            door.events().send(Event::Tool { step: door.name_of(&step), tool, args });
             let op = Op::RunTool(call.clone());
             let heard = door.persist_before(&step, op.clone(), Patience::Refusals, &later).await;
             // The memory of an agent ends with its process: a note that an earlier run kept is kept again.
-            if let Ok((Heard::Done(Outcome { status: Status::Ok, .. }), true)) = &heard
+            if let Ok((CallResult::Done(Outcome { status: Status::Ok, .. }), true)) = &heard
                 && call.tool == REMEMBER
                 && !door.is_replay()
                 && let Err(stop) = door.aside(op).await
@@ -130,7 +130,7 @@ impl Agent<'_> {
                 return (index, Err(stop));
             }
             let acted = heard.and_then(|(heard, replayed)| {
-                let text = observe::told(&heard, &nonce)?;
+                let text = observe::render(&heard, &nonce)?;
                 let denied = observe::advice(&heard).map(str::to_owned);
                 Ok(Acted {
                     text,
@@ -160,7 +160,7 @@ impl Agent<'_> {
                     }
                 }
                 Ok((_, Err(stop))) => acting.stopped = Some(stop),
-                Err(_torn_down) => acting.stopped = Some(Stop::Passing("a call was aborted".to_owned())),
+                Err(_torn_down) => acting.stopped = Some(StopCause::Passing("a call was aborted".to_owned())),
             }
         }
     }
@@ -229,22 +229,22 @@ impl Agent<'_> {
     }
 }
 
-/// A person who denies several calls of a turn says it once: the first is answered with their words, the others refer to it.
-fn told_once(texts: &mut BTreeMap<usize, String>, denied: &BTreeMap<usize, String>) {
-    let mut told: Vec<&String> = Vec::new();
+/// A reviewer who denies several calls of a turn gives one reason: the first call gets it, the others refer to it.
+fn merge_denials(texts: &mut BTreeMap<usize, String>, denied: &BTreeMap<usize, String>) {
+    let mut given: Vec<&String> = Vec::new();
     for (index, advice) in denied {
-        if told.contains(&advice) {
+        if given.contains(&advice) {
             let text = format!("[denied ({}): this call was denied too, as above]", observe::DENIED);
             texts.insert(*index, text);
         } else {
-            told.push(advice);
+            given.push(advice);
         }
     }
 }
 
 /// What files hold after a call, as the tool's receipt says; `None` as content if nobody knows any more.
-fn holds(spec: Option<&ToolSpec>, call: &ToolCall, heard: &Heard) -> Vec<(String, Option<String>)> {
-    let (Some(spec), Heard::Done(outcome)) = (spec, heard) else { return Vec::new() };
+fn holds(spec: Option<&ToolSpec>, call: &ToolCall, heard: &CallResult) -> Vec<(String, Option<String>)> {
+    let (Some(spec), CallResult::Done(outcome)) = (spec, heard) else { return Vec::new() };
     // Where a program runs is no file that it reads.
     if spec.driver == DriverKind::Process {
         return Vec::new();

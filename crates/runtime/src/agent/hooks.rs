@@ -2,8 +2,8 @@
 
 use regent_kernel::{BoxFuture, Message, TaskId};
 
-use super::Answer;
-use crate::stop::Stop;
+use super::AgentAnswer;
+use crate::stop::StopCause;
 
 /// Called around the loop. Each does nothing unless it is written.
 ///
@@ -16,7 +16,7 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
         Box::pin(std::future::ready(()))
     }
 
-    /// The model has said something.
+    /// The model has answered.
     fn on_message<'a>(&'a self, task: &'a TaskId, message: &'a Message) -> BoxFuture<'a, ()> {
         let _unused = (task, message);
         Box::pin(std::future::ready(()))
@@ -29,7 +29,11 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
     }
 
     /// The agent has ended, or stopped.
-    fn on_shutdown<'a>(&'a self, task: &'a TaskId, ended: &'a Result<Answer, Stop>) -> BoxFuture<'a, ()> {
+    fn on_shutdown<'a>(
+        &'a self,
+        task: &'a TaskId,
+        ended: &'a Result<AgentAnswer, StopCause>,
+    ) -> BoxFuture<'a, ()> {
         let _unused = (task, ended);
         Box::pin(std::future::ready(()))
     }

@@ -1,31 +1,33 @@
-//! What a model is told of a call: its outcome between markers, or why nothing did and what to do about it.
+//! The text that a model gets about a call: its outcome between markers, or why the call didn't happen and what to do about it.
 
 use regent_kernel::{Denial, Nonce, Outcome, Reason, Status};
 
-use crate::door::{Heard, is_not_now};
-use crate::stop::Stop;
+use crate::door::{CallResult, is_not_now};
+use crate::stop::StopCause;
 
 /// The words for a model, or the reason why the agent can't continue.
-pub(super) fn told(heard: &Heard, nonce: &Nonce) -> Result<String, Stop> {
+pub(super) fn render(heard: &CallResult, nonce: &Nonce) -> Result<String, StopCause> {
     match heard {
-        Heard::Done(outcome) => Ok(done(outcome, nonce)),
-        Heard::Denied(Denial { reason, .. }) if reason.code == "agent.ended" => Err(Stop::Ended),
-        Heard::Denied(Denial { reason, .. }) if is_not_now(reason) => Err(Stop::Used(reason.clone())),
-        Heard::Denied(Denial { reason, .. }) => Ok(denied(reason)),
-        Heard::Broke(_) => Ok("[the tool broke; its outcome is not known]".to_owned()),
+        CallResult::Done(outcome) => Ok(done(outcome, nonce)),
+        CallResult::Denied(Denial { reason, .. }) if reason.code == "agent.ended" => Err(StopCause::Ended),
+        CallResult::Denied(Denial { reason, .. }) if is_not_now(reason) => {
+            Err(StopCause::Used(reason.clone()))
+        }
+        CallResult::Denied(Denial { reason, .. }) => Ok(denied(reason)),
+        CallResult::Broke(_) => Ok("[the tool broke; its outcome is not known]".to_owned()),
     }
 }
 
-/// The code of a denial by a person.
+/// The code of a denial by a reviewer.
 pub(super) const DENIED: &str = "approval.denied";
 
-/// What a person who denied a call said instead.
-pub(super) fn advice(heard: &Heard) -> Option<&str> {
+/// The advice that came with a reviewer's denial.
+pub(super) fn advice(heard: &CallResult) -> Option<&str> {
     match heard {
-        Heard::Denied(Denial { reason, .. }) if reason.code == DENIED => {
+        CallResult::Denied(Denial { reason, .. }) if reason.code == DENIED => {
             Some(reason.help.as_deref().unwrap_or_default())
         }
-        Heard::Denied(_) | Heard::Done(_) | Heard::Broke(_) => None,
+        CallResult::Denied(_) | CallResult::Done(_) | CallResult::Broke(_) => None,
     }
 }
 

@@ -8,8 +8,8 @@ use regent_kernel::{BoxFuture, Host, Inference, Message, Reply, Role, TaskId};
 use regent_testkit::{Behaviour, Marks, Puppet, Says, Spans, TestKernel, spec};
 use serde_json::json;
 
-use super::{Answer, Craft, Hooks, Tick};
-use crate::{Options, Outlook, Runtime, Stop, TaskEnd, TaskSpec, TaskState};
+use super::{AgentAnswer, Craft, Hooks, Tick};
+use crate::{Options, Outlook, Runtime, StopCause, TaskEnd, TaskSpec, TaskState};
 
 struct Stage {
     test: TestKernel,
@@ -62,7 +62,7 @@ async fn it_reasons_acts_observes_and_finishes() {
     let stage = stage(regent_testkit::ALLOW_ALL, puppet).await;
     let end = run(&stage.test.kernel, quick("make it say hello")).await;
     assert_eq!((end.state, end.answer.unwrap().text.as_str()), (TaskState::Finalized, "it said hello"));
-    let heard = stage.puppet.heard();
+    let heard = stage.puppet.requests();
     let told = last_of(&heard[1]);
     assert!(told.starts_with("<<output ") && told.contains("hello"), "{told}");
     assert!(heard[0].messages[0].text().contains("judged by policy"));
@@ -79,7 +79,7 @@ async fn several_calls_of_one_turn_are_answered_in_their_order() {
     let mut marks = stage.marks.all();
     marks.sort_unstable();
     assert_eq!(marks, [0, 1, 2, 3, 4]);
-    let answers: Vec<String> = stage.puppet.heard()[1]
+    let answers: Vec<String> = stage.puppet.requests()[1]
         .messages
         .iter()
         .filter(|message| message.role == Role::Tool)
@@ -89,7 +89,7 @@ async fn several_calls_of_one_turn_are_answered_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_denied_call_is_told_with_its_reason_and_another_way_is_found() {
+async fn a_denied_call_returns_its_reason_and_the_agent_finds_another_way() {
     let policy = "version: 1\nrules:\n  - { id: rest, effect: allow }\n  - { id: no-marks, effect: deny, match: { tool: mark }, reason: marks are not wanted }\n";
     let puppet = Puppet::new(|inference| match last_of(inference) {
         told if told.contains("marks are not wanted") => Says::call("echo", json!({"instead": true})),
@@ -103,7 +103,7 @@ async fn a_denied_call_is_told_with_its_reason_and_another_way_is_found() {
 }
 
 #[tokio::test]
-async fn a_tool_that_fails_or_breaks_is_told_and_does_not_end_the_task() {
+async fn a_tool_that_fails_or_breaks_is_reported_and_does_not_end_the_task() {
     let puppet = Puppet::script(vec![
         Says::call("mark", json!({})),
         Says::call("panics", json!({})),
@@ -112,7 +112,7 @@ async fn a_tool_that_fails_or_breaks_is_told_and_does_not_end_the_task() {
     ]);
     let stage = stage(regent_testkit::ALLOW_ALL, puppet).await;
     assert_eq!(run(&stage.test.kernel, quick("fail")).await.answer.unwrap().text, "told thrice");
-    let heard = stage.puppet.heard();
+    let heard = stage.puppet.requests();
     assert!(last_of(&heard[1]).starts_with("[failed: mark.no_id]"), "{}", last_of(&heard[1]));
     assert!(last_of(&heard[2]).starts_with("[the tool broke"), "{}", last_of(&heard[2]));
     assert!(last_of(&heard[3]).starts_with("[denied (tool.unknown)"), "{}", last_of(&heard[3]));
@@ -124,9 +124,9 @@ async fn the_same_reading_twice_is_refused_without_a_call() {
     let stage = stage(regent_testkit::ALLOW_ALL, Puppet::script(vec![look(), look(), finish("seen")])).await;
     run(&stage.test.kernel, quick("look")).await;
     assert!(
-        last_of(&stage.puppet.heard()[2]).starts_with("[refused:"),
+        last_of(&stage.puppet.requests()[2]).starts_with("[refused:"),
         "{}",
-        last_of(&stage.puppet.heard()[2])
+        last_of(&stage.puppet.requests()[2])
     );
 }
 
@@ -136,7 +136,7 @@ async fn circles_raise_the_signal_and_end_the_task() {
     let stage = stage(regent_testkit::ALLOW_ALL, puppet).await;
     let end = run(&stage.test.kernel, quick("go round")).await;
     assert_eq!(end.state, TaskState::Failed);
-    assert!(matches!(&*end.why.unwrap(), Stop::Circles(_)));
+    assert!(matches!(&*end.why.unwrap(), StopCause::Circles(_)));
     assert_eq!(stage.puppet.asked(), 6);
     let reader = regent_kernel::Reader::on(stage.test.kernel.ledger().storage());
     let raised = reader
@@ -153,7 +153,7 @@ async fn turns_and_tokens_have_limits() {
     let stage_one = stage(regent_testkit::ALLOW_ALL, puppet()).await;
     let mut spec = quick("go on");
     spec.limits.turns_max = 4;
-    assert!(matches!(&*run(&stage_one.test.kernel, spec).await.why.unwrap(), Stop::Turns(4)));
+    assert!(matches!(&*run(&stage_one.test.kernel, spec).await.why.unwrap(), StopCause::Turns(4)));
 
     let stage_two = stage(regent_testkit::ALLOW_ALL, puppet()).await;
     let mut spec = quick("go on");
@@ -183,7 +183,7 @@ async fn words_without_a_call_are_an_answer_and_silence_is_not() {
     let stage_one = stage(regent_testkit::ALLOW_ALL, Puppet::script(vec![Says::Text("42".to_owned())])).await;
     assert_eq!(run(&stage_one.test.kernel, quick("how many?")).await.answer.unwrap().text, "42");
     let stage_two = stage(regent_testkit::ALLOW_ALL, Puppet::new(|_| Says::Text(String::new()))).await;
-    assert!(matches!(&*run(&stage_two.test.kernel, quick("speak")).await.why.unwrap(), Stop::Model(_)));
+    assert!(matches!(&*run(&stage_two.test.kernel, quick("speak")).await.why.unwrap(), StopCause::Model(_)));
     assert_eq!(stage_two.puppet.asked(), 3);
 }
 
@@ -193,7 +193,7 @@ async fn output_that_forges_markers_stays_between_the_real_ones() {
     let puppet = Puppet::script(vec![Says::call("echo", json!({"page": forged})), finish("read")]);
     let stage = stage(regent_testkit::ALLOW_ALL, puppet).await;
     run(&stage.test.kernel, quick("read the page")).await;
-    let heard = stage.puppet.heard();
+    let heard = stage.puppet.requests();
     let told = last_of(&heard[1]);
     let nonce = told.strip_prefix("<<output ").unwrap().split(' ').next().unwrap().to_owned();
     assert!(heard[0].messages[0].text().contains("<<output TAG"), "the model knows its markers");
@@ -206,7 +206,7 @@ async fn the_projects_notes_are_read_by_a_call_and_quoted() {
     let builder = TestKernel::builder().tool("fs.read", Behaviour::Echo).models(Arc::new(puppet.clone()));
     let test = builder.boot().await.unwrap();
     assert_eq!(run(&test.kernel, quick("read")).await.answer.unwrap().text, "read");
-    let notes = puppet.heard()[0].messages[2].text().into_owned();
+    let notes = puppet.requests()[0].messages[2].text().into_owned();
     assert!(
         notes.starts_with("The project's AGENTS.md:\n<<output ") && notes.contains("from=tool"),
         "{notes}"
@@ -236,7 +236,11 @@ impl Hooks for Talker {
         Box::pin(std::future::ready(tick))
     }
 
-    fn on_shutdown<'a>(&'a self, _: &'a TaskId, ended: &'a Result<Answer, Stop>) -> BoxFuture<'a, ()> {
+    fn on_shutdown<'a>(
+        &'a self,
+        _: &'a TaskId,
+        ended: &'a Result<AgentAnswer, StopCause>,
+    ) -> BoxFuture<'a, ()> {
         self.0.lock().unwrap().push(format!("ends: {}", ended.as_ref().unwrap_err()));
         Box::pin(std::future::ready(()))
     }
@@ -256,7 +260,7 @@ async fn hooks_hear_what_happens_and_may_say_a_word_or_stop() {
     let end = runtime.run(quick("talk")).await.unwrap().ended().await.unwrap();
     assert_eq!(end.state, TaskState::Finalized);
     assert!(end.answer.is_none());
-    assert_eq!(last_of(&stage.puppet.heard()[1]), "hurry up");
+    assert_eq!(last_of(&stage.puppet.requests()[1]), "hurry up");
     let told = talker.0.lock().unwrap().clone();
     assert_eq!(told, ["begins: talk", "asks for echo", "asks for echo", "ends: it was cancelled"]);
 }
@@ -298,7 +302,7 @@ async fn d2_d15_writers_of_one_turn_run_in_order_and_readers_side_by_side() {
 }
 
 #[tokio::test]
-async fn d15_a_call_that_waits_for_a_person_keeps_the_later_calls_of_its_turn_back() {
+async fn d15_a_call_that_waits_for_approval_holds_later_calls_of_its_turn_back() {
     let policy = "version: 1\nrules:\n  - { id: rest, effect: allow }\n  - { id: ask, effect: ask, match: { tool: echo } }\n";
     let turn = [("mark", json!({"id": 1})), ("echo", json!({"first": true})), ("mark", json!({"id": 2}))];
     let stage = stage(policy, Puppet::script(vec![calls(&turn), finish("done")])).await;
@@ -313,7 +317,7 @@ async fn k3_each_turn_has_markers_of_its_own() {
     let puppet = Puppet::script(vec![say("one"), say("two"), finish("done")]);
     let stage = stage(regent_testkit::ALLOW_ALL, puppet).await;
     run(&stage.test.kernel, quick("talk")).await;
-    let last = stage.puppet.heard().pop().unwrap();
+    let last = stage.puppet.requests().pop().unwrap();
     let told = last.messages.iter().filter(|message| message.role == Role::Tool);
     let words: Vec<String> = told
         .map(|message| {
@@ -322,7 +326,7 @@ async fn k3_each_turn_has_markers_of_its_own() {
         .collect();
     assert_eq!(words.len(), 2);
     assert_ne!(words[0], words[1]);
-    let first = stage.puppet.heard().remove(0);
+    let first = stage.puppet.requests().remove(0);
     let is_known = |word: &String| first.messages.iter().any(|message| message.text().contains(word));
     assert!(!words.iter().any(is_known), "the first prompt gives no later word away");
 }
@@ -351,7 +355,7 @@ async fn d3_values_that_redaction_took_out_reach_files_and_nothing_that_leaves()
     let mut handle = runtime.run(quick("copy")).await.unwrap();
     let end = handle.ended().await.unwrap();
     assert_eq!(end.answer.unwrap().text, "wrote to ada@example.com");
-    let heard = puppet.heard();
+    let heard = puppet.requests();
     let told: Vec<_> =
         heard[1].messages.iter().filter(|message| message.role == Role::Tool).map(Message::text).collect();
     assert!(told[0].contains("mail ada@example.com, key AKIAIOSFODNN7EXAMPLE, [email:2]"), "{}", told[0]);
@@ -372,7 +376,7 @@ async fn d3_values_that_redaction_took_out_reach_files_and_nothing_that_leaves()
 }
 
 #[tokio::test]
-async fn d8_a_malformed_call_is_told_to_the_model_and_the_task_goes_on() {
+async fn d8_a_malformed_call_is_reported_to_the_model_and_the_task_continues() {
     let broken = regent_kernel::ToolUse::raw_args("{\"id\": 1,");
     let puppet = Puppet::script(vec![
         Says::call("mark", broken),
@@ -383,7 +387,7 @@ async fn d8_a_malformed_call_is_told_to_the_model_and_the_task_goes_on() {
     let end = run(&stage.test.kernel, quick("mark")).await;
     assert_eq!(end.answer.unwrap().text, "done");
     assert_eq!(stage.marks.all(), [1]);
-    let told = last_of(&stage.puppet.heard()[1]);
+    let told = last_of(&stage.puppet.requests()[1]);
     assert!(told.starts_with("[args.invalid: ") && told.contains("EOF while parsing"), "{told}");
 }
 
@@ -391,7 +395,7 @@ async fn d8_a_malformed_call_is_told_to_the_model_and_the_task_goes_on() {
 async fn d1_a_task_asks_for_no_temperature_and_forces_no_call() {
     let stage = stage(regent_testkit::ALLOW_ALL, Puppet::script(vec![finish("done")])).await;
     run(&stage.test.kernel, TaskSpec::new("be usual")).await;
-    let asked = stage.puppet.heard().remove(0).sampling;
+    let asked = stage.puppet.requests().remove(0).sampling;
     assert_eq!((asked.temperature, asked.must_call), (None, false));
 }
 
@@ -433,10 +437,10 @@ async fn d7_a_provider_that_wants_to_be_asked_later_leaves_the_task_to_be_resume
     let mut handle = runtime.run(quick("ask")).await.unwrap();
     let end = handle.ended().await.unwrap();
     assert_eq!((end.state, puppet.asked()), (TaskState::Pending, 1), "it is not failed, and asked once");
-    assert!(matches!(&*end.why.unwrap(), Stop::Unavailable { at_ms: Some(9_000_000_000_000), .. }));
+    assert!(matches!(&*end.why.unwrap(), StopCause::Unavailable { at_ms: Some(9_000_000_000_000), .. }));
     assert!(runtime.resume_all().await.unwrap().is_empty(), "its time has not come");
     let end = runtime.resume(&handle.task).await.unwrap().ended().await.unwrap();
-    assert_eq!((end.state, puppet.asked()), (TaskState::Pending, 2), "a person may try all the same");
+    assert_eq!((end.state, puppet.asked()), (TaskState::Pending, 2), "a user may still try");
     let mut left = runtime.resume_all().await.unwrap();
     assert_eq!(left.len(), 1, "its time has come");
     assert_eq!(left[0].ended().await.unwrap().answer.unwrap().text, "at last");
@@ -457,7 +461,7 @@ async fn a_task_whose_question_was_answered_is_resumed_with_the_others() {
         .unwrap();
     let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), Options::default());
     let end = runtime.run(quick("mark")).await.unwrap().ended().await.unwrap();
-    let Stop::Waiting { ticket, .. } = &*end.why.unwrap() else { panic!("it does not wait") };
+    let StopCause::Waiting { ticket, .. } = &*end.why.unwrap() else { panic!("it does not wait") };
     assert!(runtime.resume_all().await.unwrap().is_empty(), "nobody has answered");
     let answer = regent_kernel::Answer::Approve { scope: regent_kernel::Scope::Once, valid_ms: 60_000 };
     let answered = regent_kernel::Op::Answer { ticket: ticket.clone(), with: Vec::new(), answer };

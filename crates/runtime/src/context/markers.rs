@@ -23,7 +23,7 @@ impl Markers {
     }
 
     /// The word of a step.
-    pub fn at(&self, step: &str) -> Nonce {
+    pub fn issue(&self, step: &str) -> Nonce {
         let nonce = Nonce::of_secret(format!("{}\n{step}", self.secret).as_bytes());
         self.issued.lock().unwrap_or_else(PoisonError::into_inner).insert(nonce.as_str().to_owned());
         nonce
@@ -49,10 +49,10 @@ mod tests {
     #[test]
     fn k3_each_step_has_its_own_word_and_a_replay_has_the_same() {
         let (one, again, other) = (Markers::new("secret"), Markers::new("secret"), Markers::new("another"));
-        assert_eq!(one.at("1").as_str(), again.at("1").as_str());
-        assert_ne!(one.at("1").as_str(), one.at("2").as_str());
-        assert_ne!(one.at("1").as_str(), other.at("1").as_str());
-        assert!(one.is_issued(one.at("2").as_str()) && !one.is_issued(other.at("2").as_str()));
+        assert_eq!(one.issue("1").as_str(), again.issue("1").as_str());
+        assert_ne!(one.issue("1").as_str(), one.issue("2").as_str());
+        assert_ne!(one.issue("1").as_str(), other.issue("1").as_str());
+        assert!(one.is_issued(one.issue("2").as_str()) && !one.is_issued(other.issue("2").as_str()));
         assert!(!format!("{one:?}").contains("secret"));
     }
 }

@@ -24,7 +24,7 @@ impl Turn {
     }
 
     /// A message to the model.
-    pub fn told(text: impl Into<String>) -> Self {
+    pub fn from_user(text: impl Into<String>) -> Self {
         Self(vec![Message::new(Role::User, text)])
     }
 
@@ -107,7 +107,7 @@ impl Window {
         let dropped = self.turns.len().saturating_sub(kept);
         let mut messages = self.pinned.clone();
         if dropped > 0 {
-            messages.extend(Turn::told(left_out(dropped)).0);
+            messages.extend(Turn::from_user(left_out(dropped)).0);
         }
         messages.extend(self.turns.iter().skip(dropped).flat_map(|(turn, _)| turn.0.iter().cloned()));
         Ok(messages)

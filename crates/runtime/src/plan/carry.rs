@@ -6,10 +6,10 @@ use regent_kernel::{Budget, Op};
 use tokio::task::JoinSet;
 
 use super::graph::{Graph, PlanStep};
-use crate::agent::{self, Answer, Craft, Work};
+use crate::agent::{self, AgentAnswer, Craft, Work};
 use crate::context::Finding;
-use crate::door::{Door, Heard, Patience};
-use crate::stop::{Outlook, Stop};
+use crate::door::{CallResult, Door, Patience};
+use crate::stop::{Outlook, StopCause};
 use crate::team::{Child, delegate};
 
 /// Executes a plan and combines the answers. `budget` limits each step, in addition to the task's own limits.
@@ -19,13 +19,13 @@ pub async fn carry_out(
     work: &Work,
     graph: &Graph,
     budget: Option<Budget>,
-) -> Result<Answer, Stop> {
-    let mut ran = Ran::default();
+) -> Result<AgentAnswer, StopCause> {
+    let mut ran = StepResults::default();
     let failed = run_all(door, craft, work, (graph, budget), &mut ran).await?;
     if let Some((place, stop)) = failed {
         let step = graph.steps().get(place).map_or_else(String::new, |step| step.id.clone());
         let undone = undo(door, graph, &ran.done).await?;
-        return Err(Stop::Branch { step, why: format!("{stop}{undone}") });
+        return Err(StopCause::Branch { step, why: format!("{stop}{undone}") });
     }
     let findings = ran.done.into_values().collect();
     let last = Work { findings, offers: Vec::new(), ..work.clone() };
@@ -34,12 +34,12 @@ pub async fn carry_out(
 
 /// The results of the steps so far.
 #[derive(Debug, Default)]
-struct Ran {
+struct StepResults {
     done: BTreeMap<usize, Finding>,
     begun: BTreeSet<usize>,
 }
 
-impl Ran {
+impl StepResults {
     /// The next step that waits for nothing.
     fn next(&self, graph: &Graph) -> Option<usize> {
         (0..graph.steps().len()).find(|place| {
@@ -55,8 +55,8 @@ async fn run_all(
     craft: &Craft,
     work: &Work,
     (graph, budget): (&Graph, Option<Budget>),
-    ran: &mut Ran,
-) -> Result<Option<(usize, Stop)>, Stop> {
+    ran: &mut StepResults,
+) -> Result<Option<(usize, StopCause)>, StopCause> {
     let most = usize::try_from(work.limits.parallel_max.max(1)).unwrap_or(1);
     let mut running = JoinSet::new();
     let (mut failed, mut stopped) = (None, None);
@@ -79,21 +79,22 @@ async fn run_all(
             }
             Ok((place, Err(stop))) if stop.outlook() == Outlook::Never => failed = Some((place, stop)),
             Ok((_, Err(stop))) => stopped = Some(stop),
-            Err(_torn_down) => stopped = Some(Stop::Passing("a step was aborted".to_owned())),
+            Err(_torn_down) => stopped = Some(StopCause::Passing("a step was aborted".to_owned())),
         }
     }
     stopped.map_or(Ok(failed), Err)
 }
 
 /// Makes up for what was done, the last first. Says what was left undone.
-async fn undo(door: &Door, graph: &Graph, done: &BTreeMap<usize, Finding>) -> Result<String, Stop> {
+async fn undo(door: &Door, graph: &Graph, done: &BTreeMap<usize, Finding>) -> Result<String, StopCause> {
     let mut words = String::new();
     for place in done.keys().rev() {
         let Some(step) = graph.steps().get(*place) else { continue };
         let Some(call) = &step.undo else { continue };
         let (heard, _) =
             door.persist(&format!("2/undo/{place}"), Op::RunTool(call.clone()), Patience::Refusals).await?;
-        let is_undone = matches!(&heard, Heard::Done(outcome) if outcome.status == regent_kernel::Status::Ok);
+        let is_undone =
+            matches!(&heard, CallResult::Done(outcome) if outcome.status == regent_kernel::Status::Ok);
         words.push_str(&format!(
             "; `{}` {}",
             step.id,

@@ -1,4 +1,4 @@
-//! Making a plan: the model writes one, is told what is wrong with it, and then criticises it once.
+//! Making a plan: the model writes one, gets its errors back, and then criticises it once.
 
 use regent_kernel::{Inference, Message, Role, Sampling};
 
@@ -7,7 +7,7 @@ use crate::agent::placeholders::{Table, final_call, restored_text};
 use crate::agent::{Work, infer};
 use crate::door::Door;
 use crate::event::{Event, PlannedStep};
-use crate::stop::Stop;
+use crate::stop::StopCause;
 
 const ASK: &str = "Take the goal apart into steps. Each step is done by an agent of its own that sees only the step's goal and the answers of \
     the steps that it needs. Steps that don't need each other are done side by side. Use as few steps as will do. Where a step changes \
@@ -16,7 +16,7 @@ const REVIEW: &str = "Look at this plan as someone who has to answer for it. Is 
     tools? Does a step need an answer that it doesn't name? Answer with the better plan as JSON, or with the same one if it is good.";
 
 /// Makes a plan for a goal.
-pub async fn draft(door: &Door, work: &Work) -> Result<Graph, Stop> {
+pub async fn draft(door: &Door, work: &Work) -> Result<Graph, StopCause> {
     let tools: Vec<&str> = work.offers.iter().map(|offer| offer.name.as_str()).collect();
     let goal = format!("{ASK}\n\nTools: {}\n\nGoal:\n{}", tools.join(", "), work.goal);
     let mut messages = vec![Message::new(Role::System, &work.role), Message::new(Role::User, goal)];
@@ -26,7 +26,7 @@ pub async fn draft(door: &Door, work: &Work) -> Result<Graph, Stop> {
         Err(why) => {
             messages
                 .push(Message::new(Role::User, format!("That is no plan: {why}. Answer with JSON only.")));
-            ask(door, work, "0/plan-again", &mut messages).await?.map_err(Stop::Plan)?
+            ask(door, work, "0/plan-again", &mut messages).await?.map_err(StopCause::Plan)?
         }
     };
     messages.push(Message::new(Role::User, REVIEW));
@@ -39,7 +39,7 @@ pub async fn draft(door: &Door, work: &Work) -> Result<Graph, Stop> {
         .iter()
         .map(|step| PlannedStep { name: step.id.clone(), goal: step.goal.clone() })
         .collect();
-    door.events().tell(Event::Plan { steps });
+    door.events().send(Event::Plan { steps });
     Ok(graph)
 }
 
@@ -48,7 +48,7 @@ async fn ask(
     work: &Work,
     step: &str,
     messages: &mut Vec<Message>,
-) -> Result<Result<Graph, String>, Stop> {
+) -> Result<Result<Graph, String>, StopCause> {
     let inference = Inference {
         model: door.model_at(step).to_owned(),
         messages: messages.clone(),

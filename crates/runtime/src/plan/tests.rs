@@ -8,7 +8,7 @@ use regent_testkit::{Behaviour, Marks, Puppet, Says, TestKernel};
 use serde_json::json;
 
 use super::*;
-use crate::{Mode, Options, Runtime, Stop, TaskEnd, TaskSpec, TaskState};
+use crate::{Mode, Options, Runtime, StopCause, TaskEnd, TaskSpec, TaskState};
 
 fn step(id: &str, needs: &[&str]) -> PlanStep {
     let needs = needs.iter().map(|name| (*name).to_owned()).collect();
@@ -151,13 +151,13 @@ async fn what_was_done_is_undone_in_reverse_when_a_later_step_fails() {
     .await;
     assert_eq!(stage.end.state, TaskState::Failed);
     let why = stage.end.why.unwrap();
-    assert!(matches!(&*why, Stop::Branch { step, .. } if step == "c"), "{why}");
+    assert!(matches!(&*why, StopCause::Branch { step, .. } if step == "c"), "{why}");
     assert_eq!(stage.marks.all(), [1, 2, 102, 101]);
 }
 
 #[tokio::test]
-async fn what_is_no_plan_is_said_and_asked_for_once_more() {
+async fn an_invalid_plan_is_reported_and_requested_once_more() {
     let stage = planned(|_| Says::Text("I would rather not".to_owned())).await;
-    assert!(matches!(&*stage.end.why.unwrap(), Stop::Plan(_)));
+    assert!(matches!(&*stage.end.why.unwrap(), StopCause::Plan(_)));
     assert_eq!(stage.puppet.asked(), 2);
 }

@@ -12,13 +12,13 @@ use tokio::sync::{Mutex, watch};
 use super::drive::Chronicle;
 use super::held::Taking;
 use super::{Checkpoints, Inner, TaskError};
-use crate::agent::{self, Answer, Work};
+use crate::agent::{self, AgentAnswer, Work};
 use crate::context::Markers;
-use crate::door::{Door, Heard, Milestones, Run, Undone, Used, is_before, is_not_now};
+use crate::door::{CallResult, Door, Milestones, Run, TaskUsage, Undone, is_before, is_not_now};
 use crate::event::Events;
 use crate::plan;
-use crate::stop::{Stop, Wish};
-use crate::task::{Mode, Said, TaskRecord, TaskState};
+use crate::stop::{StopCause, Wish};
+use crate::task::{Mode, TaskRecord, TaskState, TaskStateRecord};
 
 /// Marks a field of a tool's schema that no model fills in.
 pub(crate) const FILLED: &str = "x-regent-fill";
@@ -33,25 +33,27 @@ impl Inner {
     pub(super) async fn attempt(
         self: &Arc<Self>,
         record: &TaskRecord,
-        known: Option<Used>,
+        known: Option<TaskUsage>,
         book: Arc<Mutex<Chronicle>>,
         wish: watch::Receiver<Wish>,
         events: &Events,
-    ) -> (Result<Answer, Stop>, Used, Vec<Undone>) {
+    ) -> (Result<AgentAnswer, StopCause>, TaskUsage, Vec<Undone>) {
         let remembered = match known {
             Some(used) => Ok((used, None)),
             None => self.remembered(record).await,
         };
         let (before, last) = match remembered {
             Ok(remembered) => remembered,
-            Err(stop) => return (Err(stop), Used::default(), Vec::new()),
+            Err(stop) => return (Err(stop), TaskUsage::default(), Vec::new()),
         };
         let who = match self.start_agent(record, before).await {
             Ok(who) => who,
             Err(stop) => return (Err(stop), before, Vec::new()),
         };
-        let running =
-            Said { agent: who.agent_id().map(ToString::to_string), ..Said::state(TaskState::Running) };
+        let running = TaskStateRecord {
+            agent: who.agent_id().map(ToString::to_string),
+            ..TaskStateRecord::state(TaskState::Running)
+        };
         let begun = book.lock().await.state(running).await;
         if let Err(error) = begun {
             return (Err(stop_of(error)), before, Vec::new());
@@ -72,7 +74,7 @@ impl Inner {
         }
         let ended = self.program(&door, record).await;
         let exited = door.aside(Op::Exit { code: i32::from(ended.is_err()) }).await;
-        (told_apart(ended, &exited), run.used(), run.undone())
+        (resolve_end(ended, &exited), run.used(), run.undone())
     }
 
     /// The same from the ledger alone.
@@ -80,9 +82,9 @@ impl Inner {
         self: &Arc<Self>,
         record: &TaskRecord,
         steps: Replaying,
-    ) -> Result<Answer, TaskError> {
+    ) -> Result<AgentAnswer, TaskError> {
         let _hold = self.held.take(&self.kernel, &[record], Taking::Replay).await?;
-        let who = self.start_agent(record, Used::default()).await?;
+        let who = self.start_agent(record, TaskUsage::default()).await?;
         let (_keep, wish) = watch::channel(Wish::GoOn);
         let run = Run { recorded: Some(steps.0), ..self.new_run(record, wish, Events::default()) };
         let door = Door::new(Arc::new(run), who);
@@ -92,10 +94,10 @@ impl Inner {
     }
 
     /// Takes in what the ledger has of the task: what it has used so far, and its last step.
-    async fn remembered(&self, record: &TaskRecord) -> Result<(Used, Option<String>), Stop> {
+    async fn remembered(&self, record: &TaskRecord) -> Result<(TaskUsage, Option<String>), StopCause> {
         self.kernel.adopt(std::slice::from_ref(&record.task)).await?;
         let tapes = self.tapes(std::slice::from_ref(&record.task))?;
-        let Some(tape) = tapes.get(&record.task) else { return Ok((Used::default(), None)) };
+        let Some(tape) = tapes.get(&record.task) else { return Ok((TaskUsage::default(), None)) };
         let steps = tape.recorded().into_iter().filter(|step| !step.starts_with("run/"));
         let last = steps.reduce(|last, step| if is_before(&last, &step) { step } else { last });
         Ok((tape.used(), last))
@@ -123,8 +125,8 @@ impl Inner {
         }
     }
 
-    /// Starts the agent, as the person whose task it is. What earlier runs used is gone from its budget.
-    async fn start_agent(&self, record: &TaskRecord, before: Used) -> Result<Principal, Stop> {
+    /// Starts the agent, as the user whose task it is. What earlier runs used is gone from its budget.
+    async fn start_agent(&self, record: &TaskRecord, before: TaskUsage) -> Result<Principal, StopCause> {
         let spec = &record.spec;
         let limited = spec.budget != Budget::default();
         let spawn = SpawnSpec {
@@ -147,13 +149,13 @@ impl Inner {
         let who = born.and_then(|born| {
             self.kernel.principal_of(owner, &born.agent).ok_or_else(|| "it has ended already".to_owned())
         });
-        let who = who.map_err(|why| Stop::Passing(format!("can't start an agent: {why}")))?;
+        let who = who.map_err(|why| StopCause::Passing(format!("can't start an agent: {why}")))?;
         self.begin(record, &who).await?;
         Ok(who)
     }
 
-    /// Tells the kernel what the person wants, before the agent has heard anything. It is no step of the task: every run begins so.
-    async fn begin(&self, record: &TaskRecord, who: &Principal) -> Result<(), Stop> {
+    /// Tells the kernel the user's request, before the agent has received any input. It is no step of the task: every run begins so.
+    async fn begin(&self, record: &TaskRecord, who: &Principal) -> Result<(), StopCause> {
         let Some(agent) = who.agent_id().cloned() else { return Ok(()) };
         let spec = &record.spec;
         let said = [&spec.goal, &spec.role].into_iter().chain(spec.vars.values());
@@ -162,13 +164,15 @@ impl Inner {
         let reply = self.kernel.syscall(&self.owner.principal, Op::Begin { agent, begin }).await?;
         match reply {
             Reply::Done(outcome) if outcome.status == Status::Ok => Ok(()),
-            Reply::Done(outcome) => Err(Stop::Passing(format!("the task can't begin: {:?}", outcome.status))),
+            Reply::Done(outcome) => {
+                Err(StopCause::Passing(format!("the task can't begin: {:?}", outcome.status)))
+            }
             Reply::Denied(denial) => Err(refused(denial.reason)),
             Reply::Pending(ticket) => Err(ticket.into()),
         }
     }
 
-    async fn program(&self, door: &Door, record: &TaskRecord) -> Result<Answer, Stop> {
+    async fn program(&self, door: &Door, record: &TaskRecord) -> Result<AgentAnswer, StopCause> {
         let work = self.work(record);
         match record.spec.mode {
             Mode::React => agent::work(door, &self.options.craft, &work).await,
@@ -216,24 +220,27 @@ fn offered(mut input: Value) -> Value {
 }
 
 /// A call that was stopped looks like one that failed for now. If the agent can't even exit, someone has ended it.
-fn told_apart(ended: Result<Answer, Stop>, exited: &Result<Heard, Stop>) -> Result<Answer, Stop> {
-    let is_ended = matches!(exited, Ok(Heard::Denied(denial)) if denial.reason.code == "agent.ended");
+fn resolve_end(
+    ended: Result<AgentAnswer, StopCause>,
+    exited: &Result<CallResult, StopCause>,
+) -> Result<AgentAnswer, StopCause> {
+    let is_ended = matches!(exited, Ok(CallResult::Denied(denial)) if denial.reason.code == "agent.ended");
     match ended {
-        Err(Stop::Passing(_)) if is_ended => Err(Stop::Ended),
+        Err(StopCause::Passing(_)) if is_ended => Err(StopCause::Ended),
         other => other,
     }
 }
 
 /// A denial that time or money can change is not the end of a task.
-fn refused(reason: Reason) -> Stop {
-    if is_not_now(&reason) { Stop::Used(reason) } else { Stop::Denied(reason) }
+fn refused(reason: Reason) -> StopCause {
+    if is_not_now(&reason) { StopCause::Used(reason) } else { StopCause::Denied(reason) }
 }
 
-pub(super) fn stop_of(error: TaskError) -> Stop {
+pub(super) fn stop_of(error: TaskError) -> StopCause {
     match error {
         TaskError::Stop(stop) => stop,
         TaskError::Denied(reason) => refused(reason),
-        TaskError::Fault(fault) => Stop::Fault(fault),
+        TaskError::Fault(fault) => StopCause::Fault(fault),
         other @ (TaskError::Unknown(_)
         | TaskError::Over(_)
         | TaskError::Busy(_)
@@ -243,7 +250,7 @@ pub(super) fn stop_of(error: TaskError) -> Stop {
         | TaskError::ToolChanged(_)
         | TaskError::Random(_)
         | TaskError::Lock(_)
-        | TaskError::Snapshot(_)) => Stop::Passing(other.to_string()),
+        | TaskError::Snapshot(_)) => StopCause::Passing(other.to_string()),
     }
 }
 

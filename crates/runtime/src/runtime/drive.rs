@@ -12,12 +12,12 @@ use rustix::io::Errno;
 use tokio::sync::{Mutex, watch};
 
 use super::{Inner, TaskEnd, TaskError};
-use crate::agent::Answer;
-use crate::door::{Used, backoff_ms, wished};
+use crate::agent::AgentAnswer;
+use crate::door::{TaskUsage, backoff_ms, wished};
 use crate::event::{Event, Events};
 use crate::snapshot::{RestoreArgs, Restored, SnapshotError};
-use crate::stop::{Outlook, Stop, Wish};
-use crate::task::{RECORD_STEP, Said, TaskRecord, TaskState, TaskView, may_become};
+use crate::stop::{Outlook, StopCause, Wish};
+use crate::task::{RECORD_STEP, TaskRecord, TaskState, TaskStateRecord, TaskView, may_become};
 
 /// The key of what a task writes about itself; each replaces the one before, the ledger keeps them all.
 const KEY: &str = "task";
@@ -48,7 +48,7 @@ pub(super) struct Start {
     /// The number of the run that begins.
     pub(super) run: u32,
     /// What earlier runs used.
-    pub(super) used: Used,
+    pub(super) used: TaskUsage,
 }
 
 /// Writes what a run says of itself, each at a step of its own.
@@ -64,18 +64,18 @@ pub(super) struct Chronicle {
 
 impl Chronicle {
     /// Goes over to another state, and writes that down.
-    pub(super) async fn state(&mut self, said: Said) -> Result<(), TaskError> {
+    pub(super) async fn state(&mut self, said: TaskStateRecord) -> Result<(), TaskError> {
         // One that has failed is being tried again before it runs.
         if (self.state, said.state) == (TaskState::Failed, TaskState::Running) {
             self.state = TaskState::Retrying;
-            self.write(&Said::state(TaskState::Retrying)).await?;
+            self.write(&TaskStateRecord::state(TaskState::Retrying)).await?;
         }
         let news = Event::State { state: said.state, why: said.why.clone() };
         // What the machine doesn't allow is a fault of ours and is not written.
         if may_become(self.state, said.state) {
             self.write(&said).await?;
             self.state = said.state;
-            self.events.tell(news);
+            self.events.send(news);
         }
         Ok(())
     }
@@ -86,19 +86,22 @@ impl Chronicle {
 
     /// Notes a snapshot of the workspace.
     pub(super) async fn snapshot(&mut self, id: &str, after: &str) -> Result<(), TaskError> {
-        let said =
-            Said { snapshot: Some(id.to_owned()), after: Some(after.to_owned()), ..Said::state(self.state) };
+        let said = TaskStateRecord {
+            snapshot: Some(id.to_owned()),
+            after: Some(after.to_owned()),
+            ..TaskStateRecord::state(self.state)
+        };
         self.write(&said).await?;
-        self.events.tell(Event::Snapshot { id: id.to_owned(), step: after.to_owned() });
+        self.events.send(Event::Snapshot { id: id.to_owned(), step: after.to_owned() });
         Ok(())
     }
 
     /// Tells that there is none.
     pub(super) fn no_snapshot(&self, after: &str, why: String) {
-        self.events.tell(Event::NoSnapshot { step: after.to_owned(), why });
+        self.events.send(Event::NoSnapshot { step: after.to_owned(), why });
     }
 
-    async fn write(&mut self, said: &Said) -> Result<(), TaskError> {
+    async fn write(&mut self, said: &TaskStateRecord) -> Result<(), TaskError> {
         let step = format!("run/{}/{}", self.run, self.written);
         self.written = self.written.saturating_add(1);
         self.inner.remember(&self.task, &step, said).await
@@ -110,24 +113,24 @@ impl Inner {
         self.remember(&record.task, RECORD_STEP, record).await
     }
 
-    /// Writes something down as the person whose task it is, by a system call like any other.
+    /// Records something as the user whose task it is, by a system call like any other.
     async fn remember(
         &self,
         task: &TaskId,
         step: &str,
         what: &impl serde::Serialize,
     ) -> Result<(), TaskError> {
-        let content =
-            serde_json::to_string(what).map_err(|error| TaskError::Stop(Stop::Plan(error.to_string())))?;
+        let content = serde_json::to_string(what)
+            .map_err(|error| TaskError::Stop(StopCause::Plan(error.to_string())))?;
         let op = Op::Remember(Memory { region: Region::Working, key: KEY.to_owned(), content });
-        let who = self.owner.principal.at_step(task, step).ok_or_else(|| Stop::Step(step.to_owned()))?;
+        let who = self.owner.principal.at_step(task, step).ok_or_else(|| StopCause::Step(step.to_owned()))?;
         match self.kernel.syscall(&who, op).await? {
             Reply::Done(outcome) if outcome.status == regent_kernel::Status::Ok => Ok(()),
             Reply::Done(outcome) => {
-                Err(Stop::Passing(format!("it can't be recorded: {:?}", outcome.status)).into())
+                Err(StopCause::Passing(format!("it can't be recorded: {:?}", outcome.status)).into())
             }
             Reply::Denied(denial) => Err(TaskError::Denied(denial.reason)),
-            Reply::Pending(ticket) => Err(Stop::from(ticket).into()),
+            Reply::Pending(ticket) => Err(StopCause::from(ticket).into()),
         }
     }
 
@@ -158,7 +161,8 @@ impl Inner {
 
     /// Cancels a task that runs nowhere.
     pub(super) async fn put_away(&self, task: &TaskId, run: u32) -> Result<(), TaskError> {
-        let said = [Said::state(TaskState::Cancelled), Said::state(TaskState::Finalized)];
+        let said =
+            [TaskStateRecord::state(TaskState::Cancelled), TaskStateRecord::state(TaskState::Finalized)];
         for (number, said) in said.iter().enumerate() {
             self.remember(task, &format!("run/{run}/{number}"), said).await?;
         }
@@ -168,32 +172,32 @@ impl Inner {
     /// Notes the snapshot of what is there before the workspace is put back: it is one of the task's too, so that this can be undone.
     pub(super) async fn note_before(&self, view: &TaskView, before: &str) -> Result<(), TaskError> {
         let (snapshot, named) = (Some(before.to_owned()), Some("rollback".to_owned()));
-        let kept = Said { snapshot, after: named, ..Said::state(view.state) };
+        let kept = TaskStateRecord { snapshot, after: named, ..TaskStateRecord::state(view.state) };
         self.remember(&view.record.task, &format!("run/{}/before", view.runs), &kept).await
     }
 
-    /// Puts the workspace back, as the person whose task it is.
+    /// Puts the workspace back, as the user whose task it is.
     pub(super) async fn restore(&self, view: &TaskView, args: &RestoreArgs) -> Result<Restored, TaskError> {
         let step = format!("run/{}/restore", view.runs);
         let who = self.owner.principal.at_step(&view.record.task, &step);
-        let who = who.ok_or_else(|| Stop::Step(step.clone()))?;
+        let who = who.ok_or_else(|| StopCause::Step(step.clone()))?;
         let outcome = match self.kernel.syscall(&who, Op::RunTool(args.call())).await? {
             Reply::Done(outcome) => outcome,
             Reply::Denied(denial) => return Err(TaskError::Denied(denial.reason)),
             Reply::Pending(ticket) => {
-                return Err(Stop::from(ticket).into());
+                return Err(StopCause::from(ticket).into());
             }
         };
         match outcome.status {
             Status::Ok => serde_json::from_slice(outcome.output.bytes())
                 .map_err(|error| SnapshotError::Damaged(error.to_string()).into()),
             Status::Failed(failure) => {
-                Err(Stop::Passing(format!("{}: {}", failure.code, failure.message)).into())
+                Err(StopCause::Passing(format!("{}: {}", failure.code, failure.message)).into())
             }
-            other @ (Status::TimedOut | Status::Cancelled | Status::Faulted(_)) => {
-                Err(Stop::Passing(format!("the workspace was not restored, or not completely: {other:?}"))
-                    .into())
-            }
+            other @ (Status::TimedOut | Status::Cancelled | Status::Faulted(_)) => Err(StopCause::Passing(
+                format!("the workspace was not restored, or not completely: {other:?}"),
+            )
+            .into()),
         }
     }
 
@@ -210,13 +214,14 @@ impl Inner {
         };
         let why = format!("the workspace was restored to snapshot `{id}`, taken after step `{after}`{short}");
         let (until_ms, question) = (view.until_ms, view.question.clone());
-        let said = Said { why: Some(why), until_ms, question, ..Said::state(view.state) };
+        let said =
+            TaskStateRecord { why: Some(why), until_ms, question, ..TaskStateRecord::state(view.state) };
         self.remember(&view.record.task, &format!("run/{}/rollback", view.runs), &said).await
     }
 
     /// Takes note of another budget. It opens a run of its own, so that the next one has names of its own.
     pub(super) async fn note_budget(&self, view: &TaskView, budget: Budget) -> Result<(), TaskError> {
-        let said = Said { budget: Some(budget), ..Said::state(view.state) };
+        let said = TaskStateRecord { budget: Some(budget), ..TaskStateRecord::state(view.state) };
         self.remember(&view.record.task, &format!("run/{}/budget", view.runs), &said).await
     }
 
@@ -245,7 +250,8 @@ impl Inner {
                 break (None, Some(stop), used, undone);
             }
             tries = tries.saturating_add(1);
-            let failed = Said { why: Some(stop.to_string()), ..Said::state(TaskState::Failed) };
+            let failed =
+                TaskStateRecord { why: Some(stop.to_string()), ..TaskStateRecord::state(TaskState::Failed) };
             if book.lock().await.state(failed).await.is_err() {
                 break (None, Some(stop), used, undone);
             }
@@ -260,11 +266,12 @@ impl Inner {
     }
 
     /// Writes how it ended. If that can't be written the kernel has sealed itself; the task can be resumed all the same.
-    async fn close(&self, book: &mut Chronicle, answer: Option<&Answer>, stop: Option<&Stop>) {
+    async fn close(&self, book: &mut Chronicle, answer: Option<&AgentAnswer>, stop: Option<&StopCause>) {
         let said = match (answer, stop) {
-            (Some(answer), _) => {
-                Said { answer: Some(answer.text.clone()), ..Said::state(TaskState::Completed) }
-            }
+            (Some(answer), _) => TaskStateRecord {
+                answer: Some(answer.text.clone()),
+                ..TaskStateRecord::state(TaskState::Completed)
+            },
             (None, Some(stop)) => {
                 let state = match stop.outlook() {
                     Outlook::Later | Outlook::Paused => TaskState::Pending,
@@ -274,20 +281,20 @@ impl Inner {
                 // One that waits for nobody is taken up again with all others that were left over.
                 let why = (stop.outlook() != Outlook::Paused).then(|| stop.to_string());
                 let (until_ms, question) = (stop.until_ms(), stop.question());
-                Said { why, until_ms, question, ..Said::state(state) }
+                TaskStateRecord { why, until_ms, question, ..TaskStateRecord::state(state) }
             }
             (None, None) => return,
         };
         let is_over = said.state.is_over();
         let written = book.state(said).await.is_ok();
         if written && is_over {
-            let _finalized = book.state(Said::state(TaskState::Finalized)).await.is_ok();
+            let _finalized = book.state(TaskStateRecord::state(TaskState::Finalized)).await.is_ok();
         }
     }
 }
 
 /// Waits, unless it is to stop meanwhile.
-async fn paused(pause_ms: u64, wish: watch::Receiver<Wish>) -> Option<Stop> {
+async fn paused(pause_ms: u64, wish: watch::Receiver<Wish>) -> Option<StopCause> {
     tokio::select! {
         () = tokio::time::sleep(Duration::from_millis(pause_ms)) => None,
         stop = wished(wish) => Some(stop),

@@ -12,7 +12,7 @@ use crate::task::TaskRecord;
 
 /// How many need each journal.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Held {
+pub(super) struct HeldJournals {
     counts: Arc<Mutex<BTreeMap<TaskId, usize>>>,
     /// Held while journals are taken in: nobody may call at a step before what was done there is known.
     taking: Arc<tokio::sync::Mutex<()>>,
@@ -32,12 +32,12 @@ pub(super) enum Taking {
 /// The journals that one task needs; let go when this is dropped.
 #[derive(Debug)]
 pub(super) struct Hold {
-    held: Held,
+    held: HeldJournals,
     kernel: Kernel,
     tasks: Vec<TaskId>,
 }
 
-impl Held {
+impl HeldJournals {
     /// Takes in the journals of tasks, all in one reading of the ledger.
     pub(super) async fn take(
         &self,

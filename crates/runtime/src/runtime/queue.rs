@@ -11,13 +11,13 @@ use crate::task::Priority;
 /// Jobs that wait and jobs that run. Cloning shares it.
 #[derive(Clone)]
 pub(super) struct Queue {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<QueueState>>,
     running_max: usize,
     waiting_max: usize,
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     waiting: BinaryHeap<Waiting>,
     running: usize,
     came: u64,
@@ -34,7 +34,7 @@ impl Queue {
         Self { state: Arc::default(), running_max: running_max.max(1), waiting_max }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

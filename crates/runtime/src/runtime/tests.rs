@@ -99,7 +99,7 @@ impl Asker for Person {
     }
 }
 
-/// What a question is about. One about a call in doubt names the entry; a person looks it up in the ledger.
+/// What a question is about. One about a call in doubt names the entry; a reviewer looks it up in the ledger.
 fn meant(kernel: &Host, summary: &str) -> String {
     let numbers: Vec<u64> =
         summary.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
@@ -176,7 +176,7 @@ async fn crash_and_resume(crash_at: u64) -> Option<(Site, TestKernel, TaskId, Ta
 }
 
 /// The task's tape, for the words of a failure.
-fn told(kernel: &Host, task: &TaskId) -> String {
+fn describe_tape(kernel: &Host, task: &TaskId) -> String {
     let tapes = crate::task::read(&kernel.records(), |one| one == task).unwrap();
     let line = |step: &crate::task::Recorded| {
         let end = step.end.as_ref().map_or_else(|| "no end".to_owned(), |end| end.status.word().to_owned());
@@ -207,7 +207,7 @@ async fn adv_096_a_crash_at_every_use_of_the_disk_is_survived_and_no_effect_is_m
         let mut marks = site.marks.all();
         marks.sort_unstable();
         let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), site.options(&test));
-        assert_eq!(marks, [101, 102, 103], "{crash_at}: {}", told(&test.kernel, &task));
+        assert_eq!(marks, [101, 102, 103], "{crash_at}: {}", describe_tape(&test.kernel, &task));
         let view = runtime.task(&task).unwrap();
         assert_eq!((view.state, view.spent.tokens), (TaskState::Finalized, end.spent.tokens), "{crash_at}");
     }

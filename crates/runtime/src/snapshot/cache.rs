@@ -23,7 +23,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    pub(super) fn of(stat: &Stat) -> Self {
+    pub(super) fn from_stat(stat: &Stat) -> Self {
         let nanoseconds = |ns| i64::try_from(ns).unwrap_or(0);
         Self {
             dev: stat.st_dev,
@@ -42,7 +42,7 @@ impl Stamp {
 
     /// When the file was made or changed last, as its file system tells the time.
     pub(super) fn now_ns(stat: &Stat) -> i128 {
-        Self::of(stat).changed_ns()
+        Self::from_stat(stat).changed_ns()
     }
 }
 

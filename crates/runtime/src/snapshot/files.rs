@@ -9,7 +9,7 @@ use regent_kernel::{Digest, PathError, Workspace, shown};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 
 use super::cache::{Cache, Stamp};
-use super::{Item, Skipped, Snapshot, SnapshotError, SnapshotOptions, What, Why};
+use super::{Item, Skipped, Snapshot, SnapshotContent, SnapshotError, SnapshotOptions, SnapshotSkipReason};
 
 /// What a snapshot's form is called.
 pub(super) const SCHEMA: u32 = 2;
@@ -88,25 +88,25 @@ impl Scan<'_> {
         let names = match names_in(folder, self.options.items_max) {
             Ok((names, is_whole)) => {
                 if !is_whole {
-                    self.skip(path.to_owned(), Why::TooLarge);
+                    self.skip(path.to_owned(), SnapshotSkipReason::TooLarge);
                 }
                 names
             }
             Err(error) if depth == 0 => return Err(in_folder(path, error)),
             Err(_) => {
-                self.skip(path.to_owned(), Why::Unreadable);
+                self.skip(path.to_owned(), SnapshotSkipReason::Unreadable);
                 return Ok(());
             }
         };
         for name in names {
             // The rest of this folder isn't looked at, and neither is the rest of those above it.
             if self.looked_at >= self.options.items_max {
-                self.skip(path.to_owned(), Why::TooLarge);
+                self.skip(path.to_owned(), SnapshotSkipReason::TooLarge);
                 return Ok(());
             }
             let text = std::str::from_utf8(&name).ok().filter(|name| !name.chars().any(char::is_control));
             let Some(name) = text else {
-                self.skip(below(path, &shown(&name)), Why::Name);
+                self.skip(below(path, &shown(&name)), SnapshotSkipReason::Name);
                 continue;
             };
             if self.options.excluded.contains(name) {
@@ -118,7 +118,7 @@ impl Scan<'_> {
                 Ok(stat) => self.one(folder, (name, place), &stat, depth, keep)?,
                 // Gone between the listing and the look.
                 Err(rustix::io::Errno::NOENT) => {}
-                Err(_) => self.skip(place, Why::Unreadable),
+                Err(_) => self.skip(place, SnapshotSkipReason::Unreadable),
             }
         }
         Ok(())
@@ -134,22 +134,24 @@ impl Scan<'_> {
     ) -> Result<(), SnapshotError> {
         let mode = stat.st_mode & 0o7777;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory if depth >= DEPTH_MAX => self.skip(path, Why::TooLarge),
+            FileType::Directory if depth >= DEPTH_MAX => self.skip(path, SnapshotSkipReason::TooLarge),
             FileType::Directory => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 match rustix::fs::openat2(folder, name, flags, Mode::empty(), INSIDE) {
                     Ok(inner) => {
-                        self.push(Item { path: path.clone(), mode, what: What::Folder });
+                        self.push(Item { path: path.clone(), mode, what: SnapshotContent::Folder });
                         return self.folder(&inner, &path, depth.saturating_add(1), keep);
                     }
-                    Err(rustix::io::Errno::XDEV) => self.skip(path, Why::Mount),
+                    Err(rustix::io::Errno::XDEV) => self.skip(path, SnapshotSkipReason::Mount),
                     Err(_) => {
-                        self.push(Item { path: path.clone(), mode, what: What::Folder });
-                        self.skip(path, Why::Unreadable);
+                        self.push(Item { path: path.clone(), mode, what: SnapshotContent::Folder });
+                        self.skip(path, SnapshotSkipReason::Unreadable);
                     }
                 }
             }
-            FileType::RegularFile if (self.options.is_secret)(&path) => self.skip(path, Why::Secret),
+            FileType::RegularFile if (self.options.is_secret)(&path) => {
+                self.skip(path, SnapshotSkipReason::Secret)
+            }
             FileType::RegularFile if stat.st_nlink > 1 => {
                 let group = self.linked.entry((stat.st_dev, stat.st_ino)).or_default();
                 group.0 = usize::try_from(stat.st_nlink).unwrap_or(usize::MAX);
@@ -160,22 +162,22 @@ impl Scan<'_> {
             }
             FileType::RegularFile => match self.content(folder, name, &path, keep)? {
                 Ok((sha256, bytes)) => {
-                    self.push(Item { path, mode, what: What::File { sha256, bytes, same: None } });
+                    self.push(Item { path, mode, what: SnapshotContent::File { sha256, bytes, same: None } });
                 }
                 Err(why) => self.skip(path, why),
             },
             FileType::Symlink => match rustix::fs::readlinkat(folder, name, Vec::new()) {
                 Ok(to) => match to.into_string() {
-                    Ok(to) => self.push(Item { path, mode: 0, what: What::Link(to) }),
-                    Err(_) => self.skip(path, Why::Name),
+                    Ok(to) => self.push(Item { path, mode: 0, what: SnapshotContent::Link(to) }),
+                    Err(_) => self.skip(path, SnapshotSkipReason::Name),
                 },
-                Err(_) => self.skip(path, Why::Unreadable),
+                Err(_) => self.skip(path, SnapshotSkipReason::Unreadable),
             },
             FileType::Fifo
             | FileType::Socket
             | FileType::CharacterDevice
             | FileType::BlockDevice
-            | FileType::Unknown => self.skip(path, Why::Special),
+            | FileType::Unknown => self.skip(path, SnapshotSkipReason::Special),
         }
         Ok(())
     }
@@ -187,7 +189,7 @@ impl Scan<'_> {
             paths.sort_unstable();
             let is_whole = names == paths.len();
             let Some(first) = paths.first().filter(|_| is_whole).cloned() else {
-                paths.into_iter().for_each(|path| self.skip(path, Why::HardLink));
+                paths.into_iter().for_each(|path| self.skip(path, SnapshotSkipReason::HardLink));
                 continue;
             };
             let read = match parent(self.workspace, &first) {
@@ -197,7 +199,7 @@ impl Scan<'_> {
                     self.content(&folder, name, &first, keep)?.map(|read| (mode, read))
                 }
                 // Its folder went meanwhile.
-                Err(_) => Err(Why::Unreadable),
+                Err(_) => Err(SnapshotSkipReason::Unreadable),
             };
             let (mode, (sha256, bytes)) = match read {
                 Ok(read) => read,
@@ -208,7 +210,7 @@ impl Scan<'_> {
             };
             for path in paths {
                 let same = (path != first).then(|| first.clone());
-                self.push(Item { path, mode, what: What::File { sha256, bytes, same } });
+                self.push(Item { path, mode, what: SnapshotContent::File { sha256, bytes, same } });
             }
         }
         Ok(())
@@ -221,11 +223,11 @@ impl Scan<'_> {
         for (_, path, mode) in large {
             let read = match parent(self.workspace, &path) {
                 Ok((folder, name)) => self.content(&folder, name, &path, keep)?,
-                Err(_) => Err(Why::Unreadable),
+                Err(_) => Err(SnapshotSkipReason::Unreadable),
             };
             match read {
                 Ok((sha256, bytes)) => {
-                    self.push(Item { path, mode, what: What::File { sha256, bytes, same: None } });
+                    self.push(Item { path, mode, what: SnapshotContent::File { sha256, bytes, same: None } });
                 }
                 Err(why) => self.skip(path, why),
             }
@@ -240,18 +242,18 @@ impl Scan<'_> {
         name: &str,
         path: &str,
         keep: &mut Keep<'_>,
-    ) -> Result<Result<(Digest, u64), Why>, SnapshotError> {
+    ) -> Result<Result<(Digest, u64), SnapshotSkipReason>, SnapshotError> {
         let room = self.options.bytes_max.saturating_sub(self.bytes).min(self.options.file_bytes_max);
-        let unreadable = Ok(Err(Why::Unreadable));
+        let unreadable = Ok(Err(SnapshotSkipReason::Unreadable));
         let Ok(file) = rustix::fs::openat(folder, name, READ, Mode::empty()) else { return unreadable };
         let Ok(stat) = rustix::fs::fstat(&file) else { return unreadable };
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return unreadable;
         }
-        let (stamp, size) = (Stamp::of(&stat), size_of(&stat));
+        let (stamp, size) = (Stamp::from_stat(&stat), size_of(&stat));
         // Before it is read: a sparse file is as long as it says, and takes the memory of this process.
         if size > room {
-            return Ok(Err(Why::TooLarge));
+            return Ok(Err(SnapshotSkipReason::TooLarge));
         }
         let (sha256, bytes) = match self.known.get(path, &stamp) {
             Some(sha256) => (sha256, size),
@@ -262,7 +264,7 @@ impl Scan<'_> {
                 }
                 // It grew since the look.
                 if content.len() as u64 > room {
-                    return Ok(Err(Why::TooLarge));
+                    return Ok(Err(SnapshotSkipReason::TooLarge));
                 }
                 keep(&content)?;
                 (Digest::of(&content), content.len() as u64)
@@ -277,7 +279,7 @@ impl Scan<'_> {
         self.found.items.push(item);
     }
 
-    fn skip(&mut self, path: String, why: Why) {
+    fn skip(&mut self, path: String, why: SnapshotSkipReason) {
         self.found.skipped.push(Skipped { path, why });
     }
 }

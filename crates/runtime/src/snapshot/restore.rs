@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::files::parent;
-use super::{Item, Skipped, Snapshot, SnapshotError, Snapshots, What, Why};
+use super::{Item, Skipped, Snapshot, SnapshotContent, SnapshotError, SnapshotSkipReason, Snapshots};
 
 /// What a restore did, or would do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ pub(super) fn apply(
         }
     }
     // The deepest first, and after all content: a folder may not be writable in the end.
-    for (item, _) in changes.due.iter().rev().filter(|(item, _)| item.what == What::Folder) {
+    for (item, _) in changes.due.iter().rev().filter(|(item, _)| item.what == SnapshotContent::Folder) {
         if let Err(error) = set_mode(workspace, item) {
             done.missed(&item.path, &error);
         }
@@ -140,18 +140,19 @@ fn between<'a>(now: &'a Snapshot, wanted: &'a Snapshot) -> Changes<'a> {
         .items
         .iter()
         .filter(|item| !stays(item))
-        .map(|item| (item.path.as_str(), item.what == What::Folder))
+        .map(|item| (item.path.as_str(), item.what == SnapshotContent::Folder))
         .collect();
     let (mut left, mut left_out, mut not_kept) = (Vec::new(), Vec::new(), Vec::new());
     for one in &now.skipped {
         let path = one.path.as_str();
-        let is_wanted = goal.contains_key(path) && one.why != Why::Secret;
+        let is_wanted = goal.contains_key(path) && one.why != SnapshotSkipReason::Secret;
         let came_since = !goal.contains_key(path) && !is_unkept(path);
         // Of a folder behind too many files, only a part was looked at.
-        let is_partial = one.why == Why::TooLarge && (have.contains_key(path) || path == ".");
+        let is_partial = one.why == SnapshotSkipReason::TooLarge && (have.contains_key(path) || path == ".");
         if is_partial || (is_wanted && !have.contains_key(path)) {
             not_kept.push(one.clone());
-        } else if came_since && matches!(one.why, Why::Special | Why::HardLink) {
+        } else if came_since && matches!(one.why, SnapshotSkipReason::Special | SnapshotSkipReason::HardLink)
+        {
             surplus.push((path, false));
             not_kept.push(one.clone());
         } else if came_since && !have.contains_key(path) {
@@ -176,18 +177,20 @@ fn due<'a>(wanted: &'a Snapshot, have: &BTreeMap<&str, &'a Item>) -> Vec<(&'a It
     let renewed: BTreeSet<&str> =
         wanted.items.iter().filter(|item| differs(item)).map(|item| item.path.as_str()).collect();
     let is_due = |item: &&Item| match &item.what {
-        What::File { same: Some(first), .. } => differs(item) || renewed.contains(first.as_str()),
-        What::File { same: None, .. } | What::Folder | What::Link(_) => differs(item),
+        SnapshotContent::File { same: Some(first), .. } => differs(item) || renewed.contains(first.as_str()),
+        SnapshotContent::File { same: None, .. } | SnapshotContent::Folder | SnapshotContent::Link(_) => {
+            differs(item)
+        }
     };
     wanted.items.iter().filter(is_due).map(|item| (item, old(item))).collect()
 }
 
-fn same_kind(one: &What, other: &What) -> bool {
+fn same_kind(one: &SnapshotContent, other: &SnapshotContent) -> bool {
     matches!(
         (one, other),
-        (What::Folder, What::Folder)
-            | (What::File { .. }, What::File { .. })
-            | (What::Link(_), What::Link(_))
+        (SnapshotContent::Folder, SnapshotContent::Folder)
+            | (SnapshotContent::File { .. }, SnapshotContent::File { .. })
+            | (SnapshotContent::Link(_), SnapshotContent::Link(_))
     )
 }
 
@@ -213,28 +216,28 @@ fn put(
 ) -> Result<Option<String>, SnapshotError> {
     let (folder, name) = parent(workspace, &item.path)?;
     match &item.what {
-        What::Folder => match rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o700)) {
+        SnapshotContent::Folder => match rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o700)) {
             Ok(()) => Ok(None),
             // It is made usable until all that belongs into it is there.
             Err(Errno::EXIST) => chmod(&folder, name, item, item.mode | 0o700).map(|()| None),
             Err(errno) => Err(failed(&item.path, errno)),
         },
-        What::File { same: Some(first), .. } => {
+        SnapshotContent::File { same: Some(first), .. } => {
             let (beside, other) = parent(workspace, first)?;
             let draft = draft_name()?;
             rustix::fs::linkat(&beside, other, &folder, &draft, AtFlags::empty())
                 .map_err(|errno| failed(&item.path, errno))?;
             publish(folder.as_fd(), &draft, name, item)
         }
-        What::File { sha256, same: None, .. } => {
-            let is_same = |old: &&Item| matches!(&old.what, What::File { sha256: other, same: None, .. } if other == sha256);
+        SnapshotContent::File { sha256, same: None, .. } => {
+            let is_same = |old: &&Item| matches!(&old.what, SnapshotContent::File { sha256: other, same: None, .. } if other == sha256);
             if old.filter(is_same).is_some() && set_mode(workspace, item).is_ok() {
                 return Ok(None);
             }
             let content = store.content(sha256)?;
             write(&folder, name, item, &content)
         }
-        What::Link(to) => {
+        SnapshotContent::Link(to) => {
             let draft = draft_name()?;
             rustix::fs::symlinkat(to, &folder, &draft).map_err(|errno| failed(&item.path, errno))?;
             publish(folder.as_fd(), &draft, name, item)
@@ -305,9 +308,9 @@ pub(super) fn chmod(folder: &OwnedFd, name: &str, item: &Item, mode: u32) -> Res
     let stat = rustix::fs::fstat(&held).map_err(os)?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     let is_it = match item.what {
-        What::Folder => kind == FileType::Directory,
-        What::File { .. } => kind == FileType::RegularFile,
-        What::Link(_) => false,
+        SnapshotContent::Folder => kind == FileType::Directory,
+        SnapshotContent::File { .. } => kind == FileType::RegularFile,
+        SnapshotContent::Link(_) => false,
     };
     if !is_it {
         return Err(os(Errno::LOOP));

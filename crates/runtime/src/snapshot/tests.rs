@@ -28,18 +28,18 @@ impl Site {
         Self { folder, store, workspace }
     }
 
-    fn at(&self, path: &str) -> PathBuf {
+    fn path(&self, path: &str) -> PathBuf {
         self.folder.path().join("workspace").join(path)
     }
 
     fn write(&self, path: &str, content: &str) {
-        let place = self.at(path);
+        let place = self.path(path);
         fs::create_dir_all(place.parent().unwrap()).unwrap();
         fs::write(place, content).unwrap();
     }
 
     fn mode(&self, path: &str, mode: u32) {
-        fs::set_permissions(self.at(path), fs::Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(self.path(path), fs::Permissions::from_mode(mode)).unwrap();
     }
 }
 
@@ -51,31 +51,31 @@ fn added_files_go_changed_ones_come_back_and_modes_are_kept() {
     site.mode("change.sh", 0o750);
     site.write("folder/gone.txt", "gone");
     site.write("was-a-file", "file");
-    symlink("keep.txt", site.at("link")).unwrap();
-    fs::create_dir(site.at("empty")).unwrap();
+    symlink("keep.txt", site.path("link")).unwrap();
+    fs::create_dir(site.path("empty")).unwrap();
     let id = site.store.take(&site.workspace).unwrap();
     let shown = site.store.get(&id).unwrap();
 
     site.write("change.sh", "new");
     site.mode("change.sh", 0o600);
-    fs::remove_dir_all(site.at("folder")).unwrap();
-    fs::remove_dir(site.at("empty")).unwrap();
-    fs::remove_file(site.at("was-a-file")).unwrap();
+    fs::remove_dir_all(site.path("folder")).unwrap();
+    fs::remove_dir(site.path("empty")).unwrap();
+    fs::remove_file(site.path("was-a-file")).unwrap();
     site.write("was-a-file/inside", "now a folder");
-    fs::remove_file(site.at("link")).unwrap();
-    symlink("elsewhere", site.at("link")).unwrap();
+    fs::remove_file(site.path("link")).unwrap();
+    symlink("elsewhere", site.path("link")).unwrap();
     site.write("new/deep/file", "new");
 
     let restored = site.store.restore(&site.workspace, &id).unwrap();
     assert!(restored.left.is_empty(), "{restored:?}");
     assert_eq!(site.store.get(&site.store.take(&site.workspace).unwrap()).unwrap(), shown);
-    assert_eq!(fs::read_to_string(site.at("change.sh")).unwrap(), "old");
-    assert_eq!(fs::metadata(site.at("change.sh")).unwrap().permissions().mode() & 0o777, 0o750);
-    assert_eq!(fs::read_link(site.at("link")).unwrap().to_str(), Some("keep.txt"));
-    assert!(!restored.written.contains(&"keep.txt".to_owned()) && !site.at("new").exists());
+    assert_eq!(fs::read_to_string(site.path("change.sh")).unwrap(), "old");
+    assert_eq!(fs::metadata(site.path("change.sh")).unwrap().permissions().mode() & 0o777, 0o750);
+    assert_eq!(fs::read_link(site.path("link")).unwrap().to_str(), Some("keep.txt"));
+    assert!(!restored.written.contains(&"keep.txt".to_owned()) && !site.path("new").exists());
     // And back again.
     site.store.restore(&site.workspace, &restored.before).unwrap();
-    assert_eq!(fs::read_to_string(site.at("new/deep/file")).unwrap(), "new");
+    assert_eq!(fs::read_to_string(site.path("new/deep/file")).unwrap(), "new");
 }
 
 #[test]
@@ -89,8 +89,8 @@ fn what_is_left_alone_is_neither_kept_nor_removed() {
     site.write(".regent/policy.yml", "version: 1");
     site.write("vendored/.git/HEAD", "x");
     let restored = site.store.restore(&site.workspace, &id).unwrap();
-    assert_eq!(fs::read_to_string(site.at(".git/HEAD")).unwrap(), "ref: refs/heads/other");
-    assert!(site.at(".regent/policy.yml").exists() && site.at("vendored/.git/HEAD").exists());
+    assert_eq!(fs::read_to_string(site.path(".git/HEAD")).unwrap(), "ref: refs/heads/other");
+    assert!(site.path(".regent/policy.yml").exists() && site.path("vendored/.git/HEAD").exists());
     assert_eq!(restored.left, ["vendored"]);
 }
 
@@ -100,14 +100,14 @@ fn a_link_out_of_the_workspace_is_not_followed() {
     let outside = site.folder.path().join("outside");
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("secret"), "secret").unwrap();
-    symlink(&outside, site.at("door")).unwrap();
+    symlink(&outside, site.path("door")).unwrap();
     let id = site.store.take(&site.workspace).unwrap();
     assert_eq!(site.store.get(&id).unwrap().items.len(), 1);
-    fs::remove_file(site.at("door")).unwrap();
+    fs::remove_file(site.path("door")).unwrap();
     site.write("door/secret", "mine");
     site.store.restore(&site.workspace, &id).unwrap();
     assert_eq!(fs::read_to_string(outside.join("secret")).unwrap(), "secret");
-    assert!(fs::symlink_metadata(site.at("door")).unwrap().is_symlink());
+    assert!(fs::symlink_metadata(site.path("door")).unwrap().is_symlink());
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn damage_is_found_and_ids_are_checked() {
     let restored = site.store.restore(&site.workspace, &id).unwrap();
     assert_eq!(restored.failed.len(), 1, "{restored:?}");
     assert!(restored.failed[0].path == "a" && restored.failed[0].why.contains("damaged"), "{restored:?}");
-    assert_eq!(fs::read_to_string(site.at("a")).unwrap(), "other", "what can't be put back stays");
+    assert_eq!(fs::read_to_string(site.path("a")).unwrap(), "other", "what can't be put back stays");
     for wrong in ["", "../../etc/passwd", "0123456789abcdef", "0123"] {
         assert!(matches!(site.store.get(wrong), Err(SnapshotError::Unknown(_))), "{wrong}");
     }
@@ -136,7 +136,7 @@ fn limits_hold_and_what_nobody_needs_goes() {
     for (options, named) in [(small, "a"), (few, ".")] {
         let store = Snapshots::open(&site.folder.path().join("limited"), options).unwrap();
         let shown = store.get(&store.take(&site.workspace).unwrap()).unwrap();
-        assert_eq!(shown.skipped, [Skipped { path: named.to_owned(), why: Why::TooLarge }]);
+        assert_eq!(shown.skipped, [Skipped { path: named.to_owned(), why: SnapshotSkipReason::TooLarge }]);
         assert!(shown.items.is_empty(), "{shown:?}");
     }
     let first = site.store.take(&site.workspace).unwrap();
@@ -158,7 +158,7 @@ proptest! {
         lay_out(&site, &before);
         let id = site.store.take(&site.workspace).unwrap();
         let shown = site.store.get(&id).unwrap();
-        for entry in fs::read_dir(site.at("")).unwrap() {
+        for entry in fs::read_dir(site.path("")).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
         }
@@ -174,7 +174,7 @@ fn files() -> impl Strategy<Value = BTreeMap<String, (String, bool)>> {
 
 fn lay_out(site: &Site, files: &BTreeMap<String, (String, bool)>) {
     for (path, (content, runs)) in files {
-        let place = site.at(path);
+        let place = site.path(path);
         // A name can be a file or a folder, not both: the first wins.
         if place.exists() || fs::create_dir_all(place.parent().unwrap()).is_err() {
             continue;
@@ -199,34 +199,34 @@ fn m5_rollback_replaces_and_removes_names_whatever_they_are() {
     let shown = site.store.get(&id).unwrap();
     let fifo = |name: &str| {
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
-        rustix::fs::mknodat(rustix::fs::CWD, site.at(name), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, site.path(name), rustix::fs::FileType::Fifo, mode, 0).unwrap();
     };
     for name in ["README.md", "sock", "linked", "turned"] {
-        fs::remove_file(site.at(name)).unwrap();
+        fs::remove_file(site.path(name)).unwrap();
     }
     fifo("README.md");
     fifo("new-fifo");
-    let _socket = std::os::unix::net::UnixListener::bind(site.at("sock")).unwrap();
-    fs::hard_link(site.at("src/main.rs"), site.at(".x")).unwrap();
-    fs::write(site.at(".x"), "after").unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(site.path("sock")).unwrap();
+    fs::hard_link(site.path("src/main.rs"), site.path(".x")).unwrap();
+    fs::write(site.path(".x"), "after").unwrap();
     // A second name of a file outside.
     let outside = site.folder.path().join("outside.txt");
     fs::write(&outside, "outside").unwrap();
-    fs::hard_link(&outside, site.at("linked")).unwrap();
-    symlink(&outside, site.at("turned")).unwrap();
+    fs::hard_link(&outside, site.path("linked")).unwrap();
+    symlink(&outside, site.path("turned")).unwrap();
 
     let ahead = site.store.foresee(&site.workspace, &id).unwrap();
     let restored = site.store.restore(&site.workspace, &id).unwrap();
     assert!(restored.failed.is_empty() && restored.left.is_empty(), "{restored:?}");
     assert_eq!(site.store.get(&site.store.take(&site.workspace).unwrap()).unwrap(), shown);
     for name in ["README.md", "sock", "linked", "src/main.rs", "turned"] {
-        assert_eq!(fs::read_to_string(site.at(name)).unwrap(), "before", "{name}");
+        assert_eq!(fs::read_to_string(site.path(name)).unwrap(), "before", "{name}");
     }
-    assert!(!site.at("new-fifo").exists() && !site.at(".x").exists());
+    assert!(!site.path("new-fifo").exists() && !site.path(".x").exists());
     assert_eq!(fs::read_to_string(&outside).unwrap(), "outside");
     let not_kept: Vec<&str> = restored.not_kept.iter().map(|one| one.path.as_str()).collect();
     assert_eq!(not_kept, ["README.md", "linked", "new-fifo", "sock"]);
-    assert_eq!(ahead.not_kept, restored.not_kept, "it is said before");
+    assert_eq!(ahead.not_kept, restored.not_kept, "the preview reports it");
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn m5_rollback_goes_on_after_an_item_that_fails_and_lists_it() {
     let restored = site.store.restore(&site.workspace, &id).unwrap();
     let failed: Vec<&str> = restored.failed.iter().map(|missed| missed.path.as_str()).collect();
     assert_eq!((failed, restored.left), (vec!["a"], Vec::<String>::new()));
-    assert_eq!(fs::read_to_string(site.at("b")).unwrap(), "before too");
+    assert_eq!(fs::read_to_string(site.path("b")).unwrap(), "before too");
 }
 
 #[test]
@@ -255,8 +255,8 @@ fn m5_permission_bits_are_not_set_through_a_link() {
     let (folder, name) = files::parent(&site.workspace, "a").unwrap();
     let id = site.store.take(&site.workspace).unwrap();
     let item = site.store.get(&id).unwrap().items.remove(0);
-    fs::remove_file(site.at("a")).unwrap();
-    symlink(&outside, site.at("a")).unwrap();
+    fs::remove_file(site.path("a")).unwrap();
+    symlink(&outside, site.path("a")).unwrap();
     assert!(restore::chmod(&folder, name, &item, 0o777).is_err());
     assert_eq!(fs::metadata(&outside).unwrap().permissions().mode() & 0o777, 0o600);
 }
@@ -265,37 +265,37 @@ fn m5_permission_bits_are_not_set_through_a_link() {
 fn d11_files_with_several_names_come_back_with_content_and_links() {
     let site = Site::new();
     site.write("one", "shared");
-    fs::create_dir(site.at("deep")).unwrap();
-    fs::hard_link(site.at("one"), site.at("deep/two")).unwrap();
+    fs::create_dir(site.path("deep")).unwrap();
+    fs::hard_link(site.path("one"), site.path("deep/two")).unwrap();
     site.write("alone", "alone");
     let id = site.store.take(&site.workspace).unwrap();
     let shown = site.store.get(&id).unwrap();
     assert!(shown.skipped.is_empty(), "{shown:?}");
     let is_one = |site: &Site| {
-        fs::metadata(site.at("one")).unwrap().ino() == fs::metadata(site.at("deep/two")).unwrap().ino()
+        fs::metadata(site.path("one")).unwrap().ino() == fs::metadata(site.path("deep/two")).unwrap().ino()
     };
     // Removed, parted, and changed in place.
     for change in 0..3 {
         match change {
             0 => {
-                fs::remove_file(site.at("one")).unwrap();
-                fs::remove_file(site.at("deep/two")).unwrap();
+                fs::remove_file(site.path("one")).unwrap();
+                fs::remove_file(site.path("deep/two")).unwrap();
             }
             1 => {
-                fs::remove_file(site.at("deep/two")).unwrap();
+                fs::remove_file(site.path("deep/two")).unwrap();
                 site.write("deep/two", "shared");
             }
             _last => {
                 site.write("one", "changed");
-                fs::hard_link(site.at("alone"), site.at("other")).unwrap();
+                fs::hard_link(site.path("alone"), site.path("other")).unwrap();
             }
         }
         let restored = site.store.restore(&site.workspace, &id).unwrap();
         assert!(restored.failed.is_empty() && restored.left_out.is_empty(), "{change}: {restored:?}");
         assert_eq!(site.store.get(&site.store.take(&site.workspace).unwrap()).unwrap(), shown, "{change}");
         assert!(is_one(&site), "{change}");
-        assert_eq!(fs::read_to_string(site.at("deep/two")).unwrap(), "shared", "{change}");
-        assert_eq!(fs::metadata(site.at("alone")).unwrap().nlink(), 1, "{change}");
+        assert_eq!(fs::read_to_string(site.path("deep/two")).unwrap(), "shared", "{change}");
+        assert_eq!(fs::metadata(site.path("alone")).unwrap().nlink(), 1, "{change}");
     }
 }
 
@@ -304,7 +304,7 @@ fn d11_what_no_snapshot_has_is_named_before_and_after() {
     let site = Site::new();
     let outside = site.folder.path().join("outside.txt");
     fs::write(&outside, "outside").unwrap();
-    fs::hard_link(&outside, site.at("foreign")).unwrap();
+    fs::hard_link(&outside, site.path("foreign")).unwrap();
     site.write("a", "before");
     let id = site.store.take(&site.workspace).unwrap();
     let content = Digest::of(b"outside").to_string();
@@ -313,11 +313,14 @@ fn d11_what_no_snapshot_has_is_named_before_and_after() {
         "a file of elsewhere isn't copied"
     );
     site.write("a", "after");
-    fs::remove_file(site.at("foreign")).unwrap();
+    fs::remove_file(site.path("foreign")).unwrap();
     for restored in
         [site.store.foresee(&site.workspace, &id).unwrap(), site.store.restore(&site.workspace, &id).unwrap()]
     {
-        assert_eq!(restored.left_out, [Skipped { path: "foreign".to_owned(), why: Why::HardLink }]);
+        assert_eq!(
+            restored.left_out,
+            [Skipped { path: "foreign".to_owned(), why: SnapshotSkipReason::HardLink }]
+        );
     }
 }
 
@@ -349,7 +352,7 @@ fn f5_a_snapshot_reads_what_changed_and_nothing_else() {
     assert_eq!((none, &second), (0, &first));
     // The same size, and times put back: the inode's change time tells.
     site.write("folder1/1", "CONTENT 1");
-    File::options().write(true).open(site.at("folder1/1")).unwrap().set_modified(old).unwrap();
+    File::options().write(true).open(site.path("folder1/1")).unwrap().set_modified(old).unwrap();
     site.write("folder2/2", "content 2 and more");
     let (third, _, two) = scan(&cache);
     assert_eq!(two, 2);
@@ -391,10 +394,10 @@ fn f5_no_snapshot_has_a_secret_and_rollback_says_so() {
     site.write("sub/.env", "PASSWORD=new");
     site.write("a", "after");
     let restored = store.restore(&site.workspace, &id).unwrap();
-    assert_eq!(restored.left_out, [Skipped { path: ".env".to_owned(), why: Why::Secret }]);
+    assert_eq!(restored.left_out, [Skipped { path: ".env".to_owned(), why: SnapshotSkipReason::Secret }]);
     assert_eq!(restored.left, ["sub/.env", "sub"], "what came since and is in no snapshot stays");
-    assert_eq!(fs::read_to_string(site.at(".env")).unwrap(), "PASSWORD=changed", "left alone both ways");
-    assert_eq!(fs::read_to_string(site.at("a")).unwrap(), "before");
+    assert_eq!(fs::read_to_string(site.path(".env")).unwrap(), "PASSWORD=changed", "left alone both ways");
+    assert_eq!(fs::read_to_string(site.path("a")).unwrap(), "before");
     for entry in fs::read_dir(site.folder.path().join("store/blobs")).unwrap() {
         let content = fs::read(entry.unwrap().path()).unwrap();
         assert!(!String::from_utf8_lossy(&content).contains("PASSWORD"), "a secret in clear");
@@ -429,7 +432,7 @@ fn f5_young_snapshots_and_those_of_tasks_that_go_on_are_kept() {
             steps: 0,
             runs: 1,
             spent: regent_kernel::Spent::default(),
-            used: crate::door::Used::default(),
+            used: crate::door::TaskUsage::default(),
             snapshots: vec![(task.to_owned(), "0".to_owned())],
         }
     };
@@ -462,7 +465,7 @@ fn f5_a_restore_that_a_crash_interrupted_is_made_again_and_can_be_undone() {
     let restored = site.store.restore_from(&site.workspace, &id, &before).unwrap();
     assert_eq!((restored.written, restored.before.as_str()), (vec!["b".to_owned()], before.as_str()));
     site.store.restore(&site.workspace, &before).unwrap();
-    let read = |name: &str| fs::read_to_string(site.at(name)).unwrap();
+    let read = |name: &str| fs::read_to_string(site.path(name)).unwrap();
     assert_eq!((read("a"), read("b")), ("two".to_owned(), "two".to_owned()));
     assert!(matches!(
         site.store.restore_from(&site.workspace, &id, "0123456789abcdef"),

@@ -1,4 +1,4 @@
-//! Putting a snapshot back as a system call: judged, recorded before it happens, and only for a person.
+//! Putting a snapshot back as a system call: judged, recorded before it happens, and never for an agent.
 
 use regent_kernel::{Confidentiality, Integrity, Label, RawOutput, ToolCall, Workspace};
 use regent_tools_macros::tool;

@@ -50,7 +50,7 @@ pub fn diff(left: &BTreeMap<String, Recorded>, right: &BTreeMap<String, Recorded
     names.into_iter().map(both).filter(|one| one.left != one.right).collect()
 }
 
-/// How a step ended, with what the tool said about it: two failures may be different ones.
+/// How a step ended, with the tool's message about it: two failures may be different ones.
 fn detailed(status: &EndStatus) -> String {
     match status {
         EndStatus::Ended(Status::Failed(failure)) => {

@@ -8,7 +8,7 @@
 //!                           └─────────────→ Cancelled ────────────┘
 //! ```
 //!
-//! Running goes back to Pending where a task waits for a person or for a budget: nothing has failed, and nothing runs.
+//! Running goes back to Pending where a task waits for an approval or for a budget: nothing has failed, and nothing runs.
 
 pub use regent_wire::event::TaskState;
 

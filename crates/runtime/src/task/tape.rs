@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::spec::TaskRecord;
 use super::state::TaskState;
-use crate::door::{Used, is_before};
+use crate::door::{TaskUsage, is_before};
 
 /// The step at which a task is recorded.
 pub(crate) const RECORD_STEP: &str = "run/0/record";
@@ -71,7 +71,7 @@ impl Recorded {
 
 /// What a run of a task wrote about its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Said {
+pub(crate) struct TaskStateRecord {
     pub(crate) state: TaskState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<String>,
@@ -93,7 +93,7 @@ pub(crate) struct Said {
     pub(crate) question: Option<String>,
 }
 
-impl Said {
+impl TaskStateRecord {
     pub(crate) fn state(state: TaskState) -> Self {
         Self {
             state,
@@ -145,7 +145,7 @@ pub struct TaskView {
     pub spent: Spent,
     /// The same with calls and questions, as its budget counts.
     #[serde(skip)]
-    pub used: Used,
+    pub used: TaskUsage,
     /// Snapshots of the workspace: id and the step after which each was taken.
     pub snapshots: Vec<(String, String)>,
 }
@@ -311,7 +311,7 @@ impl Tape {
             |step: &&Recorded| step.vouched && step.step.starts_with("run/") && step.step != RECORD_STEP;
         for step in self.steps.iter().filter(is_word) {
             let Some(text) = content(payloads, step)? else { continue };
-            let Ok(said) = serde_json::from_str::<Said>(&text) else { continue };
+            let Ok(said) = serde_json::from_str::<TaskStateRecord>(&text) else { continue };
             if let (Some(id), Some(after)) = (said.snapshot, said.after) {
                 view.snapshots.push((id, after));
                 continue;
@@ -340,8 +340,8 @@ impl Tape {
     }
 
     /// The usage of all its calls. The records that a run writes about itself cost something, but aren't calls of the agent.
-    pub fn used(&self) -> Used {
-        let mut used = Used::default();
+    pub fn used(&self) -> TaskUsage {
+        let mut used = TaskUsage::default();
         // A question that is still open is met again by each run, and was put once.
         let mut asked = BTreeSet::new();
         for step in &self.steps {
@@ -350,7 +350,7 @@ impl Tape {
             let calls = u64::from(is_agents && step.end.is_some());
             let is_question = is_agents && step.verdict == Decision::Ask && !step.joined;
             let questions = u64::from(is_question && asked.insert(&step.step));
-            used = used.plus(Used { spent, calls, questions });
+            used = used.plus(TaskUsage { spent, calls, questions });
         }
         used
     }

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use regent_testkit::sim::crowd::simulate_crowd;
-use regent_testkit::sim::{Seen, simulate};
+use regent_testkit::sim::{SimCounts, simulate};
 
 const SEEDS: u64 = 2_000;
 
@@ -16,10 +16,10 @@ fn main() -> ExitCode {
     };
     let crowd = words.iter().any(|word| word == "--crowd");
     let name = if crowd { "sim --crowd" } else { "sim" };
-    let simulate: fn(u64) -> Result<Seen, String> = if crowd { simulate_crowd } else { simulate };
+    let simulate: fn(u64) -> Result<SimCounts, String> = if crowd { simulate_crowd } else { simulate };
     let first = number("--seed").unwrap_or(0);
     let seeds = number("--seeds").unwrap_or(if number("--seed").is_some() { 1 } else { SEEDS });
-    let mut total = Seen::default();
+    let mut total = SimCounts::default();
     let mut failed = 0;
     for seed in first..first.saturating_add(seeds) {
         match simulate(seed) {
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    let Seen { lives, blows, acknowledged, in_doubt } = total;
+    let SimCounts { lives, blows, acknowledged, in_doubt } = total;
     say(format!(
         "{name}: {seeds} worlds, {lives} lives, {blows} blows, {acknowledged} acknowledged, {in_doubt} in doubt, {failed} failed"
     ));

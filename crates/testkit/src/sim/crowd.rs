@@ -26,7 +26,7 @@ use regent_wire::result::Spawned;
 use serde_json::json;
 use tokio::runtime::Runtime;
 
-use super::Seen;
+use super::SimCounts;
 use super::machine::{Blow, Machine};
 use crate::drivers::{run, spec};
 use crate::random::Random;
@@ -58,7 +58,7 @@ rules:
 ";
 
 /// Runs one simulation. An error names the broken invariant.
-pub fn simulate_crowd(seed: u64) -> Result<Seen, String> {
+pub fn simulate_crowd(seed: u64) -> Result<SimCounts, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     let mut crowd = Crowd::new(seed, runtime).map_err(|error| error.to_string())?;
@@ -73,7 +73,7 @@ struct Crowd {
     state: Arc<MemoryState>,
     book: Arc<Book>,
     folder: tempfile::TempDir,
-    seen: Seen,
+    seen: SimCounts,
     /// A process was killed, which loses its charges for calls that hadn't begun.
     killed: bool,
     history: Vec<String>,
@@ -98,13 +98,13 @@ impl Crowd {
             state: Arc::default(),
             book: Arc::default(),
             folder: tempfile::tempdir()?,
-            seen: Seen::default(),
+            seen: SimCounts::default(),
             killed: false,
             history: Vec::new(),
         })
     }
 
-    fn live(&mut self) -> Result<Seen, String> {
+    fn live(&mut self) -> Result<SimCounts, String> {
         let lives = 1 + self.random.below(LIVES_MAX);
         for number in 0..=lives {
             let disk = self.machine.disk_afterwards();

@@ -87,26 +87,28 @@ impl Scene {
     /// Runs a command with `--json` and parses its output.
     fn ask(&self, arguments: &[&str]) -> Result<Value, Broken> {
         let (_, stdout, stderr) = self.finish(&[arguments, &["--json"]].concat())?;
-        let last = stdout.lines().last().ok_or_else(|| format!("{arguments:?} said nothing: {stderr}"))?;
-        Ok(at(&serde_json::from_str(last)?, "/data").clone())
+        let last = stdout.lines().last().ok_or_else(|| format!("{arguments:?} printed nothing: {stderr}"))?;
+        Ok(value_at(&serde_json::from_str(last)?, "/data").clone())
     }
 
     /// The existing tasks: id, goal and state.
     fn tasks(&self) -> Result<Vec<(String, String, String)>, Broken> {
         let told = self.ask(&["task", "list"])?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let tasks = at(&told, "/tasks").as_array().ok_or("`task list` lists nothing")?;
+        let tasks = value_at(&told, "/tasks").as_array().ok_or("`task list` lists nothing")?;
         Ok(tasks
             .iter()
-            .map(|task| (text(at(task, "/task")), text(at(task, "/goal")), text(at(task, "/state"))))
+            .map(|task| {
+                (text(value_at(task, "/task")), text(value_at(task, "/goal")), text(value_at(task, "/state")))
+            })
             .collect())
     }
 
     /// Answers every question after checking the file.
     fn answer(&self) -> Result<(), Broken> {
         let told = self.ask(&["approve", "list"])?;
-        for question in at(&told, "/questions").as_array().into_iter().flatten() {
-            let id = at(question, "/id").as_str().ok_or("a question without an id")?;
+        for question in value_at(&told, "/questions").as_array().into_iter().flatten() {
+            let id = value_at(question, "/id").as_str().ok_or("a question without an id")?;
             let asked = question.to_string();
             let of = |worker: &usize| asked.contains(&format!("counter{worker}.txt"));
             let worker =
@@ -166,10 +168,11 @@ impl Scene {
                 return Err(format!("worker {worker} has {} tasks", own.len()).into());
             };
             let shown = self.ask(&["task", "show", id])?;
-            if at(&shown, "/task/answer") != ANSWER {
-                return Err(format!("`{id}` answered {}", at(&shown, "/task/answer")).into());
+            if value_at(&shown, "/task/answer") != ANSWER {
+                return Err(format!("`{id}` answered {}", value_at(&shown, "/task/answer")).into());
             }
-            let (cost, sum) = (at(&shown, "/task/spent/money_microusd").as_u64(), costs.get(id).copied());
+            let (cost, sum) =
+                (value_at(&shown, "/task/spent/money_microusd").as_u64(), costs.get(id).copied());
             if cost != sum {
                 return Err(format!("`{id}` cost {cost:?}, its receipts come to {sum:?}").into());
             }
@@ -197,18 +200,18 @@ impl Scene {
                 for line in fs::read_to_string(segment)?.lines() {
                     // A torn last line stays as found.
                     let Ok(entry) = serde_json::from_str::<Value>(line) else { continue };
-                    let body = at(&entry, "/body");
-                    if at(&entry, "/kind") == "intent"
-                        && let Some(task) = at(body, "/step/task").as_str()
+                    let body = value_at(&entry, "/body");
+                    if value_at(&entry, "/kind") == "intent"
+                        && let Some(task) = value_at(body, "/step/task").as_str()
                     {
-                        steps.insert((name.clone(), at(&entry, "/seq").as_u64()), task.to_owned());
+                        steps.insert((name.clone(), value_at(&entry, "/seq").as_u64()), task.to_owned());
                     }
-                    if at(&entry, "/kind") == "outcome" {
+                    if value_at(&entry, "/kind") == "outcome" {
                         let place = (
-                            at(body, "/lane").as_str().unwrap_or(&name).to_owned(),
-                            at(body, "/intent").as_u64(),
+                            value_at(body, "/lane").as_str().unwrap_or(&name).to_owned(),
+                            value_at(body, "/intent").as_u64(),
                         );
-                        outcomes.push((place, at(body, "/spent/money_microusd").as_u64().unwrap_or(0)));
+                        outcomes.push((place, value_at(body, "/spent/money_microusd").as_u64().unwrap_or(0)));
                     }
                 }
             }
@@ -351,6 +354,6 @@ fn one_project(regent: &Path, life_ms_max: u64, random: &mut Random, died: &mut 
 }
 
 /// The value at a pointer, or null.
-fn at<'v>(value: &'v Value, pointer: &str) -> &'v Value {
+fn value_at<'v>(value: &'v Value, pointer: &str) -> &'v Value {
     value.pointer(pointer).unwrap_or(&Value::Null)
 }

@@ -33,7 +33,7 @@ pub(crate) async fn list(
 ) -> Result<Value, ToolError> {
     let entries_max = entries_max.unwrap_or(ENTRIES_DEFAULT);
     let below = if recursive == Some(true) { Below::Enter } else { Below::Stay };
-    let (mut tour, mut room) = (Tour::new(path), Room::of(permit));
+    let (mut tour, mut room) = (Tour::new(path), Room::from_permit(permit));
     let (mut entries, mut more) = (Vec::new(), false);
     'tour: while let Some(folder) = tour.next(permit, below).await? {
         for met in &folder {

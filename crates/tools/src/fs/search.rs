@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Below, Met, Tour, elsewhere, read_whole};
 use crate::confidentiality::WORKSPACE_FILE;
-use crate::output::{Driven, Room, Stop, blocking, failure, path_failure};
+use crate::output::{Driven, Room, StopFlag, blocking, failure, path_failure};
 use crate::{Context, ToolError, tool};
 
 const MATCHES_DEFAULT: usize = 200;
@@ -47,7 +47,7 @@ pub(crate) async fn search(
     #[schemars(range(min = 1, max = MATCHES_MAX))] matches_max: Option<usize>,
     permit: &Context<'_>,
 ) -> Result<RawOutput, ToolError> {
-    let mut search = Search::new(pattern, glob.as_deref(), matches_max, Room::of(permit))?;
+    let mut search = Search::new(pattern, glob.as_deref(), matches_max, Room::from_permit(permit))?;
     let found = permit.workspace().stat(path).map_err(|error| path_failure(path, &error))?;
     if found.kind == FileKind::File {
         let file = path.to_owned();
@@ -103,7 +103,7 @@ struct Search {
     /// Binary, too large, or not readable.
     skipped: u64,
     more: bool,
-    /// The call was told to stop.
+    /// The call was cancelled.
     stopped: bool,
 }
 
@@ -150,7 +150,7 @@ impl Search {
         workspace: &Workspace,
         path: &str,
         scrub: &impl Fn(&mut Vec<u8>) -> bool,
-        stop: &Stop,
+        stop: &StopFlag,
     ) {
         if self.files >= FILES_MAX {
             self.more = true;
@@ -170,7 +170,7 @@ impl Search {
         }
     }
 
-    fn content(&mut self, path: &str, content: &[u8], stop: &Stop) {
+    fn content(&mut self, path: &str, content: &[u8], stop: &StopFlag) {
         for (number, line) in lines(content).enumerate() {
             if number % 1024 == 0 && stop.is_pulled() {
                 self.stopped = true;

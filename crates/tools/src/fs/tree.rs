@@ -57,7 +57,7 @@ pub(super) async fn judge_below(
     let Op::RunTool(run) = permit.call().op() else { return Ok(()) };
     for entry in entries.iter().skip(1) {
         if is_cancelled(permit) {
-            return Err(failure("fs.stopped", "the call was told to stop; nothing was changed").into());
+            return Err(failure("fs.stopped", "the call was cancelled; nothing was changed").into());
         }
         let op = Op::RunTool(ToolCall { tool: run.tool.clone(), args: args(entry) });
         if !permit.would_allow(op).await {

@@ -8,14 +8,14 @@ use regent_kernel::{
 };
 use serde_json::{Value, json};
 
-use super::manifest::{Example, Manifest, Wanted, same};
+use super::manifest::{Example, GenerateRequest, Manifest, same};
 use super::{Generated, GeneratedError, source_of};
 use crate::manifest::integer;
 use crate::output::blocking;
 use crate::{Context, HostTool, ToolError, tool};
 
 const SOURCE_BYTES_MAX: u64 = 1 << 20;
-/// How much of an answer is shown when an example comes out otherwise.
+/// How much of a result the error quotes when an example fails.
 const SHOWN_BYTES_MAX: usize = 300;
 /// What these tools say is what we know.
 const OWN: Label = Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Internal };
@@ -68,7 +68,9 @@ async fn generate(
 ) -> Result<RawOutput, ToolError> {
     let input = input.unwrap_or_else(|| json!({"type": "object"}));
     let capabilities = capabilities.unwrap_or_default();
-    generated.generate(permit, Wanted { name, description, source, input, examples, capabilities }).await
+    generated
+        .generate(permit, GenerateRequest { name, description, source, input, examples, capabilities })
+        .await
 }
 
 /// Make an earlier version of a generated tool the active one. Returns JSON: name, version, sha256.
@@ -115,7 +117,7 @@ impl Drop for Trial<'_> {
 
 impl Generated {
     /// Reads, checks, tries, and only then keeps.
-    async fn generate(&self, permit: &Context<'_>, wanted: Wanted) -> Result<RawOutput, ToolError> {
+    async fn generate(&self, permit: &Context<'_>, wanted: GenerateRequest) -> Result<RawOutput, ToolError> {
         let (wanted, uses) = blocking(permit, move |_| wanted.check().map(|uses| (wanted, uses))).await??;
         let manifest = Manifest {
             format: 1,
@@ -185,7 +187,7 @@ fn compared(example: &Example, reply: Reply) -> Result<(), String> {
     if same(&given, &example.output) {
         return Ok(());
     }
-    Err(format!("expected {}, got {}", shown(&example.output), shown(&given)))
+    Err(format!("expected {}, got {}", shorten(&example.output), shorten(&given)))
 }
 
 /// The result without the log lines that come after it.
@@ -196,7 +198,7 @@ fn result_of(outcome: &Outcome) -> &[u8] {
     length.and_then(|length| bytes.get(..length)).unwrap_or(bytes)
 }
 
-fn shown(value: &Value) -> String {
+fn shorten(value: &Value) -> String {
     let mut text = value.to_string();
     if text.len() > SHOWN_BYTES_MAX {
         text.truncate(text.floor_char_boundary(SHOWN_BYTES_MAX));

@@ -12,7 +12,7 @@ const NAME_BYTES_MAX: usize = 64;
 const DESCRIPTION_BYTES_MAX: usize = 2_000;
 const CAPABILITIES_MAX: usize = 32;
 pub(crate) const EXAMPLES_MAX: usize = 50;
-/// What a tool can't be granted: to make tools, to speak for a person, to start agents.
+/// What a tool can't be granted: to make tools, to act for a user, to start agents.
 const NEVER_GRANTED: &[&str] = &["tool", "approval", "budget", "policy", "agent", "signal", "skill", "*"];
 
 /// A version of a generated tool.
@@ -57,7 +57,7 @@ pub struct Example {
 
 /// What is asked of `tool.generate`.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct GenerateRequest {
     pub(crate) name: String,
     pub(crate) description: String,
     pub(crate) source: String,
@@ -66,7 +66,7 @@ pub(crate) struct Wanted {
     pub(crate) capabilities: Vec<String>,
 }
 
-impl Wanted {
+impl GenerateRequest {
     /// Reads and checks everything that can be known before it runs.
     pub(crate) fn check(&self) -> Result<Vec<String>, GeneratedError> {
         let refuse = |why: &str| Err(GeneratedError::Refused(why.to_owned()));

@@ -59,11 +59,11 @@ impl Executor<tier::Wasm> for NativeScript {
     }
 }
 
-struct World {
+struct GeneratedFixture {
     folder: tempfile::TempDir,
 }
 
-impl World {
+impl GeneratedFixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("ws")).unwrap();
@@ -149,7 +149,7 @@ const ADD_AS_TEXT: &str = "export function run({ a, b }) { return `${a + b}`; }"
 
 #[tokio::test]
 async fn made_in_one_session_used_in_the_next_rolled_back_and_removed() {
-    let world = World::new();
+    let world = GeneratedFixture::new();
     let made = world.session().await.generate(ADD, json!(3)).await.unwrap();
     assert_eq!(
         (&made["name"], &made["version"], &made["examples"]),
@@ -193,7 +193,7 @@ async fn made_in_one_session_used_in_the_next_rolled_back_and_removed() {
 
 #[tokio::test]
 async fn changed_bytes_are_refused_before_each_use_and_never_repaired() {
-    let world = World::new();
+    let world = GeneratedFixture::new();
     let session = world.session().await;
     session.generate(ADD, json!(3)).await.unwrap();
     let args = || json!({"a": 1, "b": 2});
@@ -226,7 +226,7 @@ async fn changed_bytes_are_refused_before_each_use_and_never_repaired() {
 
 #[tokio::test]
 async fn a_consistent_forgery_is_refused_too() {
-    let world = World::new();
+    let world = GeneratedFixture::new();
     world.session().await.generate(ADD, json!(3)).await.unwrap();
     // A tool that came with the folder, complete and consistent in itself, is still not one that was made here.
     let copy = world.tools().join("gen.other/v1");
@@ -250,7 +250,7 @@ async fn a_consistent_forgery_is_refused_too() {
 
 #[tokio::test]
 async fn another_interpreter_is_not_the_one_it_was_tried_with() {
-    let world = World::new();
+    let world = GeneratedFixture::new();
     world.session().await.generate(ADD, json!(3)).await.unwrap();
     let session = world.session_with(b"another interpreter").await;
     assert_eq!(session.refused[0].1.code(), "tool.interpreter");
@@ -261,7 +261,7 @@ async fn another_interpreter_is_not_the_one_it_was_tried_with() {
 
 #[tokio::test]
 async fn what_does_not_hold_is_not_kept() {
-    let world = World::new();
+    let world = GeneratedFixture::new();
     let session = world.session().await;
     let cases = [
         (wanted(ADD, &[], json!(4)), "tool.example: example 1: expected 4, got 3"),
@@ -306,7 +306,7 @@ async fn what_does_not_hold_is_not_kept() {
 
 #[tokio::test]
 async fn a_tool_reaches_only_for_what_it_was_granted() {
-    let world = World::new();
+    let world = GeneratedFixture::new();
     let session = world.session().await;
     let reader = "// calls fs.read\nexport function run() { return regent.readFile('note.txt'); }";
     let args = |capabilities: &[&str]| {

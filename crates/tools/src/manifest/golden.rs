@@ -1,4 +1,4 @@
-//! The manifests, word by word. A digest is what people pin and what models were shown, so it changes only on purpose:
+//! The manifests, word by word. A digest is what people pin and what models get, so it changes only on purpose:
 //! `UPDATE_EXPECT=1 cargo test -p regent-tools golden` writes the file anew.
 
 use std::sync::Arc;

@@ -68,19 +68,25 @@ fn wire_names_are_short_plain_and_different() {
 
 #[test]
 fn tools_are_found_by_what_they_are() {
-    let found = |wanted: Wanted<'_>| -> Vec<String> {
+    let found = |wanted: ToolFilter<'_>| -> Vec<String> {
         crate::specs().into_iter().filter(|spec| wanted.fits(spec)).map(|spec| spec.name).collect()
     };
-    let any = Wanted::default();
+    let any = ToolFilter::default();
     assert_eq!(found(any).len(), crate::specs().len());
     let cases = [
-        (Wanted { capability: Some("network"), ..any }, &["http.fetch", "net.connect", "net.request"][..]),
-        (Wanted { capability: Some("network.request"), ..any }, &["http.fetch", "net.request"]),
-        (Wanted { capability: Some("net"), ..any }, &[]),
-        (Wanted { effect: Some(SideEffect::Network), ..any }, &["http.fetch", "net.connect", "net.request"]),
-        (Wanted { origin: Some(Origin::Generated), ..any }, &[]),
-        (Wanted { cost_max: Some(CostClass::Free), ..any }, &[]),
-        (Wanted { capability: Some("process.exec"), cost_max: Some(CostClass::Cheap), ..any }, &[]),
+        (
+            ToolFilter { capability: Some("network"), ..any },
+            &["http.fetch", "net.connect", "net.request"][..],
+        ),
+        (ToolFilter { capability: Some("network.request"), ..any }, &["http.fetch", "net.request"]),
+        (ToolFilter { capability: Some("net"), ..any }, &[]),
+        (
+            ToolFilter { effect: Some(SideEffect::Network), ..any },
+            &["http.fetch", "net.connect", "net.request"],
+        ),
+        (ToolFilter { origin: Some(Origin::Generated), ..any }, &[]),
+        (ToolFilter { cost_max: Some(CostClass::Free), ..any }, &[]),
+        (ToolFilter { capability: Some("process.exec"), cost_max: Some(CostClass::Cheap), ..any }, &[]),
     ];
     for (wanted, expected) in cases {
         assert_eq!(found(wanted), expected, "{wanted:?}");

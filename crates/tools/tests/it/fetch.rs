@@ -9,7 +9,7 @@ use regent_ledger::Kind;
 use regent_tools::Network;
 use serde_json::json;
 
-use crate::world::{ALLOW_ALL, World};
+use crate::world::{ALLOW_ALL, ToolsFixture};
 
 /// A server that hands each connection, with the head of its request, to a function. It lives as long as the test's process.
 struct Server {
@@ -87,7 +87,7 @@ fn network(servers: &[&Server]) -> Network {
 #[tokio::test]
 async fn a_page_is_fetched_and_labelled() {
     let server = Server::fixed(reply("200 OK", "x-one: 1\r\nset-cookie: session=1\r\n", "hello"));
-    let world = World::with(ALLOW_ALL, network(&[&server])).await;
+    let world = ToolsFixture::with(ALLOW_ALL, network(&[&server])).await;
     let page = world.json("http.fetch", json!({"url": server.url("/a/../b?q=1#part")})).await;
     assert_eq!(page["url"], server.url("/b?q=1"));
     assert_eq!(
@@ -114,7 +114,7 @@ async fn a_page_is_fetched_and_labelled() {
 #[tokio::test]
 async fn a_body_is_cut_where_the_caller_says_or_policy_says() {
     let server = Server::fixed(reply("200 OK", "", &"x".repeat(100_000)));
-    let world = World::with(ALLOW_ALL, network(&[&server])).await;
+    let world = ToolsFixture::with(ALLOW_ALL, network(&[&server])).await;
     let page = world.json("http.fetch", json!({"url": server.url("/"), "bytes_max": 1000})).await;
     assert_eq!((&page["bytes"], &page["truncated"]), (&json!(1000), &json!(true)));
     let small = "
@@ -127,7 +127,7 @@ rules:
         let mut answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).into_bytes();
         answer.extend(body);
         let server = Server::fixed(answer);
-        let world = World::with(small, network(&[&server])).await;
+        let world = ToolsFixture::with(small, network(&[&server])).await;
         let heard = world.call("http.fetch", json!({"url": server.url("/")})).await;
         assert_eq!(heard.how, "ok", "{}", heard.message);
         assert!(heard.output.len() <= 4096, "{} bytes", heard.output.len());
@@ -159,7 +159,7 @@ async fn adv_005_a_stream_that_never_ends_is_ended() {
     for (server, idle_ms, total_ms) in
         [(&silent, 100, 60_000), (&mute, 100, 60_000), (&dripping, 60_000, 300)]
     {
-        let world = World::with(ALLOW_ALL, patience(server, idle_ms, total_ms)).await;
+        let world = ToolsFixture::with(ALLOW_ALL, patience(server, idle_ms, total_ms)).await;
         let heard = world.call("http.fetch", json!({"url": server.url("/")})).await;
         assert_eq!(heard.how, "failed http.timeout", "{}", heard.message);
     }
@@ -169,7 +169,7 @@ async fn adv_005_a_stream_that_never_ends_is_ended() {
 async fn adv_048_private_addresses_are_refused_however_they_are_spelt() {
     let server = Server::fixed(reply("200 OK", "", "inside"));
     let port = server.address.port();
-    let world = World::new(ALLOW_ALL).await;
+    let world = ToolsFixture::new(ALLOW_ALL).await;
     let hosts = [
         "127.0.0.1",
         "127.1",
@@ -223,7 +223,7 @@ version: 1
 rules:
   - { id: good, effect: allow, match: { tool: http.fetch, host: example.com } }
 ";
-    let world = World::new(only_good).await;
+    let world = ToolsFixture::new(only_good).await;
     for url in [
         "http://exаmple.com/",
         "http://example.com.evil.test/",
@@ -260,7 +260,7 @@ rules:
   - { id: fetch, effect: allow, match: { tool: http.fetch } }
   - { id: forbidden, effect: deny, match: { url_path: /forbidden } }
 ";
-    let world = World::with(policy, network(&[&start, &end])).await;
+    let world = ToolsFixture::with(policy, network(&[&start, &end])).await;
     let cases = [
         ("/allowed", "ok"),
         ("/relative", "ok"),
@@ -304,7 +304,7 @@ async fn credentials_and_bodies_do_not_follow_a_redirect_elsewhere() {
         let answer = reply(status, &format!("location: {target}\r\n"), "");
         stream.write_all(answer.as_bytes()).unwrap_or(());
     });
-    let world = World::with(ALLOW_ALL, network(&[&start, &end])).await;
+    let world = ToolsFixture::with(ALLOW_ALL, network(&[&start, &end])).await;
     for path in ["/change", "/keep"] {
         let headers = json!({"Authorization": "Bearer x", "X-Api-Key": "y", "Accept": "a/b"});
         let args = json!({"url": start.url(path), "method": "POST", "body": "payload", "headers": headers});
@@ -333,14 +333,16 @@ async fn a_broken_answer_is_a_failure_not_a_fault() {
     ];
     for (what, answer) in answers {
         let server = Server::fixed(answer);
-        let world = World::with(ALLOW_ALL, network(&[&server])).await;
+        let world = ToolsFixture::with(ALLOW_ALL, network(&[&server])).await;
         let heard = world.call("http.fetch", json!({"url": server.url("/")})).await;
         assert_eq!(heard.how, "failed http.broken", "{what}: {}", heard.message);
     }
     let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let world =
-        World::with(ALLOW_ALL, Network { allow_private: vec![unused.to_string()], ..Network::default() })
-            .await;
+    let world = ToolsFixture::with(
+        ALLOW_ALL,
+        Network { allow_private: vec![unused.to_string()], ..Network::default() },
+    )
+    .await;
     let heard = world.call("http.fetch", json!({"url": format!("http://{unused}/")})).await;
     assert_eq!(heard.how, "failed http.connect", "{}", heard.message);
 }
@@ -354,7 +356,7 @@ limits: { wall: 200ms }
 rules:
   - { id: all, effect: allow, match: { op: tool.run } }
 ";
-    let world = World::with(hasty, network(&[&mute])).await;
+    let world = ToolsFixture::with(hasty, network(&[&mute])).await;
     let heard = world.call("http.fetch", json!({"url": mute.url("/")})).await;
     assert_eq!(heard.how, "timed out", "{}", heard.message);
 }
@@ -402,7 +404,7 @@ async fn adv_051_a_certificate_must_be_trusted_and_of_the_judged_host() {
         (&careful, "localhost", "failed http.tls"),
     ];
     for (network, host, how) in cases {
-        let world = World::with(ALLOW_ALL, network.clone()).await;
+        let world = ToolsFixture::with(ALLOW_ALL, network.clone()).await;
         let heard = world.call("http.fetch", json!({"url": format!("https://{host}:{port}/")})).await;
         assert_eq!(heard.how, how, "{host}: {}", heard.message);
     }

@@ -9,11 +9,11 @@ use regent_ledger::Kind;
 use rustix::fs::{CWD, RenameFlags};
 use serde_json::{Value, json};
 
-use crate::world::{ALLOW_ALL, ALLOW_INSIDE, World};
+use crate::world::{ALLOW_ALL, ALLOW_INSIDE, ToolsFixture};
 
 #[tokio::test]
 async fn a_file_is_written_read_edited_and_described() {
-    let world = World::new(ALLOW_INSIDE).await;
+    let world = ToolsFixture::new(ALLOW_INSIDE).await;
     let written = world.json("fs.write", json!({"path": "a/b.txt", "content": "one\ntwo\n"})).await;
     assert_eq!(written, json!({"path": "a/b.txt", "created": true, "bytes": 8}));
     let heard = world.call("fs.write", json!({"path": "a/b.txt", "content": "x", "mode": "create"})).await;
@@ -47,7 +47,7 @@ async fn a_file_is_written_read_edited_and_described() {
 
 #[tokio::test]
 async fn a_long_file_is_read_in_parts_and_says_so() {
-    let world = World::new(ALLOW_ALL).await;
+    let world = ToolsFixture::new(ALLOW_ALL).await;
     world.put("long", "é".repeat(1000));
     let mut text = String::new();
     let mut offset = 0;
@@ -71,7 +71,7 @@ async fn a_long_file_is_read_in_parts_and_says_so() {
 
 #[tokio::test]
 async fn bytes_go_in_and_out_exactly_as_they_are() {
-    let world = World::new(ALLOW_ALL).await;
+    let world = ToolsFixture::new(ALLOW_ALL).await;
     let write = json!({"path": "blob", "content": "/wAB", "encoding": "base64"});
     assert_eq!(world.json("fs.write", write).await["bytes"], 3);
     // Text that looks like the tool's own words is still only content.
@@ -96,7 +96,7 @@ limits: { output: 4KiB }
 rules:
   - { id: all, effect: allow, match: { op: tool.run } }
 ";
-    let world = World::new(small).await;
+    let world = ToolsFixture::new(small).await;
     for i in 0..200 {
         world.put(&format!("many/file-with-a-long-name-{i}"), "needle\n".repeat(20));
     }
@@ -120,7 +120,7 @@ rules:
 
 #[tokio::test]
 async fn lists_and_searches_go_down_but_leave_out_what_policy_denies() {
-    let world = World::new(ALLOW_INSIDE).await;
+    let world = ToolsFixture::new(ALLOW_INSIDE).await;
     world.put("src/a.rs", "fn needle() {}\nfn other() {}\n");
     world.put("src/deep/b.rs", "// needle\r\n");
     world.put("src/c.txt", "needle");
@@ -151,7 +151,7 @@ async fn lists_and_searches_go_down_but_leave_out_what_policy_denies() {
     assert_eq!(paths(&found["matches"]), ["src/a.rs", "src/c.txt", "src/deep/b.rs"]);
     assert_eq!(found["matches"][0], json!({"path": "src/a.rs", "line": 1, "text": "fn needle() {}"}));
     assert_eq!(found["matches"][2]["text"], "// needle");
-    // The folder `private`, and the file `.env` for which a person would have to be asked.
+    // The folder `private`, and the file `.env`, which needs an approval.
     assert_eq!((&found["left_out"], &found["skipped"]), (&json!(2), &json!(1)));
     let found = world
         .json("fs.search", json!({"path": ".", "pattern": "needle", "glob": "*.rs", "matches_max": 1}))
@@ -163,7 +163,7 @@ async fn lists_and_searches_go_down_but_leave_out_what_policy_denies() {
 
 #[tokio::test]
 async fn adv_009_odd_names_are_listed_escaped_and_can_not_be_asked_for() {
-    let world = World::new(ALLOW_ALL).await;
+    let world = ToolsFixture::new(ALLOW_ALL).await;
     let name = std::ffi::OsStr::from_bytes(b"a\nb\xff\x1b[2J");
     std::fs::write(world.path("").join(name), "needle").unwrap();
     let listed = world.json("fs.list", json!({"path": "."})).await;
@@ -182,7 +182,7 @@ async fn adv_009_odd_names_are_listed_escaped_and_can_not_be_asked_for() {
 
 #[tokio::test]
 async fn adv_016_outside_is_denied_however_it_is_spelt() {
-    let world = World::new(ALLOW_INSIDE).await;
+    let world = ToolsFixture::new(ALLOW_INSIDE).await;
     let secret = world.beside("outside/secret");
     let root = world.kernel.workspace().root().to_str().unwrap().to_owned();
     let spellings = [
@@ -226,7 +226,7 @@ async fn adv_016_outside_is_denied_however_it_is_spelt() {
 
 #[tokio::test]
 async fn adv_017_links_are_judged_by_where_they_lead() {
-    let world = World::new(ALLOW_INSIDE).await;
+    let world = ToolsFixture::new(ALLOW_INSIDE).await;
     world.put("private/key", "x");
     world.put("real", "fine");
     symlink("/etc/passwd", world.path("passwd")).unwrap();
@@ -266,7 +266,7 @@ impl Drop for Ending<'_> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn adv_018_a_link_swapped_while_calls_run_lets_nothing_out() {
     const ATTEMPTS: u32 = 3000;
-    let world = World::new(ALLOW_INSIDE).await;
+    let world = ToolsFixture::new(ALLOW_INSIDE).await;
     world.put("swap/secret", "harmless");
     symlink(world.beside("outside"), world.path("evil")).unwrap();
     let stop = AtomicBool::new(false);
@@ -309,7 +309,7 @@ async fn adv_018_a_link_swapped_while_calls_run_lets_nothing_out() {
 
 #[tokio::test]
 async fn adv_019_a_planted_link_does_not_move_a_write_of_ours() {
-    let world = World::new(ALLOW_INSIDE).await;
+    let world = ToolsFixture::new(ALLOW_INSIDE).await;
     symlink(world.beside("outside/planted"), world.path("report")).unwrap();
     symlink(world.beside("outside"), world.path("reports")).unwrap();
     for path in ["report", "reports/new", "reports/deep/new"] {
@@ -323,7 +323,7 @@ async fn adv_019_a_planted_link_does_not_move_a_write_of_ours() {
 
 #[tokio::test]
 async fn adv_020_doors_out_of_the_workspace_are_refused() {
-    let world = World::new(ALLOW_ALL).await;
+    let world = ToolsFixture::new(ALLOW_ALL).await;
     std::fs::hard_link(world.beside("outside/secret"), world.path("twin")).unwrap();
     for (tool, args) in [
         ("fs.read", json!({"path": "twin"})),
@@ -353,7 +353,7 @@ async fn adv_020_doors_out_of_the_workspace_are_refused() {
 
 #[tokio::test]
 async fn adv_021_files_that_open_doors_are_outside_or_labelled() {
-    let world = World::new(ALLOW_INSIDE).await;
+    let world = ToolsFixture::new(ALLOW_INSIDE).await;
     for path in [
         "/root/.ssh/id_rsa",
         "/home/someone/.aws/credentials",
@@ -369,7 +369,7 @@ async fn adv_021_files_that_open_doors_are_outside_or_labelled() {
     // A tilde is no home: it is a name in the workspace.
     assert_eq!(world.call("fs.read", json!({"path": "~/.ssh/id_rsa"})).await.how, "failed fs.not_found");
     assert_eq!(world.call("fs.read", json!({"path": ".env"})).await.how, "pending");
-    let world = World::new(ALLOW_ALL).await;
+    let world = ToolsFixture::new(ALLOW_ALL).await;
     world.put(".env", "KEY=1");
     world.put("plain", "KEY");
     let label = async |tool, args| world.call(tool, args).await.confidentiality.unwrap();
@@ -388,7 +388,7 @@ async fn adv_021_files_that_open_doors_are_outside_or_labelled() {
 
 #[tokio::test]
 async fn h1_no_tool_reaches_regents_own_files_whatever_policy_says() {
-    let world = World::new(ALLOW_ALL).await;
+    let world = ToolsFixture::new(ALLOW_ALL).await;
     world.put(".regent/audit/pack", "DB_PASSWORD=hunter2");
     world.put("sub/.regent/audit/pack", "DB_PASSWORD=hunter2");
     world.put("notes", "DB_PASSWORD is elsewhere");
@@ -425,7 +425,7 @@ async fn h5_case_24_a_bare_repository_is_not_written_piece_by_piece() {
     ];
     for folder in ["", "vendor/lib/"] {
         for last in 0..pieces.len() {
-            let world = World::new(ALLOW_ALL).await;
+            let world = ToolsFixture::new(ALLOW_ALL).await;
             let order = pieces.iter().cycle().skip(last).take(pieces.len());
             let mut denied = 0;
             for (name, content) in order {
@@ -444,7 +444,8 @@ async fn h5_case_24_a_bare_repository_is_not_written_piece_by_piece() {
 
 #[tokio::test]
 async fn m10_what_an_agent_writes_that_runs_later_is_marked() {
-    let world = World::new("version: 1\nrules:\n  - { id: all, effect: allow, match: { op: '*' } }\n").await;
+    let world =
+        ToolsFixture::new("version: 1\nrules:\n  - { id: all, effect: allow, match: { op: '*' } }\n").await;
     let operator = world.kernel.operator();
     let spec = serde_json::from_value(json!({"name": "worker", "roles": []})).unwrap();
     let Reply::Done(outcome) = world.kernel.syscall(&operator, Op::Spawn(spec)).await.unwrap() else {
@@ -473,7 +474,7 @@ async fn m10_what_an_agent_writes_that_runs_later_is_marked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d2_edits_of_one_file_at_once_are_all_kept_or_reported_as_failed() {
-    let world = std::sync::Arc::new(World::new(ALLOW_ALL).await);
+    let world = std::sync::Arc::new(ToolsFixture::new(ALLOW_ALL).await);
     for round in 0..20 {
         let words: Vec<String> = (0..8).map(|number| format!("word{number};")).collect();
         world.put("ed.txt", words.concat());
@@ -501,7 +502,7 @@ async fn d2_edits_of_one_file_at_once_are_all_kept_or_reported_as_failed() {
 
 #[tokio::test]
 async fn d2_a_file_that_changed_since_it_was_read_is_not_replaced() {
-    let world = World::new(ALLOW_ALL).await;
+    let world = ToolsFixture::new(ALLOW_ALL).await;
     let seen = |text: &str| regent_ledger::Digest::of(text.as_bytes()).to_string();
     world.put("notes.txt", "mine");
     let write = |content: &str, seen: String| json!({"path": "notes.txt", "content": content, "seen": seen});
@@ -519,7 +520,7 @@ async fn d2_a_file_that_changed_since_it_was_read_is_not_replaced() {
 
 #[tokio::test]
 async fn d2_the_receipt_says_what_a_file_holds() {
-    let world = World::new(ALLOW_ALL).await;
+    let world = ToolsFixture::new(ALLOW_ALL).await;
     let holds = |text: &str| json!(regent_ledger::Digest::of(text.as_bytes()));
     world.json("fs.write", json!({"path": "a", "content": "one two"})).await;
     world.call("fs.edit", json!({"path": "a", "old": "two", "new": "2"})).await;

@@ -10,7 +10,7 @@ use regent_tools::{Context, HostTool, Network, ToolError, tool};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::world::{ALLOW_ALL, World};
+use crate::world::{ALLOW_ALL, ToolsFixture};
 
 #[derive(Debug, Serialize)]
 struct Count {
@@ -112,7 +112,7 @@ fn what_is_written_is_what_is_declared() {
 
 #[tokio::test]
 async fn a_function_runs_on_the_one_path() {
-    let world = World::with_tools(ALLOW_ALL, Network::default(), ours()).await;
+    let world = ToolsFixture::with_tools(ALLOW_ALL, Network::default(), ours()).await;
     world.put("a.txt", "word ");
     assert_eq!(
         world.json("text.count", json!({"text": "two words", "words": true})).await,
@@ -144,7 +144,7 @@ rules:
   - { id: relay, effect: allow, match: { tool: text.relay } }
   - { id: reading, effect: allow, match: { tool: fs.read, path: 'open/**' } }
 ";
-    let world = World::with_tools(RULES, Network::default(), ours()).await;
+    let world = ToolsFixture::with_tools(RULES, Network::default(), ours()).await;
     world.put("open/a", "A");
     world.put("shut/b", "B");
     assert_eq!(world.call("text.relay", json!({"path": "open/a"})).await.how, "ok");
@@ -161,7 +161,7 @@ impl<T: HostTool> HostTool for Narrow<T> {
         ToolSpec { may: Some(may), ..self.0.spec() }
     }
 
-    fn run<'s>(&'s self, permit: &'s Context<'s>) -> regent_tools::macros::Running<'s> {
+    fn run<'s>(&'s self, permit: &'s Context<'s>) -> regent_tools::macros::ToolFuture<'s> {
         self.0.run(permit)
     }
 }
@@ -181,7 +181,7 @@ async fn a_tool_does_no_more_than_it_was_granted_whatever_policy_allows() {
     ];
     for (may, path, how) in cases {
         let narrow: Vec<Arc<dyn HostTool>> = vec![Arc::new(Narrow(relay(String::new()), may))];
-        let world = World::with_tools(ALLOW_ALL, Network::default(), narrow).await;
+        let world = ToolsFixture::with_tools(ALLOW_ALL, Network::default(), narrow).await;
         world.put("open/a", "A");
         world.put("shut/b", "B");
         let heard = world.call("text.relay", json!({"path": path})).await;
@@ -202,7 +202,7 @@ async fn adv_058_what_a_description_says_has_no_effect() {
         let mut lure = count().spec();
         lure.name = "text.lure".to_owned();
         lure.description = description.to_owned();
-        let world = World::with_tools(POLICY, Network::default(), ours()).await;
+        let world = ToolsFixture::with_tools(POLICY, Network::default(), ours()).await;
         let (_, driver) = regent_tools::entry(Arc::new(count()));
         world.kernel.catalogue().admit_own(ToolSet::new("lure").with(lure, driver)).unwrap();
         world.put("secret.txt", "s");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{ALLOW_ALL, World};
+use crate::world::{ALLOW_ALL, ToolsFixture};
 
 const WITH_MEMORY: &str = "
 version: 1
@@ -12,7 +12,7 @@ rules:
 
 #[tokio::test]
 async fn what_was_remembered_is_recalled_by_its_name_or_its_content() {
-    let world = World::new(WITH_MEMORY).await;
+    let world = ToolsFixture::new(WITH_MEMORY).await;
     for (key, content) in [("plan", "first water"), ("fern", "needs shade"), ("plan", "water the fern")] {
         let kept = world.json("memory.remember", json!({"key": key, "content": content})).await;
         assert_eq!(kept["bytes"], content.len(), "{kept}");
@@ -38,13 +38,13 @@ async fn what_was_remembered_is_recalled_by_its_name_or_its_content() {
 
 #[tokio::test]
 async fn the_memory_behind_the_tools_is_judged_on_its_own() {
-    let world = World::new(ALLOW_ALL).await;
+    let world = ToolsFixture::new(ALLOW_ALL).await;
     for (tool, args) in
         [("memory.remember", json!({"key": "a", "content": "b"})), ("memory.recall", json!({}))]
     {
         assert_eq!(world.call(tool, args).await.how, "failed policy.no_rule", "{tool}");
     }
-    let world = World::new(WITH_MEMORY).await;
+    let world = ToolsFixture::new(WITH_MEMORY).await;
     for key in ["../x", "a//b", "."] {
         let refused = world.call("memory.remember", json!({"key": key, "content": "b"})).await;
         assert_eq!(refused.how, "failed path.invalid", "{key}: {}", refused.message);

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::world::{ALLOW_ALL, World};
+use crate::world::{ALLOW_ALL, ToolsFixture};
 
 #[tokio::test]
 async fn adv_007_arguments_that_do_not_fit_are_denied_before_the_tool() {
-    let world = World::new(ALLOW_ALL).await;
+    let world = ToolsFixture::new(ALLOW_ALL).await;
     world.put("file", "x");
     let cases = [
         ("fs.read", json!({})),
@@ -46,7 +46,7 @@ async fn adv_007_arguments_that_do_not_fit_are_denied_before_the_tool() {
 
 #[tokio::test]
 async fn adv_007_what_does_not_fit_is_not_repeated_in_the_ledger() {
-    let world = World::new(ALLOW_ALL).await;
+    let world = ToolsFixture::new(ALLOW_ALL).await;
     let huge = "s3cret".repeat(1 << 19);
     for args in [
         json!({"path": "file", "content": {"a": huge}}),
@@ -65,7 +65,7 @@ async fn adv_007_what_does_not_fit_is_not_repeated_in_the_ledger() {
 
 #[tokio::test]
 async fn c1_a_rule_about_a_name_holds_for_a_link_of_that_name() {
-    let world = World::new(regent_policy::DEFAULT_POLICY).await;
+    let world = ToolsFixture::new(regent_policy::DEFAULT_POLICY).await;
     for (link, target) in [
         (".envrc", "config/envrc"),
         (".env", "sec/real"),
@@ -108,7 +108,7 @@ async fn c1_a_rule_about_a_name_holds_for_a_link_of_that_name() {
         let heard = world.call(tool, args.clone()).await;
         assert_eq!(heard.how, how, "{tool} {args}: {}", heard.message);
     }
-    let world = World::new(crate::world::ALLOW_INSIDE).await;
+    let world = ToolsFixture::new(crate::world::ALLOW_INSIDE).await;
     world.put("data/x", "mine");
     std::os::unix::fs::symlink("data", world.path("private")).unwrap();
     let (tool, args) = read("private/x");
@@ -117,7 +117,7 @@ async fn c1_a_rule_about_a_name_holds_for_a_link_of_that_name() {
 
 #[tokio::test]
 async fn adv_008_names_that_look_like_a_tool_are_denied() {
-    let world = World::new(ALLOW_ALL).await;
+    let world = ToolsFixture::new(ALLOW_ALL).await;
     let names = [
         "fs.raed",
         "FS.READ",
@@ -150,7 +150,7 @@ async fn adv_008_names_that_look_like_a_tool_are_denied() {
 
 #[tokio::test]
 async fn a_tool_without_a_driver_here_is_refused() {
-    let world = World::new(ALLOW_ALL).await;
+    let world = ToolsFixture::new(ALLOW_ALL).await;
     let heard = world.call("shell.exec", json!({"command": "true"})).await;
     assert_eq!(heard.how, "denied tier.unavailable");
     let args =
@@ -160,7 +160,7 @@ async fn a_tool_without_a_driver_here_is_refused() {
 
 #[tokio::test]
 async fn processes_are_listed() {
-    let world = World::new(ALLOW_ALL).await;
+    let world = ToolsFixture::new(ALLOW_ALL).await;
     let listed = world.json("process.list", json!({})).await;
     let own = u64::from(std::process::id());
     assert!(listed["processes"].as_array().unwrap().iter().any(|process| process["pid"] == own));

@@ -10,11 +10,11 @@ use regent_kernel::{
 use regent_tools::Network;
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::ToolsFixture;
 
 const OPEN: &str = "version: 1\nmode: permissive\n";
 
-/// A program that runs until it is told to stop.
+/// A program that runs until it is stopped.
 struct Endless;
 
 impl Executor<tier::Process> for Endless {
@@ -29,7 +29,7 @@ impl Executor<tier::Process> for Endless {
     }
 }
 
-async fn listed(world: &World, who: &Principal) -> Vec<Value> {
+async fn listed(world: &ToolsFixture, who: &Principal) -> Vec<Value> {
     let heard = world.call_as(who, "process.list", json!({})).await;
     assert_eq!(heard.how, "ok", "{}", heard.message);
     let found: Value = serde_json::from_slice(&heard.output).unwrap();
@@ -38,9 +38,9 @@ async fn listed(world: &World, who: &Principal) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_program_is_ended_by_whoever_answers_for_it_and_by_nobody_else() {
+async fn only_the_responsible_caller_ends_a_program() {
     let programs = Driver::process(Some(Arc::new(Endless)), None);
-    let world = World::with_programs(OPEN, Network::default(), Vec::new(), programs).await;
+    let world = ToolsFixture::with_programs(OPEN, Network::default(), Vec::new(), programs).await;
     let person = world.kernel.operator();
     let (parent, stranger) = (world.agent(&person, "parent").await, world.agent(&person, "stranger").await);
     let child = world.agent(&parent, "child").await;

@@ -6,12 +6,12 @@ use std::path::Path;
 use regent_kernel::Confidentiality;
 use serde_json::{Value, json};
 
-use super::world::{ALLOW_ALL, ALLOW_INSIDE, World};
+use super::world::{ALLOW_ALL, ALLOW_INSIDE, ToolsFixture};
 
 const OPEN: &str = "version: 1\nmode: permissive\n";
 
 /// Every path in the workspace with what it is: the content of a file, where a link leads.
-fn everything(world: &World) -> Vec<String> {
+fn everything(world: &ToolsFixture) -> Vec<String> {
     fn add(folder: &Path, root: &Path, found: &mut Vec<String>) {
         for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
             let (path, kind) = (entry.path(), entry.file_type().unwrap());
@@ -34,8 +34,8 @@ fn everything(world: &World) -> Vec<String> {
 }
 
 /// `a` holds files, a folder and a link in itself; `b` is a file.
-async fn planted(policy: &str) -> World {
-    let world = World::new(policy).await;
+async fn planted(policy: &str) -> ToolsFixture {
+    let world = ToolsFixture::new(policy).await;
     world.put("a/one", "1");
     world.put("a/deep/two", "2");
     world.put("b", "B");
@@ -190,7 +190,7 @@ async fn everything_below_is_judged_as_if_it_were_named_by_itself() {
 
 #[tokio::test]
 async fn adv_068_a_copy_and_a_move_launder_nothing() {
-    let world = World::new(OPEN).await;
+    let world = ToolsFixture::new(OPEN).await;
     for name in [".env", "keys/.env", "moved/.env"] {
         world.put(name, format!("KEY of {name}"));
     }

@@ -29,14 +29,14 @@ rules:
   - { id: dotenv, effect: ask, match: { path: '**/.env' } }
 ";
 
-pub(crate) struct World {
+pub(crate) struct ToolsFixture {
     tmp: tempfile::TempDir,
     pub(crate) kernel: Host,
 }
 
 /// What a call came to, in a form that tests can compare.
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct CallReport {
     /// `ok`, `denied CODE`, `failed CODE`, `pending`, `timed out`, `cancelled` or `fault …`.
     pub(crate) how: String,
     pub(crate) message: String,
@@ -44,7 +44,7 @@ pub(crate) struct Heard {
     pub(crate) confidentiality: Option<Confidentiality>,
 }
 
-impl World {
+impl ToolsFixture {
     pub(crate) async fn new(policy: &str) -> Self {
         Self::with(policy, Network::default()).await
     }
@@ -104,7 +104,7 @@ impl World {
         std::fs::write(path, content).unwrap();
     }
 
-    pub(crate) async fn call(&self, tool: &str, args: Value) -> Heard {
+    pub(crate) async fn call(&self, tool: &str, args: Value) -> CallReport {
         self.call_as(&self.kernel.operator(), tool, args).await
     }
 
@@ -118,9 +118,9 @@ impl World {
         self.kernel.principal_of(parent, &id).unwrap()
     }
 
-    pub(crate) async fn call_as(&self, caller: &Principal, tool: &str, args: Value) -> Heard {
+    pub(crate) async fn call_as(&self, caller: &Principal, tool: &str, args: Value) -> CallReport {
         let op = Op::RunTool(ToolCall { tool: tool.to_owned(), args });
-        let heard = |how: &str, message: String| Heard {
+        let heard = |how: &str, message: String| CallReport {
             how: how.to_owned(),
             message,
             output: Vec::new(),
@@ -136,7 +136,7 @@ impl World {
                     Status::Faulted(message) => ("faulted".to_owned(), message),
                 };
                 let confidentiality = Some(outcome.output.label().confidentiality);
-                Heard { how, message, confidentiality, output: outcome.output.into_bytes() }
+                CallReport { how, message, confidentiality, output: outcome.output.into_bytes() }
             }
             Ok(Reply::Denied(denial)) => {
                 heard(&format!("denied {}", denial.reason.code), denial.reason.message)

@@ -3,8 +3,8 @@
 use regent_kernel::{OpenQuestion, Reader};
 use serde_json::{Value, json};
 
-use super::{ids, open, project_of, told};
-use crate::compose::Running;
+use super::{ids, open, project_of, question_json};
+use crate::compose::BootedKernel;
 use crate::context::Context;
 use crate::covered;
 use crate::output::{CommandResult, Done};
@@ -12,7 +12,7 @@ use crate::question::{self, Batch};
 use crate::term;
 
 pub(super) async fn list(context: &Context) -> CommandResult {
-    let running = Running::boot(context).await?;
+    let running = BootedKernel::boot(context).await?;
     let questions = open(context, &running).await;
     let here = project_of(&running);
     let reader = Reader::on(running.host.ledger().storage());
@@ -41,7 +41,7 @@ pub(super) async fn list(context: &Context) -> CommandResult {
         None => text.push_str("no pending questions\n"),
     }
     let listed: Vec<Value> =
-        questions.iter().zip(&covered).map(|(one, covered)| told(one, covered)).collect();
+        questions.iter().zip(&covered).map(|(one, covered)| question_json(one, covered)).collect();
     let grouped: Vec<Value> = batches.iter().map(group).collect();
     Ok(Done::new(json!({"questions": listed, "batches": grouped}), text))
 }

@@ -1,5 +1,5 @@
 //! `regent audit restore` and `regent audit begin-anew`: what leads on when the ledger in place isn't the one that the witness knows. Both
-//! are a person's decision, and the first entry of the new lane records it with what is lost.
+//! are the user's decision, and the first entry of the new lane records it with what is lost.
 
 use std::path::{Path, PathBuf};
 

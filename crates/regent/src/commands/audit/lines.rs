@@ -100,7 +100,7 @@ pub(super) fn payload(screen: &Screen, name: &str, bytes: &[u8], width: usize) -
     out
 }
 
-/// What is said of a payload that is not there.
+/// The message about a payload that is not there.
 pub(super) fn gone(screen: &Screen, name: &str, gone: &Gone) -> String {
     let how = if gone.erased { "erased" } else { "removed by gc" };
     let (at, reason) = (utc(gone.at_ms), term::inline(&gone.reason));
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_shown_in_utc() {
+    fn prints_times_in_utc() {
         for (ms, shown) in [
             (0, "1970-01-01 00:00:00Z"),
             (951_782_400_000, "2000-02-29 00:00:00Z"),

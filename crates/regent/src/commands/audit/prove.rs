@@ -9,7 +9,7 @@ use super::{place, unreadable};
 use crate::codes;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::output::{CommandResult, Done, Shown};
+use crate::output::{CommandResult, Done, StdoutContent};
 use crate::term;
 
 /// The key that signed the ledger's index, which the proof is checked against.
@@ -49,7 +49,7 @@ pub(super) fn export(context: &Context, folder: &Path, session: &str, out: Optio
     let text = serde_json::to_string_pretty(&export)
         .map_err(|error| Failure::new(codes::INTERNAL, format!("the export can't be written: {error}")))?;
     let Some(path) = out else {
-        return Ok(Done { data: json!(export), shown: Shown::Text(text), exit: 0 });
+        return Ok(Done { data: json!(export), shown: StdoutContent::Text(text), exit: 0 });
     };
     let path = context.cwd.join(path);
     std::fs::write(&path, text + "\n").map_err(|error| Failure::io("write", &path, &error))?;

@@ -12,7 +12,7 @@ use crate::paths::{self, Paths};
 
 /// A temporary home with a project in it and a secret beside it. Gone when dropped.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct DemoFolders {
     /// The user's folders in it.
     pub(super) paths: Paths,
     /// The project.
@@ -23,7 +23,7 @@ pub(super) struct World {
     _folder: tempfile::TempDir,
 }
 
-impl World {
+impl DemoFolders {
     pub(super) fn make() -> Result<Self, Failure> {
         let folder = tempfile::Builder::new()
             .prefix("regent-demo-")
@@ -66,7 +66,7 @@ pub(super) enum Expected {
     Done,
     /// This rule, or the kernel's own rule of this code, says no.
     Denied(&'static str),
-    /// This rule asks a person; nobody answers, so nothing happens.
+    /// This rule asks for an approval; nobody answers, so nothing happens.
     Asked(&'static str),
     /// Policy lets it run, and the sandbox keeps it from succeeding.
     Contained,
@@ -77,7 +77,7 @@ const HARMFUL: &str = "Harmful calls that policy stops";
 const SLY: &str = "Harmful effects inside programs, which the sandbox stops";
 
 /// The script.
-pub(super) fn steps(world: &World) -> Vec<DemoStep> {
+pub(super) fn steps(world: &DemoFolders) -> Vec<DemoStep> {
     let secret = world.secret.display().to_string();
     let mut steps = useful();
     steps.extend(harmful(&secret));

@@ -1,6 +1,6 @@
 //! `regent demo --task`: a real task in a throw-away folder, by a model on this machine, under the policy that `init` writes.
 //!
-//! Where no model can be had, a scripted one plays its part, and that is said. Everything else is the same: the calls are judged, made
+//! Where no model can be had, a scripted one plays its part, and the output names it. Everything else is the same: the calls are judged, made
 //! and recorded, and the ledger is verified in the end.
 
 use regent_kernel::Budget;
@@ -8,11 +8,11 @@ use regent_ledger::{LedgerVerdict, VerifyOptions};
 use regent_runtime::TaskSpec;
 use serde_json::{Value, json};
 
-use super::script::World;
+use super::script::DemoFolders;
 use crate::codes;
 use crate::commands::model::{self, ModelCommand};
 use crate::commands::task;
-use crate::compose::{self, Running, error_chain};
+use crate::compose::{self, BootedKernel, error_chain};
 use crate::context::Context;
 use crate::controls::Controls;
 use crate::failure::Failure;
@@ -36,7 +36,7 @@ struct Doer {
 }
 
 pub(super) async fn run(context: &Context, no_model: bool) -> CommandResult {
-    let world = World::make()?;
+    let world = DemoFolders::make()?;
     let place = |settings: Settings| Context {
         paths: world.paths.clone(),
         cwd: world.project.clone(),
@@ -49,9 +49,9 @@ pub(super) async fn run(context: &Context, no_model: bool) -> CommandResult {
     };
     paths::write_private(&world.project.join(LETTER.0), LETTER.1.as_bytes())?;
     let inside = place(Settings::load(&world.paths, None, false)?);
-    let project = Project::at(&world.project)?;
+    let project = Project::open(&world.project)?;
     let policy = compose::policy(&inside.paths, Some(&Controls::read(&project)?))?;
-    let running = Running::boot_with(&inside, &project, policy).await?;
+    let running = BootedKernel::boot_with(&inside, &project, policy).await?;
     let spec = TaskSpec {
         model: doer.model.clone(),
         tools: Some(TOOLS.map(str::to_owned).to_vec()),
@@ -76,13 +76,13 @@ pub(super) async fn run(context: &Context, no_model: bool) -> CommandResult {
         ];
         fields.extend(more.map(|(name, value)| (name.to_owned(), value)));
     }
-    shown(context, &project, &ended, is_right, data)
+    report(context, &project, &ended, is_right, data)
 }
 
 /// A model on this machine: one that is here, or one that is brought here now. Says why not, unless none is wanted.
 async fn on_this_machine(
     context: &Context,
-    world: &World,
+    world: &DemoFolders,
     place: &impl Fn(Settings) -> Context,
     no_model: bool,
 ) -> Result<Option<Doer>, Failure> {
@@ -115,7 +115,7 @@ fn here(inside: &Context) -> Result<Option<Doer>, Failure> {
 }
 
 /// A file of turns that does the same.
-fn scripted(world: &World) -> Result<Doer, Failure> {
+fn scripted(world: &DemoFolders) -> Result<Doer, Failure> {
     let call = |tool: &str, args: Value| json!({"calls": [{"tool": tool, "args": args}]});
     let turns = json!({"turns": [
         call("fs.list", json!({"path": "inbox"})),
@@ -131,10 +131,10 @@ fn scripted(world: &World) -> Result<Doer, Failure> {
     Ok(Doer { model: "script/demo".to_owned(), is_scripted: true })
 }
 
-fn shown(
+fn report(
     context: &Context,
     project: &Project,
-    ended: &task::Ended,
+    ended: &task::TaskResult,
     is_right: bool,
     mut data: Value,
 ) -> CommandResult {

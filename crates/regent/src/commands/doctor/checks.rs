@@ -21,7 +21,7 @@ const DISK_BYTES_LOW: u64 = 256 << 20;
 /// 2024-01-01: a clock before that is wrong.
 const CLOCK_MS_LOW: i64 = 1_704_067_200_000;
 
-/// Everything, in the order in which a person would fix it.
+/// Everything, in the order in which a user would fix it.
 pub(super) async fn all(context: &Context) -> Vec<Check> {
     let mut checks = folders(context);
     checks.extend([user(), environment(), umask(), clock(context), disk(context)]);

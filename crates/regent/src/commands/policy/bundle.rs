@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::bundles::{self, Bundle, File, NAME};
 use crate::codes;
-use crate::compose::{self, Running};
+use crate::compose::{self, BootedKernel};
 use crate::context::Context;
 use crate::controls::{self, Controls};
 use crate::failure::Failure;
@@ -96,7 +96,7 @@ fn place(context: &Context) -> Result<(Option<Controls>, Project), Failure> {
             context.paths.make()?;
             let own = context.paths.own_ledger();
             paths::make_private(&own)?;
-            Project::at(&own)?
+            Project::open(&own)?
         }
     };
     Ok((here, place))
@@ -121,7 +121,7 @@ pub(super) async fn apply(context: &Context, args: &ApplyArgs) -> CommandResult 
     };
     let (here, place) = place(context)?;
     let old = compose::policy(&context.paths, here.as_ref()).unwrap_or_else(|_none| Policy::deny_all());
-    let running = Running::boot_with(context, &place, old).await?;
+    let running = BootedKernel::boot_with(context, &place, old).await?;
     let done = put(context, &running, here.as_ref(), read.as_ref()).await;
     running.close(context, done).await
 }
@@ -129,7 +129,7 @@ pub(super) async fn apply(context: &Context, args: &ApplyArgs) -> CommandResult 
 /// Puts it in force in this kernel, which records that; kernels that run elsewhere find it when they next look.
 async fn put(
     context: &Context,
-    running: &Running,
+    running: &BootedKernel,
     here: Option<&Controls>,
     read: Option<&(bundles::Opened, String)>,
 ) -> CommandResult {

@@ -200,7 +200,7 @@ pub(super) fn cover(context: &Context, call: &str, since: &str) -> CommandResult
     Ok(Done::new(data, text))
 }
 
-/// What the candidate beside the policy in force would have said otherwise.
+/// Where the candidate would have decided otherwise than the policy in force.
 pub(super) async fn shadow(context: &Context) -> CommandResult {
     let path = context.paths.candidate();
     if !paths::may_exist(&path) {

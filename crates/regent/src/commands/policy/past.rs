@@ -85,7 +85,7 @@ fn arguments(context: &Context, reader: &Reader, entry: &Entry) -> Result<Option
 }
 
 fn outcome(intent: (u16, u64), end: &EntryBody<'_>) -> Event {
-    // What isn't said is taken for the worst.
+    // Missing fields count as the worst case.
     let worst = Label { integrity: Integrity::Web, confidentiality: Confidentiality::Credential };
     match end {
         EntryBody::Outcome(outcome) => {

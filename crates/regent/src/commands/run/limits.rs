@@ -7,7 +7,7 @@ use regent_policy::Outline;
 use serde_json::Value;
 
 use crate::codes;
-use crate::compose::Running;
+use crate::compose::BootedKernel;
 use crate::failure::Failure;
 use crate::term;
 
@@ -63,9 +63,9 @@ fn size(bytes: u64) -> String {
     whole.map_or_else(|| format!("{bytes} bytes"), |(unit, each)| format!("{} {unit}", bytes / each))
 }
 
-/// Why a program was stopped, for the person who started it.
+/// Why a program was stopped, for the user who started it.
 pub(super) async fn stopped(
-    running: &Running,
+    running: &BootedKernel,
     caller: &Principal,
     op: Op,
     (limit, timeout_ms, ran_ms): (Limit, Option<u64>, Option<u64>),
@@ -77,7 +77,7 @@ pub(super) async fn stopped(
 }
 
 /// What policy grants such a call, and by which rule. Asked only once a limit was reached.
-async fn granted(running: &Running, caller: &Principal, op: Op) -> Option<(Limits, Option<String>)> {
+async fn granted(running: &BootedKernel, caller: &Principal, op: Op) -> Option<(Limits, Option<String>)> {
     let asked = Op::CheckPolicy { op: Box::new(op) };
     let Ok(Reply::Done(outcome)) = running.host.syscall(caller, asked).await else { return None };
     let checked: Value = serde_json::from_slice(outcome.output.bytes()).ok()?;
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_told_with_its_amount_and_where_it_is_set() {
+    fn reports_a_limit_with_its_amount_and_source() {
         let files = [file("mine.yml", 600_000), file("project.yml", 60_000)];
         let granted = |wall_ms_max, rule: &str| {
             let memory_bytes_max = 4 << 30;

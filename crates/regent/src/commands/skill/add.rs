@@ -1,4 +1,4 @@
-//! Installing and updating: fetch, look, ask, install. Nothing is written to the project before a person has agreed.
+//! Installing and updating: fetch, look, ask, install. Nothing is written to the project before the user has agreed.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Agreement, shown};
 use crate::calls;
 use crate::codes;
-use crate::compose::Running;
+use crate::compose::BootedKernel;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
@@ -20,7 +20,7 @@ use crate::trust::Trust;
 /// What is to be installed.
 #[derive(Debug)]
 pub(super) enum From {
-    /// What a person named.
+    /// What the user named.
     Source(String),
     /// What is installed, from where it came.
     Installed(String),
@@ -48,7 +48,7 @@ pub(super) async fn run(context: &Context, from: From, agreed: &Agreement) -> Co
         .map(|text| text.trim().parse().map_err(|error| Failure::new(codes::USAGE, format!("{error}"))))
         .collect::<Result<Permissions, Failure>>()?;
     let project = context.project()?;
-    let running = Running::boot(context).await?;
+    let running = BootedKernel::boot(context).await?;
     let result = install(context, &running, from, &grant, agreed.accept_findings).await;
     let done = running.close(context, result).await?;
     Trust::renew(&context.paths, &project, &project.skills_lock())?;
@@ -57,7 +57,7 @@ pub(super) async fn run(context: &Context, from: From, agreed: &Agreement) -> Co
 
 async fn install(
     context: &Context,
-    running: &Running,
+    running: &BootedKernel,
     from: From,
     grant: &Permissions,
     accept_findings: bool,
@@ -135,7 +135,7 @@ async fn agree(
 /// A package where it can be read.
 #[derive(Debug)]
 enum Fetched {
-    /// A folder or archive of the person's.
+    /// A folder or archive of the user's.
     Here(PathBuf),
     /// An archive of ours, gone afterwards.
     Archive(tempfile::TempDir),
@@ -158,7 +158,7 @@ impl Fetched {
     }
 }
 
-async fn fetch(context: &Context, running: &Running, source: &str) -> Result<Fetched, Failure> {
+async fn fetch(context: &Context, running: &BootedKernel, source: &str) -> Result<Fetched, Failure> {
     let Some(repository) = Repository::parse(source) else {
         let path = context.cwd.join(source);
         let real = path.canonicalize().map_err(|error| Failure::io("find", &path, &error))?;

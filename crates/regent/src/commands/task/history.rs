@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::codes;
 use crate::commands::agent;
-use crate::compose::{Running, tasks};
+use crate::compose::{BootedKernel, tasks};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done, Screen};
@@ -21,7 +21,7 @@ const PATHS_SHOWN_MAX: usize = 20;
 
 pub(super) async fn cancel(context: &Context, id: &str) -> CommandResult {
     let task = Past::open(context)?.find(id)?;
-    let running = Running::boot(context).await?;
+    let running = BootedKernel::boot(context).await?;
     let result = match tasks::runtime(context, &running, tasks::Asks::Later) {
         Ok(runtime) => put_away(context, &runtime, &task).await,
         Err(failure) => Err(failure),
@@ -33,7 +33,7 @@ async fn put_away(context: &Context, runtime: &Runtime, task: &TaskId) -> Comman
     match runtime.cancel(task).await {
         Ok(()) => Ok(Done::new(json!({"task": task, "cancelled": true}), format!("cancelled {task}\n"))),
         Err(TaskError::Busy(_)) => {
-            // It runs in another process, and its agent can be told to end there.
+            // It runs in another process, and a signal can end its agent there.
             let Some(agent) = runtime.task(task)?.agent else {
                 return Err(TaskError::Busy(task.clone()).into());
             };
@@ -49,7 +49,7 @@ async fn put_away(context: &Context, runtime: &Runtime, task: &TaskId) -> Comman
 
 pub(super) async fn replay(context: &Context, id: &str) -> CommandResult {
     let task = Past::open(context)?.find(id)?;
-    let running = Running::boot(context).await?;
+    let running = BootedKernel::boot(context).await?;
     let result = match tasks::runtime(context, &running, tasks::Asks::Later) {
         Ok(runtime) => replay_with(context, &runtime, &task).await,
         Err(failure) => Err(failure),
@@ -111,7 +111,7 @@ pub(super) async fn rollback(context: &Context, id: &str, to: Option<&str>, yes:
     if let Some(to) = to.filter(|to| !view.snapshots.iter().any(|(id, _)| id == to)) {
         past.demand_step(&view, to)?;
     }
-    let running = Running::boot(context).await?;
+    let running = BootedKernel::boot(context).await?;
     let result = match tasks::runtime(context, &running, tasks::Asks::Later) {
         Ok(runtime) => put_back(context, &runtime, &task, to, yes).await,
         Err(failure) => Err(failure),
@@ -170,7 +170,7 @@ async fn put_back(
     Ok(Done::new(data(&restored), text))
 }
 
-/// What is said of files that are written and removed, before and after.
+/// The message about files that are written and removed, before and after.
 const AHEAD: [&str; 2] = ["to write ", "to remove"];
 const DONE: [&str; 2] = ["put back ", "removed  "];
 

@@ -1,4 +1,4 @@
-//! What a person sees while tasks run: a line for each thing that happened, and a last line with step, tokens, cost and what is left.
+//! What a user sees while tasks run: a line for each thing that happened, and a last line with step, tokens, cost and what is left.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,12 +32,12 @@ pub(super) struct Live {
     width: usize,
     began: Duration,
     ticks: usize,
-    tasks: Vec<Watched>,
+    tasks: Vec<LiveTask>,
     stopping: bool,
 }
 
 /// One of them.
-struct Watched {
+struct LiveTask {
     task: TaskId,
     /// Calls that run: tool and arguments, by step.
     calls: BTreeMap<String, (String, String)>,
@@ -53,9 +53,9 @@ struct Watched {
     is_thought: bool,
 }
 
-impl Watched {
-    /// Keeps the end of what is said, on one line.
-    fn hear(&mut self, text: &str, is_thought: bool, anew: bool) {
+impl LiveTask {
+    /// Keeps the end of the model's text, on one line.
+    fn append(&mut self, text: &str, is_thought: bool, anew: bool) {
         if anew || self.is_thought != is_thought {
             self.saying.clear();
         }
@@ -115,7 +115,7 @@ impl Watched {
 
 impl Live {
     pub(super) fn new(context: &Context, stage: Arc<Stage>, tasks: Vec<TaskId>) -> Self {
-        let watched = |task: TaskId| Watched {
+        let watched = |task: TaskId| LiveTask {
             task,
             calls: BTreeMap::new(),
             unfinished: BTreeMap::new(),
@@ -126,7 +126,7 @@ impl Live {
             saying: String::new(),
             is_thought: false,
         };
-        let tasks: Vec<Watched> = tasks.into_iter().map(watched).collect();
+        let tasks: Vec<LiveTask> = tasks.into_iter().map(watched).collect();
         Self {
             stage,
             clock: Arc::clone(&context.clock),
@@ -181,7 +181,7 @@ impl Live {
         let screen = stage.screen();
         let Some(one) = self.tasks.get_mut(number) else { return Vec::new() };
         match event {
-            // That nothing is held any more is nothing to a person.
+            // A user needs no line about a hold that ended.
             Event::State { state: TaskState::Finalized, .. } => Vec::new(),
             Event::State { state, why, .. } => {
                 one.is_over = state.is_over();
@@ -204,11 +204,11 @@ impl Live {
                 Vec::new()
             }
             Event::Token { text, anew, .. } => {
-                one.hear(&text, false, anew);
+                one.append(&text, false, anew);
                 Vec::new()
             }
             Event::Thought { text, .. } => {
-                one.hear(&text, true, false);
+                one.append(&text, true, false);
                 Vec::new()
             }
             Event::Said { text, .. } => {
@@ -229,7 +229,7 @@ impl Live {
                 one.ended(screen, &step, (word, &text), replayed)
             }
             Event::Asked { .. } if asks_here => Vec::new(),
-            // The cause is told once.
+            // The cause is printed once.
             Event::Asked { ticket, asked_with: Some(_), summary, .. } => {
                 vec![format!("    and {} ({ticket})", term::short(&summary, 200))]
             }

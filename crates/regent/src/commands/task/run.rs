@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use regent_kernel::{Budget, Host, TaskId};
 use regent_runtime::event::Event;
-use regent_runtime::{Mode, Outlook, Reins, Stop, TaskEnd, TaskHandle, TaskSpec};
+use regent_runtime::{Mode, Outlook, Reins, StopCause, TaskEnd, TaskHandle, TaskSpec};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
@@ -15,7 +15,7 @@ use super::{RunArgs, Unattended};
 use crate::asking::Terminal;
 use crate::calls::{Interrupt, Interrupts};
 use crate::codes::{self, Code};
-use crate::compose::{Running, tasks};
+use crate::compose::{BootedKernel, tasks};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::money;
@@ -32,7 +32,7 @@ const TICK_MS: u64 = 200;
 pub(super) async fn run(context: &Context, args: RunArgs) -> CommandResult {
     let unattended = args.unattended;
     let spec = spec(args)?;
-    let running = Running::boot(context).await?;
+    let running = BootedKernel::boot(context).await?;
     let result = begin(context, &running, spec, unattended).await;
     running.close(context, result).await
 }
@@ -70,20 +70,20 @@ fn read_goal() -> Result<String, Failure> {
 
 async fn begin(
     context: &Context,
-    running: &Running,
+    running: &BootedKernel,
     spec: TaskSpec,
     unattended: Option<Unattended>,
 ) -> CommandResult {
-    watched(context, running, spec, unattended).await?.told(context)
+    watched(context, running, spec, unattended).await?.report(context)
 }
 
 /// Runs a new task and shows it while it runs.
 pub(crate) async fn watched(
     context: &Context,
-    running: &Running,
+    running: &BootedKernel,
     mut spec: TaskSpec,
     unattended: Option<Unattended>,
-) -> Result<Ended, Failure> {
+) -> Result<TaskResult, Failure> {
     needs_a_model(context, running)?;
     is_a_model(running, &spec.model)?;
     spec.skills = skills(running);
@@ -112,14 +112,14 @@ pub(super) async fn resume(
 ) -> CommandResult {
     let budget = money::parse(budget)?;
     let task = id.map(|id| past::find_task(context, id)).transpose()?;
-    let running = Running::boot(context).await?;
+    let running = BootedKernel::boot(context).await?;
     let result = go_on(context, &running, task, (budget, unattended)).await;
     running.close(context, result).await
 }
 
 async fn go_on(
     context: &Context,
-    running: &Running,
+    running: &BootedKernel,
     task: Option<TaskId>,
     (budget, unattended): (Budget, Option<Unattended>),
 ) -> CommandResult {
@@ -136,12 +136,12 @@ async fn go_on(
         };
         let ended = watch(context, &running.host, &stage, handles).await;
         return match budget {
-            // One task is told like one that was named; only the JSON is that of a list.
+            // One task is reported like one that was named; only the JSON is that of a list.
             Some(budget) => {
                 let one = one_of(ended, budget)?;
-                one.told_with(context, json!({"tasks": [one.json()]}))
+                one.report_with(context, json!({"tasks": [one.json()]}))
             }
-            None => told_all(context, ended),
+            None => report_all(context, ended),
         };
     };
     needs_a_model(context, running)?;
@@ -151,21 +151,21 @@ async fn go_on(
     }
     let handle = runtime.resume(&task).await?;
     let ended = watch(context, &running.host, &stage, vec![handle]).await;
-    one_of(ended, limits)?.told(context)
+    one_of(ended, limits)?.report(context)
 }
 
 pub(super) async fn fork(context: &Context, id: &str, at: &str, model: Option<String>) -> CommandResult {
     let past = Past::open(context)?;
     let task = past.find(id)?;
     past.demand_step(&past.task(&task)?, at)?;
-    let running = Running::boot(context).await?;
+    let running = BootedKernel::boot(context).await?;
     let result = part(context, &running, &task, at, model).await;
     running.close(context, result).await
 }
 
 async fn part(
     context: &Context,
-    running: &Running,
+    running: &BootedKernel,
     task: &TaskId,
     at: &str,
     model: Option<String>,
@@ -177,11 +177,11 @@ async fn part(
     let handle = runtime.fork(task, at, model).await?;
     let budget = runtime.task(&handle.task)?.record.spec.budget;
     let ended = watch(context, &running.host, &stage, vec![handle]).await;
-    one_of(ended, budget)?.told(context)
+    one_of(ended, budget)?.report(context)
 }
 
 /// Without a model there is nobody to do the work.
-fn needs_a_model(context: &Context, running: &Running) -> Result<(), Failure> {
+fn needs_a_model(context: &Context, running: &BootedKernel) -> Result<(), Failure> {
     if !running.hub.is_empty() {
         return Ok(());
     }
@@ -191,21 +191,21 @@ fn needs_a_model(context: &Context, running: &Running) -> Result<(), Failure> {
 }
 
 /// A name that is mistyped is refused before there is a task of it.
-fn is_a_model(running: &Running, model: &str) -> Result<(), Failure> {
+fn is_a_model(running: &BootedKernel, model: &str) -> Result<(), Failure> {
     running.hub.check_name(model).map_err(Failure::of_reason)
 }
 
 /// A line for each skill that is installed and whole.
-fn skills(running: &Running) -> Vec<String> {
+fn skills(running: &BootedKernel) -> Vec<String> {
     let checked =
         running.skills.check_all().into_iter().filter_map(|(name, checked)| Some((name, checked.ok()?)));
     checked.map(|(name, checked)| format!("skill.{name}: {}", checked.skill.description)).collect()
 }
 
-/// Who is asked: the person at the terminal, if there is one and the flag doesn't say otherwise.
+/// Who is asked: the user at the terminal, if there is one and the flag doesn't change it.
 fn asks(
     context: &Context,
-    running: &Running,
+    running: &BootedKernel,
     stage: &Arc<Stage>,
     unattended: Option<Unattended>,
 ) -> tasks::Asks {
@@ -226,14 +226,14 @@ enum News {
     Ended(Option<TaskEnd>),
 }
 
-/// How tasks ended, and whether the person wanted them to stop.
-struct Watched {
+/// How tasks ended, and whether the user wanted them to stop.
+struct WatchedTasks {
     ended: Vec<TaskEnd>,
     interrupted: bool,
 }
 
 /// Shows tasks until all have ended. The first interrupt stops each between two steps, the second stops the calls that run.
-async fn watch(context: &Context, host: &Host, stage: &Arc<Stage>, handles: Vec<TaskHandle>) -> Watched {
+async fn watch(context: &Context, host: &Host, stage: &Arc<Stage>, handles: Vec<TaskHandle>) -> WatchedTasks {
     let (tell, mut news) = mpsc::unbounded_channel();
     let reins: Vec<Reins> = handles.iter().map(TaskHandle::reins).collect();
     let mut live =
@@ -242,7 +242,7 @@ async fn watch(context: &Context, host: &Host, stage: &Arc<Stage>, handles: Vec<
         tokio::spawn(forward(number, handle, tell.clone()));
     }
     drop(tell);
-    let mut watched = Watched { ended: Vec::new(), interrupted: false };
+    let mut watched = WatchedTasks { ended: Vec::new(), interrupted: false };
     let mut interrupts = Interrupts::listen();
     let mut tick = tokio::time::interval(std::time::Duration::from_millis(TICK_MS));
     loop {
@@ -286,20 +286,20 @@ async fn forward(number: usize, mut handle: TaskHandle, tell: mpsc::UnboundedSen
 
 /// How one task ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct TaskResult {
     end: TaskEnd,
     /// What it may use in all.
     budget: Budget,
     interrupted: bool,
 }
 
-fn one_of(watched: Watched, budget: Budget) -> Result<Ended, Failure> {
-    let Watched { mut ended, interrupted } = watched;
+fn one_of(watched: WatchedTasks, budget: Budget) -> Result<TaskResult, Failure> {
+    let WatchedTasks { mut ended, interrupted } = watched;
     let none = || Failure::new(codes::INTERNAL, "the task ended without a result");
-    ended.pop().map(|end| Ended { end, budget, interrupted }).ok_or_else(none)
+    ended.pop().map(|end| TaskResult { end, budget, interrupted }).ok_or_else(none)
 }
 
-impl Ended {
+impl TaskResult {
     /// What `--json` says.
     pub(crate) fn json(&self) -> Value {
         end_json(&self.end)
@@ -315,12 +315,12 @@ impl Ended {
         }
     }
 
-    /// For the person who gave it. An answer of a task that left something undone is still its answer.
-    fn told(&self, context: &Context) -> CommandResult {
-        self.told_with(context, self.json())
+    /// The result for the user who started it. An answer of a task that left something undone is still its answer.
+    fn report(&self, context: &Context) -> CommandResult {
+        self.report_with(context, self.json())
     }
 
-    fn told_with(&self, context: &Context, data: Value) -> CommandResult {
+    fn report_with(&self, context: &Context, data: Value) -> CommandResult {
         let answer = match self.answer() {
             Ok(answer) => Done::new(data.clone(), term::block(answer).into_owned()),
             Err(failure) => return Err(failure.data(data)),
@@ -356,8 +356,8 @@ fn undone(end: &TaskEnd) -> Option<Failure> {
 }
 
 /// Several tasks: how each ended, with its answer below.
-fn told_all(context: &Context, watched: Watched) -> CommandResult {
-    let Watched { ended, interrupted } = watched;
+fn report_all(context: &Context, watched: WatchedTasks) -> CommandResult {
+    let WatchedTasks { ended, interrupted } = watched;
     let (mut text, mut rows) = (String::new(), Vec::new());
     let mut failed = None;
     for end in ended {
@@ -401,9 +401,9 @@ fn short_of(end: &TaskEnd, interrupted: bool) -> Option<(Code, String)> {
         }
     };
     let code = match (&**stop, stop.outlook()) {
-        (Stop::Waiting { .. }, _) => codes::TASK_WAITS,
-        (Stop::Used(_), _) => codes::TASK_BUDGET,
-        (Stop::Unavailable { .. }, _) if !interrupted => codes::TASK_LATER,
+        (StopCause::Waiting { .. }, _) => codes::TASK_WAITS,
+        (StopCause::Used(_), _) => codes::TASK_BUDGET,
+        (StopCause::Unavailable { .. }, _) if !interrupted => codes::TASK_LATER,
         (_, Outlook::Paused) => codes::TASK_PAUSED,
         (_, Outlook::Cancelled) if !interrupted => codes::TASK_CANCELLED,
         // Calls that run are stopped by taking the kernel down, which is a fault for their callers.
@@ -416,7 +416,7 @@ fn short_of(end: &TaskEnd, interrupted: bool) -> Option<(Code, String)> {
 fn help(end: &TaskEnd, budget: Budget, code: Code) -> String {
     let task = &end.task;
     match end.why.as_deref() {
-        Some(Stop::Waiting { last, calls, .. }) => {
+        Some(StopCause::Waiting { last, calls, .. }) => {
             let all = match calls {
                 0 | 1 => String::new(),
                 calls => format!(", which answers all {calls} (`regent approve list` shows them)"),
@@ -425,18 +425,18 @@ fn help(end: &TaskEnd, budget: Budget, code: Code) -> String {
                 "run `regent approve {last}` or `regent deny {last}`{all}, then `regent task resume {task}`"
             )
         }
-        Some(Stop::Unavailable { .. }) => {
+        Some(StopCause::Unavailable { .. }) => {
             format!("`regent task resume {task}` continues; no step runs twice")
         }
-        Some(Stop::Refused(_)) => format!(
+        Some(StopCause::Refused(_)) => format!(
             "fix what the provider reports, check it with `regent model test`, then run `regent task resume {task}`"
         ),
         // A task without limits of its own is stopped by a wider one, or by a rate.
-        Some(Stop::Used(reason)) if budget == Budget::default() => {
+        Some(StopCause::Used(reason)) if budget == Budget::default() => {
             let raise = reason.help.as_deref().map(|help| format!("{help}; then ")).unwrap_or_default();
             format!("{raise}`regent task resume {task}` continues")
         }
-        Some(Stop::Used(_)) => {
+        Some(StopCause::Used(_)) => {
             let more = money::words(&money::doubled(budget));
             format!(
                 "raise the budget, e.g. `regent task resume {task} --budget {more}`; limits count from the first run"
@@ -451,11 +451,11 @@ fn help(end: &TaskEnd, budget: Budget, code: Code) -> String {
 
 fn end_json(end: &TaskEnd) -> Value {
     let (question, calls) = match end.why.as_deref() {
-        Some(Stop::Waiting { last, calls, .. }) => (Some(last.to_string()), Some(calls)),
+        Some(StopCause::Waiting { last, calls, .. }) => (Some(last.to_string()), Some(calls)),
         _other => (None, None),
     };
     let resume_at_ms = match end.why.as_deref() {
-        Some(Stop::Unavailable { at_ms, .. }) => *at_ms,
+        Some(StopCause::Unavailable { at_ms, .. }) => *at_ms,
         _other => None,
     };
     json!({

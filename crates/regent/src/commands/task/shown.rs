@@ -12,7 +12,7 @@ use crate::output::{CommandResult, Done, Screen};
 use crate::past::Past;
 use crate::{money, term};
 
-/// What is said of a task whose process is gone.
+/// The message about a task whose process is gone.
 const INTERRUPTED: &str = "interrupted";
 
 pub(super) fn list(context: &Context, count: u32) -> CommandResult {
@@ -75,7 +75,7 @@ pub(super) fn show(context: &Context, id: &str) -> CommandResult {
     row("why", &why);
     row("used", &money::spent(&view.spent));
     let budget = money::percent_used(&spec.budget, &money::counted(&view.used)).map(|percent| {
-        let near = money::Nearness::of(percent).painted(screen);
+        let near = money::Nearness::from_percent(percent).painted(screen);
         format!("{}: {percent} % used, {near}", money::limits(&spec.budget))
     });
     row("budget", &budget.unwrap_or_default());
@@ -138,7 +138,7 @@ fn stands(past: &Past<'_>, view: &TaskView) -> Result<&'static str, Failure> {
     Ok(if past.is_interrupted(view)? { INTERRUPTED } else { word(view) })
 }
 
-/// The state as a person means it: a task that is put away has been completed, or cancelled.
+/// The state as a user names it: a task that is put away has been completed, or cancelled.
 fn word(view: &TaskView) -> &'static str {
     match (view.state, &view.answer) {
         (TaskState::Finalized, Some(_)) => TaskState::Completed.word(),

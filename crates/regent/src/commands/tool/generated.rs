@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Making, call};
 use crate::codes;
-use crate::compose::{self, Running};
+use crate::compose::{self, BootedKernel};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
@@ -28,7 +28,7 @@ pub(super) async fn generate(context: &Context, making: Making) -> CommandResult
 
 /// Makes one of these calls in a kernel of its own.
 pub(super) async fn run(context: &Context, tool: &str, args: Value, agent: Option<&str>) -> CommandResult {
-    let running = Running::boot(context).await?;
+    let running = BootedKernel::boot(context).await?;
     let result = call(context, &running, ToolCall { tool: tool.to_owned(), args }, agent).await;
     running.close(context, result).await
 }
@@ -65,10 +65,10 @@ pub(super) fn show(context: &Context, name: &str) -> CommandResult {
         "manifest": kept.as_ref().map(|kept| &kept.manifest), "sha256": kept.as_ref().map(|kept| kept.digest),
         "source": kept.as_ref().map(|kept| &kept.source),
     });
-    Ok(Done::new(data, told(context, name, &state, active, &versions, kept.as_ref())))
+    Ok(Done::new(data, render(context, name, &state, active, &versions, kept.as_ref())))
 }
 
-fn told(
+fn render(
     context: &Context,
     name: &str,
     state: &str,

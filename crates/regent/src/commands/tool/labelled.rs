@@ -18,7 +18,7 @@ use crate::trust::Trust;
 
 /// The labels of one tool.
 #[derive(Debug, Serialize)]
-pub(super) struct Shown {
+pub(super) struct LabelledTool {
     name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     server: String,
@@ -49,11 +49,11 @@ struct From {
 }
 
 /// The tools of hosts that have this name.
-pub(super) async fn of(context: &Context, name: &str) -> Result<Vec<Shown>, Failure> {
-    shown(context, Some(name)).await
+pub(super) async fn find(context: &Context, name: &str) -> Result<Vec<LabelledTool>, Failure> {
+    load(context, Some(name)).await
 }
 
-async fn shown(context: &Context, name: Option<&str>) -> Result<Vec<Shown>, Failure> {
+async fn load(context: &Context, name: Option<&str>) -> Result<Vec<LabelledTool>, Failure> {
     // Where nobody has judged anything yet there is no state to look into.
     if state::is_unused(context) {
         return Ok(Vec::new());
@@ -65,7 +65,7 @@ async fn shown(context: &Context, name: Option<&str>) -> Result<Vec<Shown>, Fail
     tools.into_iter().map(|tool| in_force(tool, &corrections)).collect()
 }
 
-fn in_force(tool: KnownTool, corrections: &Corrections) -> Result<Shown, Failure> {
+fn in_force(tool: KnownTool, corrections: &Corrections) -> Result<LabelledTool, Failure> {
     let KnownTool { name, server, labels, source, observed, changed_at_ms, .. } = tool;
     let invalid = |why: String| Failure::new(crate::codes::CONFIG_INVALID, why);
     let corrected = corrections.apply(&name, &server, labels).map_err(invalid)?;
@@ -85,17 +85,17 @@ fn in_force(tool: KnownTool, corrections: &Corrections) -> Result<Shown, Failure
     let taint = is_observed.then_some("observed");
     let correction = Some(snippet(&name, &server, &labels));
     let from = From { labels: from, effect, taint, stricter_by_project: by_project };
-    Ok(Shown { name, server, labels, from, changed_at_ms, correction })
+    Ok(LabelledTool { name, server, labels, from, changed_at_ms, correction })
 }
 
 /// A tool of ours. Its manifest declares its labels, and nobody corrects them.
-pub(super) fn own(spec: &ToolSpec) -> Shown {
+pub(super) fn own(spec: &ToolSpec) -> LabelledTool {
     let from = From { labels: "declared", effect: None, taint: None, stricter_by_project: false };
     let (labels, changed_at_ms, correction) = (spec.field_labels(), None, None);
-    Shown { name: spec.name.clone(), server: String::new(), labels, from, changed_at_ms, correction }
+    LabelledTool { name: spec.name.clone(), server: String::new(), labels, from, changed_at_ms, correction }
 }
 
-impl Shown {
+impl LabelledTool {
     /// Its labels, one a line.
     pub(super) fn text(&self) -> String {
         let FieldLabels { effect, sinks, also_sinks, taint, secret, readers, remembered, .. } = &self.labels;
@@ -136,7 +136,7 @@ impl Shown {
 }
 
 /// The tools of hosts, each with the entry that corrects it.
-pub(super) fn text(context: &Context, tools: &[Shown]) -> String {
+pub(super) fn text(context: &Context, tools: &[LabelledTool]) -> String {
     let mut text = String::new();
     for tool in tools {
         let of = if tool.server.is_empty() {
@@ -163,7 +163,7 @@ pub(super) fn text(context: &Context, tools: &[Shown]) -> String {
 
 /// `regent tool list --judged`
 pub(super) async fn list(context: &Context) -> CommandResult {
-    let tools = shown(context, None).await?;
+    let tools = load(context, None).await?;
     let mut text = String::new();
     if tools.is_empty() {
         text.push_str("`regent judge` has seen no tools of other applications yet\n");

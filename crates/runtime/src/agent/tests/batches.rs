@@ -1,4 +1,4 @@
-//! Several calls of one turn that a person is asked about: one question, one answer, one denial; and tasks that nobody attends.
+//! Several calls of one turn that need an approval: one question, one answer, one denial; and tasks that nobody attends.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -76,7 +76,7 @@ impl Asker for Hasty {
 }
 
 #[tokio::test]
-async fn a_question_is_told_and_counted_once_however_often_its_call_is_made() {
+async fn a_question_is_reported_and_counted_once_however_often_its_call_is_made() {
     let stage = stage(ASK, three()).await;
     let answer = Said::Approve { scope: Scope::Once, valid_ms: 60_000 };
     let person = Person { host: stage.test.kernel.clone(), answer, asked: Arc::default() };
@@ -100,11 +100,11 @@ async fn a_question_is_told_and_counted_once_however_often_its_call_is_made() {
 }
 
 #[tokio::test]
-async fn a_denial_of_several_calls_is_told_once() {
+async fn a_denial_of_several_calls_is_reported_once() {
     let (stage, end, asked) = with_person(Said::Deny { because: Some("use echo".to_owned()) }).await;
     assert_eq!((end.answer.unwrap().text.as_str(), asked), ("done", 1));
     assert!(stage.marks.all().is_empty());
-    let heard = stage.puppet.heard();
+    let heard = stage.puppet.requests();
     let told: Vec<_> =
         heard[1].messages.iter().filter(|message| message.role == Role::Tool).map(Message::text).collect();
     assert!(told[0].contains("use echo"), "{told:?}");
@@ -115,7 +115,7 @@ async fn a_denial_of_several_calls_is_told_once() {
 async fn a_task_that_waits_has_put_all_questions_of_its_turn() {
     let stage = stage(ASK, three()).await;
     let end = run(&stage.test.kernel, quick("mark")).await;
-    let Stop::Waiting { ticket, last, .. } = &*end.why.unwrap() else { panic!("it does not wait") };
+    let StopCause::Waiting { ticket, last, .. } = &*end.why.unwrap() else { panic!("it does not wait") };
     assert_ne!(ticket, last, "an answer to the last one is for all");
     let Ok(Reply::Done(listed)) =
         stage.test.kernel.syscall(&stage.test.kernel.operator(), Op::Questions).await
@@ -134,7 +134,7 @@ async fn a_call_that_is_free_keeps_its_place_in_the_turn() {
     let policy = "version: 1\nrules:\n  - { id: rest, effect: allow }\n  - { id: ask, effect: ask, match: { tool: mark, args: { /id: 1 } } }\n";
     let stage = stage(policy, three()).await;
     let end = run(&stage.test.kernel, quick("mark")).await;
-    assert!(matches!(&*end.why.unwrap(), Stop::Waiting { .. }));
+    assert!(matches!(&*end.why.unwrap(), StopCause::Waiting { .. }));
     assert!(stage.marks.all().is_empty(), "2 and 3 are allowed, and come after 1");
 }
 
@@ -149,5 +149,5 @@ async fn a_task_that_nobody_attends_goes_on_and_lists_what_it_left_undone() {
     assert_eq!(steps, ["1/tool/0", "1/tool/1", "1/tool/2"]);
     assert!(end.undone[0].call.starts_with("mark "), "{:?}", end.undone);
     assert!(stage.marks.all().is_empty());
-    assert!(last_of(&stage.puppet.heard()[1]).contains(UNATTENDED), "the agent is told");
+    assert!(last_of(&stage.puppet.requests()[1]).contains(UNATTENDED), "the agent gets the reason");
 }

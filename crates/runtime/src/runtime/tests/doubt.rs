@@ -155,7 +155,7 @@ async fn adv_098_a_crash_leads_to_no_question_about_a_copy_a_move_or_a_deletion(
             let end = handle.ended().await.unwrap();
             assert_eq!(end.state, TaskState::Finalized, "{crash_at}: {:?}", end.why);
         }
-        assert!(is_done(&desk), "{crash_at}: {}", told(&test.kernel, &task));
+        assert!(is_done(&desk), "{crash_at}: {}", describe_tape(&test.kernel, &task));
         assert_eq!(desk.asked.0.load(Ordering::Relaxed), 0, "{crash_at}");
     }
     for effect in ["done", "not_done"] {
@@ -194,7 +194,7 @@ async fn adv_098_a_crash_at_every_use_of_the_disk_leads_to_no_question_about_a_f
             Err(TaskError::Over(_)) => {}
             Err(error) => panic!("{crash_at}: {error}"),
         }
-        assert_eq!(desk.read(), written(), "{crash_at}: {}", told(&test.kernel, &task));
+        assert_eq!(desk.read(), written(), "{crash_at}: {}", describe_tape(&test.kernel, &task));
         assert_eq!(desk.asked.0.load(Ordering::Relaxed), 0, "{crash_at}");
         assert!(test.kernel.in_doubt().iter().all(|call| call.idempotent), "{crash_at}");
         // What was settled stays settled: the next process finds nothing to check, and the tape can be replayed.
