@@ -8,10 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::SandboxError;
-use crate::grants::Access;
+use crate::grants::PathAccess;
 use crate::spec::{Spec, WorkspaceMount};
 use crate::survey::Survey;
-use crate::view::{DEVICES, ETC, OWN_TERMINAL, PATHS_MAX, Rule, SYSTEM, View, c};
+use crate::view::{DEVICES, ETC, LandlockRule, OWN_TERMINAL, PATHS_MAX, SYSTEM, SandboxView, c};
 
 /// Rules of one run; each is a few system calls of a launch.
 const RULES_MAX: usize = 8192;
@@ -32,21 +32,21 @@ const HOST_FILES: &[&str] = &[
     "/proc/sys/vm/overcommit_memory",
 ];
 
-impl View {
+impl SandboxView {
     /// Rules over the host's own tree; no parts, since nothing is mounted.
     pub(crate) fn bare(spec: &Spec, survey: &Survey, terminal: Option<&Path>) -> Result<Self, SandboxError> {
         let mut view = Self::default();
         for path in terminal.into_iter().chain(terminal.map(|_| Path::new(OWN_TERMINAL))) {
-            view.allow(path, Access::Terminal)?;
+            view.allow(path, PathAccess::Terminal)?;
         }
         for path in SYSTEM {
-            view.allow(Path::new(path), Access::Execute)?;
+            view.allow(Path::new(path), PathAccess::Execute)?;
         }
         for path in ETC.iter().chain(HOST_FILES) {
-            view.allow(Path::new(path), Access::Read)?;
+            view.allow(Path::new(path), PathAccess::Read)?;
         }
         for path in DEVICES {
-            view.allow(Path::new(path), Access::Device)?;
+            view.allow(Path::new(path), PathAccess::Device)?;
         }
         if spec.binds.len() > PATHS_MAX {
             return Err(SandboxError::Spec(format!("more than {PATHS_MAX} paths")));
@@ -59,7 +59,11 @@ impl View {
             }
             let hidden = spec.covers.iter().filter(|cover| cover.at == bind.at);
             let hidden = hidden.map(|cover| bind.host.join(&cover.below)).collect();
-            view.allow_except(&bind.host, Access::Execute, &Apart { read_only: Vec::new(), hidden })?;
+            view.allow_except(
+                &bind.host,
+                PathAccess::Execute,
+                &ExceptedPaths { read_only: Vec::new(), hidden },
+            )?;
         }
         if let Some(workspace) = &spec.workspace {
             view.workspace(workspace, survey)?;
@@ -71,21 +75,26 @@ impl View {
         let real = |path: &PathBuf| workspace.host.join(path);
         let hidden = survey.blanks.iter().map(|blank| real(&blank.path)).collect();
         let read_only = survey.pins.iter().filter(|pin| pin.read_only).map(|pin| real(&pin.path)).collect();
-        let access = if workspace.writable { Access::Write } else { Access::Execute };
-        self.allow_except(&workspace.host, access, &Apart { read_only, hidden })
+        let access = if workspace.writable { PathAccess::Write } else { PathAccess::Execute };
+        self.allow_except(&workspace.host, access, &ExceptedPaths { read_only, hidden })
     }
 
-    fn allow_except(&mut self, path: &Path, access: Access, apart: &Apart) -> Result<(), SandboxError> {
+    fn allow_except(
+        &mut self,
+        path: &Path,
+        access: PathAccess,
+        apart: &ExceptedPaths,
+    ) -> Result<(), SandboxError> {
         if apart.hidden.iter().any(|hidden| hidden == path) {
             return Ok(());
         }
-        if access == Access::Write && apart.read_only.iter().any(|fixed| fixed == path) {
-            return self.allow_except(path, Access::Execute, apart);
+        if access == PathAccess::Write && apart.read_only.iter().any(|fixed| fixed == path) {
+            return self.allow_except(path, PathAccess::Execute, apart);
         }
         if !apart.lies_below(path, access) {
             return self.allow(path, access);
         }
-        self.allow(path, Access::List)?;
+        self.allow(path, PathAccess::List)?;
         let entries = fs::read_dir(path)
             .map_err(|cause| SandboxError::Spec(format!("`{}`: {cause}", path.display())))?;
         for entry in entries {
@@ -100,26 +109,26 @@ impl View {
     }
 
     /// A rule for what the host has; what it lacks is left out.
-    fn allow(&mut self, path: &Path, access: Access) -> Result<(), SandboxError> {
+    fn allow(&mut self, path: &Path, access: PathAccess) -> Result<(), SandboxError> {
         let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
         if self.rules.len() >= RULES_MAX {
             return Err(SandboxError::Spec(format!("more than {RULES_MAX} Landlock rules are needed")));
         }
         let (path, directory) = (c(path)?, metadata.is_dir());
-        self.rules.push(Rule { path, access, directory, optional: true });
+        self.rules.push(LandlockRule { path, access, directory, optional: true });
         Ok(())
     }
 }
 
 /// Paths of a workspace that are treated apart.
-struct Apart {
+struct ExceptedPaths {
     read_only: Vec<PathBuf>,
     hidden: Vec<PathBuf>,
 }
 
-impl Apart {
-    fn lies_below(&self, path: &Path, access: Access) -> bool {
-        let read_only = self.read_only.iter().filter(|_| access == Access::Write);
+impl ExceptedPaths {
+    fn lies_below(&self, path: &Path, access: PathAccess) -> bool {
+        let read_only = self.read_only.iter().filter(|_| access == PathAccess::Write);
         self.hidden.iter().chain(read_only).any(|apart| apart.starts_with(path) && apart != path)
     }
 }
@@ -144,17 +153,17 @@ mod tests {
             blanks: vec![Blank::new("secret", false), Blank::new("a/b/c", true)],
             ..Survey::default()
         };
-        let mut view = View::default();
+        let mut view = SandboxView::default();
         view.workspace(&workspace, &survey).unwrap();
         // What the rules together give a path: the union over everything above it.
-        let access = |file: &str| -> Vec<Access> {
+        let access = |file: &str| -> Vec<PathAccess> {
             let path = root.join(file);
-            let over = |rule: &&Rule| path.starts_with(Path::new(&*rule.path.to_string_lossy()));
-            let mut list: Vec<Access> = view.rules.iter().filter(over).map(|rule| rule.access).collect();
+            let over = |rule: &&LandlockRule| path.starts_with(Path::new(&*rule.path.to_string_lossy()));
+            let mut list: Vec<PathAccess> = view.rules.iter().filter(over).map(|rule| rule.access).collect();
             list.dedup();
             list
         };
-        let (write, fixed, names) = (Access::Write, Access::Execute, Access::List);
+        let (write, fixed, names) = (PathAccess::Write, PathAccess::Execute, PathAccess::List);
         assert_eq!(access("x/four"), [names, write]);
         assert_eq!(access("a/one"), [names, write]);
         assert_eq!(access("a/b/two"), [names, fixed]);

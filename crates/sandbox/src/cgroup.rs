@@ -126,7 +126,7 @@ fn sweep(parent: &Path) {
 /// again and again keeps a few for the next run. One that launches once leaves nothing behind; what a longer-lived one
 /// leaves when it ends is swept by the next.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct RunCgroup {
     folders: Vec<PathBuf>,
     /// The unified hierarchy's folder, to be born in.
     v2: Option<OwnedFd>,
@@ -156,13 +156,13 @@ impl From<&Limits> for Bounds {
 }
 
 /// Idle cgroups, each empty.
-static IDLE: Mutex<Vec<Group>> = Mutex::new(Vec::new());
+static IDLE: Mutex<Vec<RunCgroup>> = Mutex::new(Vec::new());
 /// How many are kept.
 const IDLE_MAX: usize = 4;
 /// Runs so far.
 static RUNS: AtomicU64 = AtomicU64::new(0);
 
-impl Group {
+impl RunCgroup {
     /// Takes idle cgroups or makes new ones. Whatever does not work is left to resource limits. Also returns the
     /// files of cgroups that the child has to write itself into.
     pub(crate) fn new(limits: &Limits) -> (Self, Vec<OwnedFd>) {
@@ -322,7 +322,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for RunCgroup {
     fn drop(&mut self) {
         // What is not empty yet is swept by the next Regent.
         self.remove();

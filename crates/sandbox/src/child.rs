@@ -24,10 +24,10 @@ use crate::error::SetupStep;
 use crate::handover;
 use crate::mounts;
 use crate::outlet;
-use crate::plan::{Payload, Plan};
+use crate::plan::{LaunchPayload, LaunchPlan};
 use crate::sys;
 use crate::view::HOSTNAME;
-use crate::wire::{NO_PART, Record, SetupFailure, part_failure, setup_failure};
+use crate::wire::{ChildRecord, NO_PART, SetupFailure, part_failure, setup_failure};
 
 /// What the program's process exits with when it could not become the program. The record says why.
 const NOT_STARTED: i32 = 127;
@@ -35,8 +35,8 @@ const NOT_STARTED: i32 = 127;
 const ORPHANED: i32 = 125;
 
 /// What the program's process is started with.
-struct Start<'a> {
-    plan: &'a Plan,
+struct ProgramStart<'a> {
+    plan: &'a LaunchPlan,
     /// The first process writes here when the view stands: read end, write end.
     go: (OwnedFd, OwnedFd),
     /// Closes when the program's process has become the program: read end, write end.
@@ -50,19 +50,19 @@ struct Start<'a> {
 ///
 /// # Safety
 /// Only for a child of [`sys::fork`]: it closes descriptors that objects of the caller's own process would own.
-pub(crate) unsafe fn first(plan: &Plan, stack: &mut [u8]) -> ! {
+pub(crate) unsafe fn first(plan: &LaunchPlan, stack: &mut [u8]) -> ! {
     let start = match enter(plan) {
         Ok(start) => start,
         Err(failure) => give_up(plan, failure),
     };
-    let share_memory = matches!(plan.payload, Payload::Exec { .. });
+    let share_memory = matches!(plan.payload, LaunchPayload::Exec { .. });
     // SAFETY: the caller vouches that this is a child of `fork`. The second process execs or exits, a built-in shares no memory,
     // and both sides only read `start` and `plan`.
     unsafe { sys::spawn(stack, share_memory, start, become_program, oversee) }
 }
 
 /// What the first process does once there is a second one.
-fn oversee(start: &Start<'_>, program: sys::SysResult<i32>) -> ! {
+fn oversee(start: &ProgramStart<'_>, program: sys::SysResult<i32>) -> ! {
     let handed =
         program.map_err(setup_failure(SetupStep::Spawn)).and_then(|program| Ok((program, hand_over(start)?)));
     match handed {
@@ -72,13 +72,13 @@ fn oversee(start: &Start<'_>, program: sys::SysResult<i32>) -> ! {
 }
 
 /// Says what failed, and ends this process.
-fn give_up(plan: &Plan, failure: SetupFailure) -> ! {
-    send(plan, Record::failed(failure));
+fn give_up(plan: &LaunchPlan, failure: SetupFailure) -> ! {
+    send(plan, ChildRecord::failed(failure));
     sys::exit(NOT_STARTED)
 }
 
 /// What has to be done before there is a second process.
-fn enter(plan: &Plan) -> Result<Start<'_>, SetupFailure> {
+fn enter(plan: &LaunchPlan) -> Result<ProgramStart<'_>, SetupFailure> {
     close_others(plan).map_err(setup_failure(SetupStep::Descriptors))?;
     sys::default_signals();
     for tasks in &plan.cgroups {
@@ -107,12 +107,12 @@ fn enter(plan: &Plan) -> Result<Start<'_>, SetupFailure> {
     }
     // Only now: these would have been given the numbers 0 to 2.
     let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(setup_failure(SetupStep::Descriptors));
-    Ok(Start { plan, go: pipe()?, begun: pipe()? })
+    Ok(ProgramStart { plan, go: pipe()?, begun: pipe()? })
 }
 
 /// Builds the view, lets the program's process continue, and waits until it is the program. Returns the descriptor that
 /// tells of ended children.
-fn hand_over(start: &Start<'_>) -> Result<OwnedFd, SetupFailure> {
+fn hand_over(start: &ProgramStart<'_>) -> Result<OwnedFd, SetupFailure> {
     let plan = start.plan;
     // Ends that only the other process may hold, or nobody would ever see them close.
     // SAFETY: this process has no objects for its standard descriptors.
@@ -127,11 +127,11 @@ fn hand_over(start: &Start<'_>) -> Result<OwnedFd, SetupFailure> {
     rustix::io::write(&start.go.1, b"!").ok();
     while rustix::io::read(&start.begun.0, &mut [0u8; 1]) == Err(Errno::INTR) {}
     // Not before: until it is the program its memory is a copy of the parent's, which the parent must not count.
-    send(plan, Record::Ready(bits));
+    send(plan, ChildRecord::Ready(bits));
     Ok(events)
 }
 
-fn confine(plan: &Plan) -> Result<u32, SetupFailure> {
+fn confine(plan: &LaunchPlan) -> Result<u32, SetupFailure> {
     let mut bits = 0;
     if plan.confinement == Confinement::Full {
         rustix::system::sethostname(HOSTNAME).map_err(setup_failure(SetupStep::Hostname))?;
@@ -157,7 +157,7 @@ fn give_up_privileges() -> Result<(), SetupFailure> {
     rustix::thread::set_no_new_privs(true).map_err(setup_failure(SetupStep::Session))
 }
 
-fn close_others(plan: &Plan) -> Result<(), Errno> {
+fn close_others(plan: &LaunchPlan) -> Result<(), Errno> {
     let mut next = 0;
     for fd in &plan.keep {
         let fd = fd.cast_unsigned();
@@ -172,7 +172,7 @@ fn close_others(plan: &Plan) -> Result<(), Errno> {
     unsafe { sys::close_range(next, u32::MAX) }
 }
 
-fn identity(plan: &Plan) -> Result<(), Errno> {
+fn identity(plan: &LaunchPlan) -> Result<(), Errno> {
     // Files of a process that isn't dumpable belong to root, these too; Regent itself isn't dumpable. So an ordinary user's process
     // has to be dumpable for these three writes; root's need not be.
     if !plan.by_root {
@@ -211,18 +211,18 @@ fn drop_own_capabilities() -> Result<(), Errno> {
     )
 }
 
-fn become_program(start: &Start<'_>) -> ! {
+fn become_program(start: &ProgramStart<'_>) -> ! {
     match program(start) {
         Ok(code) => sys::exit(code),
         Err(failure) => {
-            send(start.plan, Record::failed(failure));
+            send(start.plan, ChildRecord::failed(failure));
             sys::exit(NOT_STARTED)
         }
     }
 }
 
 /// The steps to the program, each of which only takes away; returns only for a built-in.
-fn program(start: &Start<'_>) -> Result<i32, SetupFailure> {
+fn program(start: &ProgramStart<'_>) -> Result<i32, SetupFailure> {
     let plan = start.plan;
     for fd in [&start.go.1, &start.begun.0] {
         // SAFETY: this process has a descriptor table of its own, doesn't use these ends again, and runs no destructors.
@@ -259,14 +259,14 @@ fn program(start: &Start<'_>) -> Result<i32, SetupFailure> {
     // The root is the new one since the first process left the old one; the working directory is not, until now.
     rustix::process::chdir(plan.cwd.as_c_str()).map_err(setup_failure(SetupStep::WorkingDirectory))?;
     sys::unblock_signals();
-    if matches!(plan.payload, Payload::Builtin(_)) {
+    if matches!(plan.payload, LaunchPayload::Builtin(_)) {
         // There will be no exec to close it.
         // SAFETY: as above.
         unsafe { sys::close(start.begun.1.as_raw_fd()) }.map_err(setup_failure(SetupStep::Descriptors))?;
     }
     match &plan.payload {
-        Payload::Builtin(builtin) => Ok(builtin.call()),
-        Payload::Exec { paths, argv, envp } => {
+        LaunchPayload::Builtin(builtin) => Ok(builtin.call()),
+        LaunchPayload::Exec { paths, argv, envp } => {
             let mut last = Errno::NOENT;
             for path in paths {
                 match sys::execve(path, argv, envp) {
@@ -285,13 +285,13 @@ fn program(start: &Start<'_>) -> Result<i32, SetupFailure> {
 }
 
 /// From here on the supervisor performs the calls that make names. Its end of it closes before the program is there.
-fn hand_to_supervisor(plan: &Plan, channel: &OwnedFd) -> Result<(), Errno> {
+fn hand_to_supervisor(plan: &LaunchPlan, channel: &OwnedFd) -> Result<(), Errno> {
     let listener = sys::notify::listen(&plan.supervised)?;
     handover::send(channel.as_fd(), listener.as_fd())
 }
 
 /// Reaps until the program has ended or the parent is gone, and leaves nothing behind.
-fn supervise(plan: &Plan, program: i32, events: BorrowedFd<'_>) -> ! {
+fn supervise(plan: &LaunchPlan, program: i32, events: BorrowedFd<'_>) -> ! {
     let end = loop {
         let mut ready =
             [PollFd::new(&plan.lifeline, PollFlags::IN), PollFd::from_borrowed_fd(events, PollFlags::IN)];
@@ -312,7 +312,7 @@ fn supervise(plan: &Plan, program: i32, events: BorrowedFd<'_>) -> ! {
     let Some(end) = end else { sys::exit(ORPHANED) };
     let (cpu_ms, peak_kib) = sys::used_by_children();
     // The parent need not wait for the kernel to take our namespaces apart: nobody is left in them.
-    let records = [Record::CpuMs(cpu_ms), Record::PeakKib(peak_kib), end].map(Record::encode);
+    let records = [ChildRecord::CpuMs(cpu_ms), ChildRecord::PeakKib(peak_kib), end].map(ChildRecord::encode);
     // In one go, so that the parent wakes once.
     rustix::io::write(&plan.status, records.as_flattened()).ok();
     sys::exit(0)
@@ -324,18 +324,18 @@ fn drain(events: BorrowedFd<'_>) {
 }
 
 /// Reaps every child that has ended; tells if the program was among them. Reports if the program was stopped from its terminal.
-fn reap(plan: &Plan, program: i32) -> Option<Record> {
+fn reap(plan: &LaunchPlan, program: i32) -> Option<ChildRecord> {
     let mut found = None;
     let stops = if plan.terminal { WaitOptions::UNTRACED } else { WaitOptions::empty() };
     while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG | stops) {
         if pid.as_raw_nonzero().get() == program {
             // SIGSTOP isn't a key: the kernel sends it when it suspends the agent, and SIGCONT when it resumes it.
             if matches!(status.stopping_signal(), Some(libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)) {
-                send(plan, Record::Stopped);
+                send(plan, ChildRecord::Stopped);
             }
             found = match (status.exit_status(), status.terminating_signal()) {
-                (Some(code), _) => Some(Record::Exited(code)),
-                (None, Some(signal)) => Some(Record::Signalled(signal)),
+                (Some(code), _) => Some(ChildRecord::Exited(code)),
+                (None, Some(signal)) => Some(ChildRecord::Signalled(signal)),
                 (None, None) => found,
             };
         }
@@ -353,7 +353,7 @@ const SWEEP_NS: i64 = 10_000_000;
 ///
 /// Only the kernel's "no children" ends this, and no single wait is without a limit: a look that found nobody may have failed, and the
 /// child that it missed would never end by itself. The parent that waits for this process has its own limit.
-fn kill_the_rest(plan: &Plan, program: i32, events: BorrowedFd<'_>) {
+fn kill_the_rest(plan: &LaunchPlan, program: i32, events: BorrowedFd<'_>) {
     let pause = Timespec { tv_sec: 0, tv_nsec: SWEEP_NS };
     loop {
         match rustix::process::wait(WaitOptions::NOHANG) {
@@ -380,7 +380,7 @@ fn kill_the_rest(plan: &Plan, program: i32, events: BorrowedFd<'_>) {
 }
 
 /// Ends this process if the first one does not get that far; it has reported why.
-fn wait_for_view(start: &Start<'_>) {
+fn wait_for_view(start: &ProgramStart<'_>) {
     loop {
         match rustix::io::read(&start.go.0, &mut [0u8; 1]) {
             Ok(1) => return,
@@ -390,7 +390,7 @@ fn wait_for_view(start: &Start<'_>) {
     }
 }
 
-fn send(plan: &Plan, record: Record) {
+fn send(plan: &LaunchPlan, record: ChildRecord) {
     // If the parent is gone there is nobody to tell.
     rustix::io::write(&plan.status, &record.encode()).ok();
 }

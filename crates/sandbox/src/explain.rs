@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use crate::ended::Confinement;
 use crate::error::SandboxError;
-use crate::grants::Access;
+use crate::grants::PathAccess;
 use crate::plan;
 use crate::probe;
 use crate::run;
 use crate::seccomp;
 use crate::spec::{Limits, Spec};
-use crate::view::{BindKind, Part, View};
+use crate::view::{BindKind, SandboxView, ViewPart};
 
 /// The view of one specification.
 #[derive(Debug, Clone, Serialize)]
@@ -71,9 +71,11 @@ pub fn explain(spec: &Spec) -> Result<Explained, SandboxError> {
     let means = probe::means(spec.floor)?;
     let survey = run::survey(spec)?;
     let places = match means.confinement {
-        Confinement::Full => View::lay_out(spec, &survey, None)?.parts.iter().filter_map(place_of).collect(),
+        Confinement::Full => {
+            SandboxView::lay_out(spec, &survey, None)?.parts.iter().filter_map(place_of).collect()
+        }
         Confinement::LandlockSeccomp => {
-            let rules = View::bare(spec, &survey, None)?.rules;
+            let rules = SandboxView::bare(spec, &survey, None)?.rules;
             rules
                 .iter()
                 .map(|rule| ViewEntry { path: text(&rule.path), shown: granted(rule.access) })
@@ -92,34 +94,36 @@ pub fn explain(spec: &Spec) -> Result<Explained, SandboxError> {
     })
 }
 
-fn place_of(part: &Part) -> Option<ViewEntry> {
+fn place_of(part: &ViewPart) -> Option<ViewEntry> {
     let at = |at: &std::ffi::CStr, shown| Some(ViewEntry { path: format!("/{}", text(at)), shown });
     let below = |tree: &std::ffi::CStr, below: &std::ffi::CStr, shown| {
         Some(ViewEntry { path: format!("/{}/{}", text(tree), text(below)), shown })
     };
     match part {
-        Part::Bind { at: path, kind: BindKind::ReadOnly, .. } => at(path, Visibility::ReadOnly),
-        Part::Bind { at: path, kind: BindKind::Writable, .. } => at(path, Visibility::Writable),
-        Part::Bind { at: path, kind: BindKind::Device, .. } => at(path, Visibility::Device),
-        Part::Private { at: path } => at(path, Visibility::Private),
-        Part::File { at: path, content } if !content.is_empty() => at(path, Visibility::Made),
-        Part::Link { at: path, .. } => at(path, Visibility::Made),
-        Part::Proc => at(c"proc", Visibility::Made),
-        Part::Blank { tree, below: path, optional: false, .. } => below(tree, path, Visibility::Hidden),
-        Part::Pin { tree, below: path, read_only: true, .. } => below(tree, path, Visibility::Guarded),
+        ViewPart::Bind { at: path, kind: BindKind::ReadOnly, .. } => at(path, Visibility::ReadOnly),
+        ViewPart::Bind { at: path, kind: BindKind::Writable, .. } => at(path, Visibility::Writable),
+        ViewPart::Bind { at: path, kind: BindKind::Device, .. } => at(path, Visibility::Device),
+        ViewPart::Private { at: path } => at(path, Visibility::Private),
+        ViewPart::File { at: path, content } if !content.is_empty() => at(path, Visibility::Made),
+        ViewPart::Link { at: path, .. } => at(path, Visibility::Made),
+        ViewPart::Proc => at(c"proc", Visibility::Made),
+        ViewPart::Blank { tree, below: path, optional: false, .. } => below(tree, path, Visibility::Hidden),
+        ViewPart::Pin { tree, below: path, read_only: true, .. } => below(tree, path, Visibility::Guarded),
         // Scaffolding.
-        Part::Directory { .. } | Part::File { .. } | Part::Blank { .. } | Part::Pin { .. } | Part::Seal => {
-            None
-        }
+        ViewPart::Directory { .. }
+        | ViewPart::File { .. }
+        | ViewPart::Blank { .. }
+        | ViewPart::Pin { .. }
+        | ViewPart::Seal => None,
     }
 }
 
-fn granted(access: Access) -> Visibility {
+fn granted(access: PathAccess) -> Visibility {
     match access {
-        Access::List => Visibility::Listed,
-        Access::Read | Access::Execute => Visibility::ReadOnly,
-        Access::Device | Access::Terminal => Visibility::Device,
-        Access::Write | Access::Scratch => Visibility::Writable,
+        PathAccess::List => Visibility::Listed,
+        PathAccess::Read | PathAccess::Execute => Visibility::ReadOnly,
+        PathAccess::Device | PathAccess::Terminal => Visibility::Device,
+        PathAccess::Write | PathAccess::Scratch => Visibility::Writable,
     }
 }
 

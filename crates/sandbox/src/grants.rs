@@ -10,7 +10,7 @@ use crate::error::{SandboxError, SetupStep};
 
 /// What a path may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum PathAccess {
     /// Listing directories.
     List,
     /// Reading.
@@ -46,7 +46,7 @@ fn interface(number: u32) -> ABI {
     }
 }
 
-impl Access {
+impl PathAccess {
     /// The kernel's bits for this access to a directory tree or a single file.
     pub(crate) fn bits(self, directory: bool, abi: u32) -> u64 {
         let abi = interface(abi);
@@ -109,13 +109,16 @@ mod tests {
         let changing = AccessFs::from_write(NEWEST).bits();
         for abi in 1..=9 {
             for directory in [true, false] {
-                for access in [Access::List, Access::Read, Access::Execute] {
+                for access in [PathAccess::List, PathAccess::Read, PathAccess::Execute] {
                     assert_eq!(access.bits(directory, abi) & changing, 0, "{access:?} abi {abi}");
                 }
                 let devices = (AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev).bits();
-                assert_eq!(Access::Write.bits(directory, abi) & devices, 0);
-                assert_eq!(Access::Scratch.bits(directory, abi) & devices, 0);
-                assert_eq!(Access::Write.bits(directory, abi) & BitFlags::from(AccessFs::MakeSock).bits(), 0);
+                assert_eq!(PathAccess::Write.bits(directory, abi) & devices, 0);
+                assert_eq!(PathAccess::Scratch.bits(directory, abi) & devices, 0);
+                assert_eq!(
+                    PathAccess::Write.bits(directory, abi) & BitFlags::from(AccessFs::MakeSock).bits(),
+                    0
+                );
             }
         }
     }
@@ -130,13 +133,13 @@ mod tests {
         );
         assert_eq!(AccessFs::from_all(interface(SCOPES_SOCKET_FILES - 1)).bits() & connect, 0);
         let all = [
-            Access::List,
-            Access::Read,
-            Access::Execute,
-            Access::Device,
-            Access::Terminal,
-            Access::Write,
-            Access::Scratch,
+            PathAccess::List,
+            PathAccess::Read,
+            PathAccess::Execute,
+            PathAccess::Device,
+            PathAccess::Terminal,
+            PathAccess::Write,
+            PathAccess::Scratch,
         ];
         for access in all {
             for directory in [true, false] {

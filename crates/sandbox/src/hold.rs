@@ -48,9 +48,10 @@ pub(crate) fn kill_below(first: i32) -> usize {
 }
 
 /// Signals the living processes below the first one that are `wanted`, and counts them. `None`: they can't be listed.
-fn signal_below(first: i32, signal: Signal, wanted: impl Fn(Process) -> bool) -> Option<usize> {
+fn signal_below(first: i32, signal: Signal, wanted: impl Fn(ProcessStat) -> bool) -> Option<usize> {
     let below = memory::below(first).ok()?;
-    let is_wanted = |pid: &i32| Process::read(*pid).is_some_and(|process| process.lives() && wanted(process));
+    let is_wanted =
+        |pid: &i32| ProcessStat::read(*pid).is_some_and(|process| process.lives() && wanted(process));
     let found: Vec<i32> = below.iter().copied().filter(is_wanted).collect();
     for pid in &found {
         let Some(handle) = Pid::from_raw(*pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
@@ -58,7 +59,7 @@ fn signal_below(first: i32, signal: Signal, wanted: impl Fn(Process) -> bool) ->
             continue;
         };
         let is_still_ours =
-            Process::read(*pid).is_some_and(|now| now.parent == first || below.contains(&now.parent));
+            ProcessStat::read(*pid).is_some_and(|now| now.parent == first || below.contains(&now.parent));
         if is_still_ours {
             // Gone meanwhile is fine.
             pidfd_send_signal(&handle, signal).ok();
@@ -69,12 +70,12 @@ fn signal_below(first: i32, signal: Signal, wanted: impl Fn(Process) -> bool) ->
 
 /// A process, as `/proc/PID/stat` has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Process {
+struct ProcessStat {
     state: char,
     parent: i32,
 }
 
-impl Process {
+impl ProcessStat {
     fn read(pid: i32) -> Option<Self> {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
@@ -127,8 +128,8 @@ mod tests {
 
     #[test]
     fn a_name_with_brackets_hides_neither_state_nor_parent() {
-        let parsed = Process::parse("17 (a) R 1 (b) T 42 17 17 0").unwrap();
-        assert_eq!(parsed, Process { state: 'T', parent: 42 });
-        assert_eq!(Process::parse("17 (cut"), None);
+        let parsed = ProcessStat::parse("17 (a) R 1 (b) T 42 17 17 0").unwrap();
+        assert_eq!(parsed, ProcessStat { state: 'T', parent: 42 });
+        assert_eq!(ProcessStat::parse("17 (cut"), None);
     }
 }

@@ -15,20 +15,20 @@ use rustix::io::fcntl_dupfd_cloexec;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, pidfd_send_signal};
 
-use crate::cgroup::Group;
+use crate::cgroup::RunCgroup;
 use crate::child;
 use crate::ended::{Confinement, LimitedBy};
 use crate::error::{SandboxError, SetupStep};
 use crate::handover;
 use crate::hold;
-use crate::plan::{Ends, Means, Plan, above_stdio};
+use crate::plan::{ChildEnds, LaunchPlan, Means, above_stdio};
 use crate::probe::DELEGATE;
 use crate::probes::Builtin;
 use crate::spec::{MemoryFloor, Spec, Stdin, WorkspaceMount};
 use crate::supervise::{Ground, Supervisor};
 use crate::survey::Survey;
-use crate::sys::{self, Side};
-use crate::view::{Rule, View};
+use crate::sys::{self, ForkSide};
+use crate::view::{LandlockRule, SandboxView};
 
 /// How long the fallback's first process gets to kill what is below it, on a machine that is busy with other things.
 pub(crate) const SWEEP_S_MAX: i64 = 10;
@@ -49,7 +49,7 @@ pub(crate) struct SandboxProcess {
     pub outlet: Option<UnixStream>,
     /// Performs the calls that make names, where there is something to guard.
     pub supervisor: Option<Supervisor>,
-    pub group: Group,
+    pub group: RunCgroup,
     pidfd: OwnedFd,
     /// Of the first process, until it is reaped.
     pub pid: i32,
@@ -57,7 +57,7 @@ pub(crate) struct SandboxProcess {
     lifeline: Option<OwnedFd>,
     reaped: bool,
     /// What a failed step was about, for messages.
-    view: View,
+    view: SandboxView,
 }
 
 impl SandboxProcess {
@@ -68,14 +68,14 @@ impl SandboxProcess {
         means: Means,
         builtin: Option<Builtin>,
     ) -> Result<Self, SandboxError> {
-        let (group, cgroups) = Group::new(&spec.limits);
+        let (group, cgroups) = RunCgroup::new(&spec.limits);
         if !spec.memory.is_met_by(group.memory) {
             return Err(too_little(spec.memory, group.memory));
         }
         let means = Means { memory: group.memory, ..means };
         let (status, status_in) = pipe()?;
         let (lifeline_out, lifeline) = pipe()?;
-        let Connected { stdio, stdout, stderr, terminal } = connect(spec)?;
+        let ChildStreams { stdio, stdout, stderr, terminal } = connect(spec)?;
         let (outlet, outlet_in) = match &spec.listener {
             Some(_) => handover::channel().map(|(ours, theirs)| (Some(ours), Some(theirs)))?,
             None => (None, None),
@@ -87,12 +87,18 @@ impl SandboxProcess {
             None => (None, None),
         };
         let (lifeline_in, status_end) = (lifeline_out, status_in);
-        let ends =
-            Ends { stdio, status: status_end, lifeline: lifeline_in, outlet: outlet_in, supervisor, cgroups };
-        let plan = Plan::new(spec, survey, means, ends, builtin)?;
+        let ends = ChildEnds {
+            stdio,
+            status: status_end,
+            lifeline: lifeline_in,
+            outlet: outlet_in,
+            supervisor,
+            cgroups,
+        };
+        let plan = LaunchPlan::new(spec, survey, means, ends, builtin)?;
         let (pidfd, pid) = fork(&plan, means.confinement, &group)?;
         // The child's ends close here with the rest of the plan.
-        let Plan { view, .. } = plan;
+        let LaunchPlan { view, .. } = plan;
         let ground = guarded.map(|workspace| Ground {
             terminal: lent,
             ..ground(spec, workspace, survey, means.confinement, &view)
@@ -189,9 +195,9 @@ fn ground(
     workspace: &WorkspaceMount,
     survey: &Survey,
     confinement: Confinement,
-    view: &View,
+    view: &SandboxView,
 ) -> Ground {
-    let rule = |rule: &Rule| (PathBuf::from(OsStr::from_bytes(rule.path.to_bytes())), rule.access);
+    let rule = |rule: &LandlockRule| (PathBuf::from(OsStr::from_bytes(rule.path.to_bytes())), rule.access);
     Ground {
         confinement,
         workspace: workspace.host.clone(),
@@ -205,7 +211,11 @@ fn ground(
     }
 }
 
-fn fork(plan: &Plan, confinement: Confinement, group: &Group) -> Result<(OwnedFd, i32), SandboxError> {
+fn fork(
+    plan: &LaunchPlan,
+    confinement: Confinement,
+    group: &RunCgroup,
+) -> Result<(OwnedFd, i32), SandboxError> {
     let flags = match confinement {
         Confinement::Full => sys::NAMESPACES,
         Confinement::LandlockSeccomp => 0,
@@ -215,14 +225,14 @@ fn fork(plan: &Plan, confinement: Confinement, group: &Group) -> Result<(OwnedFd
     let mask = sys::block_signals();
     // SAFETY: the child goes to `child::first`, which neither allocates nor locks and never returns.
     let side = unsafe { sys::fork(flags, group.birthplace()) };
-    if matches!(side, Ok(Side::Child)) {
+    if matches!(side, Ok(ForkSide::Child)) {
         // SAFETY: this is the child.
         unsafe { child::first(plan, &mut stack) };
     }
     sys::restore_signals(&mask);
     match side {
-        Ok(Side::Parent(pidfd, pid)) => Ok((pidfd, pid)),
-        Ok(Side::Child) => sys::exit(0),
+        Ok(ForkSide::Parent(pidfd, pid)) => Ok((pidfd, pid)),
+        Ok(ForkSide::Child) => sys::exit(0),
         Err(errno) => Err(SandboxError::Setup { step: SetupStep::Clone, at: None, cause: errno.into() }),
     }
 }
@@ -252,18 +262,18 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), SandboxError> {
 }
 
 /// The program's standard descriptors, and our ends of them.
-struct Connected {
+struct ChildStreams {
     stdio: [OwnedFd; 3],
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
     terminal: Option<OwnedFd>,
 }
 
-fn connect(spec: &Spec) -> Result<Connected, SandboxError> {
+fn connect(spec: &Spec) -> Result<ChildStreams, SandboxError> {
     if let Some(terminal) = &spec.terminal {
         let (ours, theirs) = terminal.pair()?;
         let stdio = [duplicate(theirs.as_fd())?, duplicate(theirs.as_fd())?, above_stdio(theirs)?];
-        return Ok(Connected { stdio, stdout: None, stderr: None, terminal: Some(ours) });
+        return Ok(ChildStreams { stdio, stdout: None, stderr: None, terminal: Some(ours) });
     }
     let (stdout, stdout_in) = pipe()?;
     let (stderr, stderr_in) = match spec.merges_stderr {
@@ -271,7 +281,7 @@ fn connect(spec: &Spec) -> Result<Connected, SandboxError> {
         false => pipe().map(|(ours, theirs)| (Some(ours), theirs))?,
     };
     let stdio = [stdin(&spec.stdin)?, stdout_in, stderr_in];
-    Ok(Connected { stdio, stdout: Some(stdout), stderr, terminal: None })
+    Ok(ChildStreams { stdio, stdout: Some(stdout), stderr, terminal: None })
 }
 
 fn stdin(stdin: &Stdin) -> Result<OwnedFd, SandboxError> {

@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
 use crate::error::SetupStep;
-use crate::plan::Plan;
+use crate::plan::LaunchPlan;
 use crate::sys;
-use crate::view::{BindKind, Identity, Part};
+use crate::view::{BindKind, FileIdentity, ViewPart};
 use crate::wire::{SetupFailure, got, part_failure, setup_failure};
 
 const READ_ONLY: u64 = 1;
@@ -26,7 +26,7 @@ const BLANK_FILE: &CStr = c".blank";
 const BLANK_DIRECTORY: &CStr = c".blank.d";
 
 /// Builds the root and enters it. Returns bits of [`got`].
-pub(crate) fn root(plan: &Plan) -> Result<u32, SetupFailure> {
+pub(crate) fn root(plan: &LaunchPlan) -> Result<u32, SetupFailure> {
     let root = stage(plan).map_err(setup_failure(SetupStep::Root))?;
     let mut bits = 0;
     for (index, part) in plan.view.parts.iter().enumerate() {
@@ -36,20 +36,21 @@ pub(crate) fn root(plan: &Plan) -> Result<u32, SetupFailure> {
     Ok(bits)
 }
 
-fn step_of(part: &Part) -> SetupStep {
+fn step_of(part: &ViewPart) -> SetupStep {
     match part {
-        Part::Directory { .. } | Part::File { .. } | Part::Link { .. } | Part::Private { .. } => {
-            SetupStep::View
-        }
-        Part::Bind { identity: None, .. } => SetupStep::Bind,
-        Part::Bind { identity: Some(_), .. } => SetupStep::Workspace,
-        Part::Proc => SetupStep::Proc,
-        Part::Blank { .. } | Part::Pin { .. } => SetupStep::Guard,
-        Part::Seal => SetupStep::Root,
+        ViewPart::Directory { .. }
+        | ViewPart::File { .. }
+        | ViewPart::Link { .. }
+        | ViewPart::Private { .. } => SetupStep::View,
+        ViewPart::Bind { identity: None, .. } => SetupStep::Bind,
+        ViewPart::Bind { identity: Some(_), .. } => SetupStep::Workspace,
+        ViewPart::Proc => SetupStep::Proc,
+        ViewPart::Blank { .. } | ViewPart::Pin { .. } => SetupStep::Guard,
+        ViewPart::Seal => SetupStep::Root,
     }
 }
 
-fn stage(plan: &Plan) -> Result<OwnedFd, Errno> {
+fn stage(plan: &LaunchPlan) -> Result<OwnedFd, Errno> {
     let context = rustix::mount::fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_set_string(context.as_fd(), c"size", plan.tmpfs_size.as_c_str())?;
     rustix::mount::fsconfig_set_string(context.as_fd(), c"nr_inodes", plan.tmpfs_files.as_c_str())?;
@@ -68,34 +69,34 @@ fn stage(plan: &Plan) -> Result<OwnedFd, Errno> {
 }
 
 /// Adds a part; returns the bit of [`got`] that it gave. `bits` are those that there are already.
-fn add(root: &OwnedFd, part: &Part, bits: u32) -> Result<u32, Errno> {
+fn add(root: &OwnedFd, part: &ViewPart, bits: u32) -> Result<u32, Errno> {
     match part {
-        Part::Directory { at } => {
+        ViewPart::Directory { at } => {
             let mode = Mode::from_raw_mode(0o755);
             match in_parent(root, at, |parent, name| rustix::fs::mkdirat(parent, name, mode)) {
                 Ok(()) | Err(Errno::EXIST) => Ok(()),
                 Err(errno) => Err(errno),
             }
         }
-        Part::File { at, content } => {
+        ViewPart::File { at, content } => {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
             let mode = Mode::from_raw_mode(0o644);
             let file = in_parent(root, at, |parent, name| rustix::fs::openat(parent, name, flags, mode))?;
             if content.is_empty() { Ok(()) } else { rustix::io::write(file, content).map(drop) }
         }
-        Part::Link { at, to } => {
+        ViewPart::Link { at, to } => {
             in_parent(root, at, |parent, name| rustix::fs::symlinkat(to.as_c_str(), parent, name))
         }
-        Part::Bind { from, at, kind, identity } => bind(root, from, at, *kind, *identity),
-        Part::Private { at } => {
+        ViewPart::Bind { from, at, kind, identity } => bind(root, from, at, *kind, *identity),
+        ViewPart::Private { at } => {
             rustix::fs::chmodat(root, at.as_c_str(), Mode::from_raw_mode(0o1777), AtFlags::empty())?;
             let tree = clone_tree(root.as_fd(), at, false)?;
             attach(tree.as_fd(), root.as_fd(), at)
         }
         // Where the host's own is partly covered (in containers, say) the kernel refuses: then there is none.
-        Part::Proc => return Ok(mount_proc(root).map_or(0, |()| got::FRESH_PROC)),
-        Part::Blank { optional: true, .. } if bits & got::FRESH_PROC == 0 => Ok(()),
-        Part::Blank { tree, below, directory, optional, identity } => {
+        ViewPart::Proc => return Ok(mount_proc(root).map_or(0, |()| got::FRESH_PROC)),
+        ViewPart::Blank { optional: true, .. } if bits & got::FRESH_PROC == 0 => Ok(()),
+        ViewPart::Blank { tree, below, directory, optional, identity } => {
             match beneath(root, tree, below, *identity) {
                 Err(Errno::NOENT) if *optional => Ok(()),
                 Err(errno) => Err(errno),
@@ -105,14 +106,14 @@ fn add(root: &OwnedFd, part: &Part, bits: u32) -> Result<u32, Errno> {
                 }
             }
         }
-        Part::Pin { tree, below, read_only, identity } => {
+        ViewPart::Pin { tree, below, read_only, identity } => {
             let target = beneath(root, tree, below, *identity)?;
             let copy = clone_tree(target.as_fd(), c"", true)?;
             let attributes = NO_SETUID | NO_DEVICES | if *read_only { READ_ONLY } else { 0 };
             sys::mount_setattr(copy.as_fd(), true, attributes)?;
             attach(copy.as_fd(), target.as_fd(), c"")
         }
-        Part::Seal => sys::mount_setattr(root.as_fd(), false, READ_ONLY | NO_SETUID | NO_DEVICES),
+        ViewPart::Seal => sys::mount_setattr(root.as_fd(), false, READ_ONLY | NO_SETUID | NO_DEVICES),
     }
     .map(|()| 0)
 }
@@ -122,7 +123,7 @@ fn bind(
     from: &CStr,
     at: &CStr,
     kind: BindKind,
-    identity: Option<Identity>,
+    identity: Option<FileIdentity>,
 ) -> Result<(), Errno> {
     let tree = clone_tree(CWD, from, true)?;
     if let Some(expected) = identity
@@ -214,7 +215,12 @@ fn in_parent<T>(
 
 /// A path below a bind, reached without following a link, so that another writer can't redirect it. A file that isn't the one
 /// that was looked at counts as gone: that one is somewhere else by now, uncovered.
-fn beneath(root: &OwnedFd, tree: &CStr, below: &CStr, identity: Option<Identity>) -> Result<OwnedFd, Errno> {
+fn beneath(
+    root: &OwnedFd,
+    tree: &CStr,
+    below: &CStr,
+    identity: Option<FileIdentity>,
+) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let tree = rustix::fs::openat(root, tree, flags, Mode::empty())?;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -226,7 +232,7 @@ fn beneath(root: &OwnedFd, tree: &CStr, below: &CStr, identity: Option<Identity>
     }
 }
 
-fn is_file(fd: &OwnedFd, expected: Identity) -> Result<bool, Errno> {
+fn is_file(fd: &OwnedFd, expected: FileIdentity) -> Result<bool, Errno> {
     let found = rustix::fs::fstat(fd)?;
-    Ok((Identity { dev: found.st_dev, ino: found.st_ino }) == expected)
+    Ok((FileIdentity { dev: found.st_dev, ino: found.st_ino }) == expected)
 }

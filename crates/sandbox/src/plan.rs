@@ -16,7 +16,7 @@ use crate::seccomp::{self, Profile, supervised};
 use crate::spec::{DEFAULT_PATH, Floor, Limits, Spec, Stdin, TMP_FILES_MAX};
 use crate::survey::Survey;
 use crate::sys::{self, CStrings};
-use crate::view::{BOX_UID, Rule, View, c};
+use crate::view::{BOX_UID, LandlockRule, SandboxView, c};
 
 const ARGUMENTS_MAX: usize = 65_536;
 /// Larger than any memory; a size that wraps in the kernel's arithmetic would mean "no limit".
@@ -24,7 +24,7 @@ const TMP_BYTES_CEILING: u64 = 1 << 40;
 
 /// The program to become, or one of our own probes to run in its place.
 #[derive(Debug)]
-pub(crate) enum Payload {
+pub(crate) enum LaunchPayload {
     /// Try each path in turn.
     Exec { paths: Vec<CString>, argv: CStrings, envp: CStrings },
     /// Call this function and exit with what it returns.
@@ -33,7 +33,7 @@ pub(crate) enum Payload {
 
 /// A Landlock rule, resolved to bits.
 #[derive(Debug)]
-pub(crate) struct Grant {
+pub(crate) struct LandlockGrant {
     pub path: CString,
     pub bits: u64,
     pub optional: bool,
@@ -41,7 +41,7 @@ pub(crate) struct Grant {
 
 /// The child's script.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct LaunchPlan {
     pub confinement: Confinement,
     /// Whether the caller is root, to whom its own process files belong whether or not it can be looked into.
     pub by_root: bool,
@@ -50,13 +50,13 @@ pub(crate) struct Plan {
     pub gid_map: Vec<u8>,
     pub tmpfs_size: CString,
     pub tmpfs_files: CString,
-    pub view: View,
-    pub grants: Vec<Grant>,
+    pub view: SandboxView,
+    pub grants: Vec<LandlockGrant>,
     pub ruleset: OwnedFd,
     pub filter: Vec<libc::sock_filter>,
     pub rlimits: Vec<(Resource, Rlimit)>,
     pub cwd: CString,
-    pub payload: Payload,
+    pub payload: LaunchPayload,
     /// `cgroup.procs` of each cgroup v1 hierarchy to join.
     pub cgroups: Vec<OwnedFd>,
     pub stdio: [OwnedFd; 3],
@@ -74,7 +74,7 @@ pub(crate) struct Plan {
 }
 
 /// The child's ends of what connects the two sides, each above 2.
-pub(crate) struct Ends {
+pub(crate) struct ChildEnds {
     pub stdio: [OwnedFd; 3],
     pub status: OwnedFd,
     pub lifeline: OwnedFd,
@@ -102,26 +102,28 @@ impl Means {
     }
 }
 
-impl Plan {
+impl LaunchPlan {
     pub(crate) fn new(
         spec: &Spec,
         survey: &Survey,
         means: Means,
-        ends: Ends,
+        ends: ChildEnds,
         builtin: Option<Builtin>,
     ) -> Result<Self, SandboxError> {
         let [stdin, ..] = &ends.stdio;
         let terminal = spec.terminal.as_ref().and_then(|_| sys::terminal::path_of(stdin.as_fd()));
         let (view, ports) = match means.confinement {
-            Confinement::Full => (View::lay_out(spec, survey, terminal.as_deref())?, Ports::Private),
-            Confinement::LandlockSeccomp => (View::bare(spec, survey, terminal.as_deref())?, Ports::Closed),
+            Confinement::Full => (SandboxView::lay_out(spec, survey, terminal.as_deref())?, Ports::Private),
+            Confinement::LandlockSeccomp => {
+                (SandboxView::bare(spec, survey, terminal.as_deref())?, Ports::Closed)
+            }
         };
         let ruleset = above_stdio(grants::ruleset(ports)?)?;
         let payload = match builtin {
-            Some(builtin) => Payload::Builtin(builtin),
+            Some(builtin) => LaunchPayload::Builtin(builtin),
             None => exec(spec)?,
         };
-        let Ends { stdio, status, lifeline, outlet, supervisor, cgroups } = ends;
+        let ChildEnds { stdio, status, lifeline, outlet, supervisor, cgroups } = ends;
         let mut keep: Vec<RawFd> = stdio
             .iter()
             .chain(&cgroups)
@@ -187,7 +189,7 @@ pub(crate) fn check(spec: &Spec) -> Result<(), SandboxError> {
     Ok(())
 }
 
-fn exec(spec: &Spec) -> Result<Payload, SandboxError> {
+fn exec(spec: &Spec) -> Result<LaunchPayload, SandboxError> {
     let program = spec.argv.first().ok_or_else(|| SandboxError::Spec("there is no program".to_owned()))?;
     let paths = if program.as_bytes().contains(&b'/') {
         vec![c(program)?]
@@ -214,7 +216,7 @@ fn exec(spec: &Spec) -> Result<Payload, SandboxError> {
         environment.push(c(OsStr::from_bytes(&pair))?);
     }
     let argv = spec.argv.iter().map(c).collect::<Result<_, _>>()?;
-    Ok(Payload::Exec { paths, argv: CStrings::new(argv), envp: CStrings::new(environment) })
+    Ok(LaunchPayload::Exec { paths, argv: CStrings::new(argv), envp: CStrings::new(environment) })
 }
 
 /// What may be called. `supervised`: there is a supervisor that some calls are handed to.
@@ -230,8 +232,12 @@ pub(crate) fn profile(means: Means, supervised: bool) -> Profile {
     }
 }
 
-fn grant(rule: &Rule, abi: u32) -> Grant {
-    Grant { path: rule.path.clone(), bits: rule.access.bits(rule.directory, abi), optional: rule.optional }
+fn grant(rule: &LandlockRule, abi: u32) -> LandlockGrant {
+    LandlockGrant {
+        path: rule.path.clone(),
+        bits: rule.access.bits(rule.directory, abi),
+        optional: rule.optional,
+    }
 }
 
 /// Resource limits of the program. They hold for each process; what holds for the run as a whole is the cgroup's

@@ -18,15 +18,17 @@ use rustix::io::Errno;
 
 use crate::ended::Planted;
 use crate::spec::WorkspaceMount;
-use crate::survey::{BENEATH, Folder, Listed, Survey, alternates, identity, list, name_or_dot};
-use crate::view::Identity;
+use crate::survey::{
+    BENEATH, FolderListing, Survey, SurveyedFolder, alternates, identity, list, name_or_dot,
+};
+use crate::view::FileIdentity;
 
 /// What is looked at after a run, beside the folders that were there before it.
 const NEW_FOLDERS_MAX: usize = 1_000_000;
 
 /// Whether every folder is as it was. In doubt it is not.
 pub(crate) fn is_untouched(workspace: &WorkspaceMount, survey: &Survey) -> bool {
-    let is_as_it_was = |folder: &Folder| {
+    let is_as_it_was = |folder: &SurveyedFolder| {
         rustix::fs::lstat(workspace.host.join(&folder.path)).is_ok_and(|found| {
             (found.st_ctime, found.st_ctime_nsec) == folder.changed
                 && (found.st_dev, found.st_ino) == (folder.identity.dev, folder.identity.ino)
@@ -84,13 +86,13 @@ struct PlantedSearch<'a> {
     survey: &'a Survey,
     known: HashSet<&'a Path>,
     /// What was guarded, wherever it is now.
-    files: HashSet<Identity>,
+    files: HashSet<FileIdentity>,
     new: Vec<PathBuf>,
     found: Vec<Planted>,
 }
 
 impl PlantedSearch<'_> {
-    fn again(&mut self, folder: &Folder) {
+    fn again(&mut self, folder: &SurveyedFolder) {
         let path = name_or_dot(&folder.path);
         match rustix::fs::statat(&self.root, path, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) if (found.st_ctime, found.st_ctime_nsec) == folder.changed => {}
@@ -148,7 +150,7 @@ impl PlantedSearch<'_> {
 
     /// A folder that a program has closed is opened again: it could be listed before. Nobody can close somebody else's, and what is in
     /// there can't be of the program's making.
-    fn open_up(&self, path: &Path, errno: Errno) -> Result<Listed, Errno> {
+    fn open_up(&self, path: &Path, errno: Errno) -> Result<FolderListing, Errno> {
         if errno != Errno::ACCESS {
             return Err(errno);
         }

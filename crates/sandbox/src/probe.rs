@@ -16,9 +16,9 @@ use crate::launch::SandboxProcess;
 use crate::memory;
 use crate::plan::Means;
 use crate::probes::{self, Builtin, Supervised};
-use crate::run::{self, Report};
+use crate::run::{self, ChildReport};
 use crate::spec::{Floor, Spec};
-use crate::sys::{self, Side};
+use crate::sys::{self, ForkSide};
 use crate::wire::got;
 
 /// The findings.
@@ -145,7 +145,7 @@ pub(crate) fn run_blocking(
     spec: &Spec,
     means: Means,
     builtin: Option<Builtin>,
-) -> Result<Report, SandboxError> {
+) -> Result<ChildReport, SandboxError> {
     let survey = run::survey(spec)?;
     let mut running = SandboxProcess::start(spec, &survey, means, builtin)?;
     running.reap()?;
@@ -156,7 +156,7 @@ pub(crate) fn run_blocking(
             .read_to_end(&mut bytes)
             .map_err(|cause| SandboxError::Host { doing: "probing", cause })?;
     }
-    Report::read(&bytes, &running, spec, EndedBy::Itself)
+    ChildReport::read(&bytes, &running, spec, EndedBy::Itself)
 }
 
 fn closed(error: &SandboxError) -> Closed {
@@ -241,13 +241,13 @@ fn born_in(flags: u64) -> Result<(), rustix::io::Errno> {
     let mask = sys::block_signals();
     // SAFETY: the child exits at once.
     let side = unsafe { sys::fork(flags, None) };
-    if matches!(side, Ok(Side::Child)) {
+    if matches!(side, Ok(ForkSide::Child)) {
         sys::exit(0);
     }
     sys::restore_signals(&mask);
     match side? {
-        Side::Parent(pidfd, _) => sys::wait(pidfd.as_fd(), true).map(drop),
-        Side::Child => sys::exit(0),
+        ForkSide::Parent(pidfd, _) => sys::wait(pidfd.as_fd(), true).map(drop),
+        ForkSide::Child => sys::exit(0),
     }
 }
 

@@ -29,20 +29,20 @@ pub use attempts::ATTEMPTS;
 
 /// One escape attempt.
 #[derive(Debug)]
-pub struct Attempt {
+pub struct EscapeAttempt {
     /// A short name, the same on every host.
     pub name: &'static str,
     /// The case of the adversarial catalogue that it belongs to.
     pub case: u16,
     /// What must happen.
     pub must: &'static str,
-    run: fn(&Host) -> i32,
-    ends: Ends,
+    run: fn(&ProbeHost) -> i32,
+    ends: AttemptEnd,
 }
 
 /// How a held attempt ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ends {
+enum AttemptEnd {
     /// The function saw that it was refused, and says so with zero.
     Refused,
     /// The kernel kills it for trying.
@@ -54,11 +54,11 @@ enum Ends {
 /// The result of an attempt.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tried {
-    /// As in [`Attempt`].
+    /// As in [`EscapeAttempt`].
     pub name: &'static str,
-    /// As in [`Attempt`].
+    /// As in [`EscapeAttempt`].
     pub case: u16,
-    /// As in [`Attempt`].
+    /// As in [`EscapeAttempt`].
     pub must: &'static str,
     /// Whether the sandbox held.
     pub held: bool,
@@ -82,10 +82,10 @@ async fn try_with(floor: Floor, means: Option<Means>) -> Result<Vec<Tried>, Sand
 async fn try_some(
     floor: Floor,
     means: Option<Means>,
-    wanted: impl Fn(&Attempt) -> bool,
+    wanted: impl Fn(&EscapeAttempt) -> bool,
 ) -> Result<Vec<Tried>, SandboxError> {
     let mut results = Vec::with_capacity(ATTEMPTS.len());
-    let stage = Stage::set()?;
+    let stage = ProbeStage::set()?;
     for attempt in ATTEMPTS.iter().filter(|attempt| wanted(attempt)) {
         let builtin = Some(Builtin { run: attempt.run, host: Arc::clone(&stage.host) });
         let (spec, never) = (spec(floor), std::future::pending());
@@ -113,16 +113,16 @@ fn spec(floor: Floor) -> Spec {
     Spec { cwd: "/".into(), floor, limits, ..Spec::new(["probe"]) }
 }
 
-fn judge(attempt: &Attempt, ended: &FinishedRun, daemon: &CStr) -> Tried {
+fn judge(attempt: &EscapeAttempt, ended: &FinishedRun, daemon: &CStr) -> Tried {
     let left = attempts::survivors(daemon);
     let (held, says) = match (attempt.ends, ended.status) {
         _ if left > 0 => (false, format!("{left} of its processes outlived it")),
-        (Ends::Refused | Ends::OutOfMemory, Exit::Code(0)) => (true, "refused".to_owned()),
-        (Ends::OutOfMemory, Exit::Signal(_)) if ended.why == EndedBy::Memory => {
+        (AttemptEnd::Refused | AttemptEnd::OutOfMemory, Exit::Code(0)) => (true, "refused".to_owned()),
+        (AttemptEnd::OutOfMemory, Exit::Signal(_)) if ended.why == EndedBy::Memory => {
             (true, "killed at its memory limit".to_owned())
         }
         // Without 32-bit support the entry does not exist, which is a fault.
-        (Ends::Killed, Exit::Signal(libc::SIGSYS | libc::SIGSEGV)) => {
+        (AttemptEnd::Killed, Exit::Signal(libc::SIGSYS | libc::SIGSEGV)) => {
             (true, "killed for the attempt".to_owned())
         }
         (_, Exit::Code(code)) => (false, format!("the attempt succeeded (code {code})")),
@@ -134,14 +134,14 @@ fn judge(attempt: &Attempt, ended: &FinishedRun, daemon: &CStr) -> Tried {
 /// A function to run in the program's place, and the facts about the host that it gets.
 #[derive(Debug, Clone)]
 pub(crate) struct Builtin {
-    run: fn(&Host) -> i32,
-    host: Arc<Host>,
+    run: fn(&ProbeHost) -> i32,
+    host: Arc<ProbeHost>,
 }
 
 impl Builtin {
     /// Does nothing, successfully.
     pub(crate) fn nothing() -> Self {
-        Self { run: |_| 0, host: Arc::new(Host::default()) }
+        Self { run: |_| 0, host: Arc::new(ProbeHost::default()) }
     }
 
     pub(crate) fn call(&self) -> i32 {
@@ -151,7 +151,7 @@ impl Builtin {
 
 /// What there is on the host to be reached for. Prepared before the fork.
 #[derive(Debug, Default)]
-pub(crate) struct Host {
+pub(crate) struct ProbeHost {
     /// Us.
     pid: i32,
     /// A TCP port of ours on the loopback interface.
@@ -171,8 +171,8 @@ pub(crate) struct Host {
 }
 
 /// Keeps the host's side of the attempts alive.
-struct Stage {
-    host: Arc<Host>,
+struct ProbeStage {
+    host: Arc<ProbeHost>,
     _tcp: TcpListener,
     _local: UnixListener,
     _datagrams: UnixDatagram,
@@ -214,7 +214,7 @@ impl Drop for Scratch {
 
 /// Whether a program in a sandbox of these means can connect to a socket file that we listen on in its workspace.
 pub(crate) fn reaches_socket_file(means: Means) -> Result<bool, SandboxError> {
-    let stage = Stage::set()?;
+    let stage = ProbeStage::set()?;
     let workspace = WorkspaceMount::new(&stage.folder.0, true);
     let spec = Spec { cwd: "/".into(), workspace: Some(workspace), ..Spec::new(["probe"]) };
     let builtin = Builtin { run: attempts::workspace_socket, host: Arc::clone(&stage.host) };
@@ -252,7 +252,7 @@ pub(crate) fn supervised(means: Means) -> Result<Supervised, SandboxError> {
     })
 }
 
-impl Stage {
+impl ProbeStage {
     fn set() -> Result<Self, SandboxError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let fail = |cause| SandboxError::Host { doing: "preparing the probes", cause };
@@ -269,7 +269,7 @@ impl Stage {
         let (datagrams, stream) = (folder.0.join("datagrams"), folder.0.join("stream"));
         let home = std::env::var_os("HOME").unwrap_or_else(|| OsString::from_vec(b"/root".to_vec()));
         let home_mode = std::fs::metadata(&home).map_or(0o700, |metadata| metadata.mode() & 0o7777);
-        let host = Host {
+        let host = ProbeHost {
             pid: i32::try_from(pid).unwrap_or(i32::MAX),
             port,
             abstract_name: name.into_bytes(),

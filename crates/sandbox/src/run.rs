@@ -25,7 +25,7 @@ use crate::supervise::Supervisor;
 use crate::survey::Survey;
 use crate::sys;
 use crate::terminal::Relay;
-use crate::wire::{RECORD_BYTES, Record, got};
+use crate::wire::{ChildRecord, RECORD_BYTES, got};
 
 /// Tries, a millisecond apart, to remove a cgroup whose last member is still leaving.
 const REMOVE_TRIES_MAX: u32 = 50;
@@ -117,7 +117,7 @@ pub(crate) async fn run_with(
     }
     drop(relay);
     streams.drain();
-    let report = Report::read(&streams.status.bytes, &running, spec, why)?;
+    let report = ChildReport::read(&streams.status.bytes, &running, spec, why)?;
     let out_of_memory = why == EndedBy::Itself && running.group.ran_out_of_memory();
     let obtained = obtained(spec, means, &running, report.got);
     let refused = running.supervisor.as_ref().map(Supervisor::refused).unwrap_or_default();
@@ -281,14 +281,14 @@ async fn clear_away(mut running: SandboxProcess, gone: AsyncFd<OwnedFd>) {
 
 /// What the child reported.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct ChildReport {
     pub got: u32,
     pub status: Exit,
     cpu_ms: u32,
     peak_kib: u32,
 }
 
-impl Report {
+impl ChildReport {
     pub(crate) fn read(
         bytes: &[u8],
         running: &SandboxProcess,
@@ -297,16 +297,16 @@ impl Report {
     ) -> Result<Self, SandboxError> {
         let (mut got, mut status, mut cpu_ms, mut peak_kib) = (None, None, 0, 0);
         for record in bytes.as_chunks::<RECORD_BYTES>().0 {
-            match Record::decode(*record) {
-                Some(Record::Ready(bits)) => got = Some(bits),
-                Some(Record::Failed { step, part, errno }) => {
+            match ChildRecord::decode(*record) {
+                Some(ChildRecord::Ready(bits)) => got = Some(bits),
+                Some(ChildRecord::Failed { step, part, errno }) => {
                     return Err(failed(running, spec, step, part, errno));
                 }
-                Some(Record::CpuMs(ms)) => cpu_ms = ms,
-                Some(Record::PeakKib(kib)) => peak_kib = kib,
-                Some(Record::Exited(code)) => status = Some(Exit::Code(code)),
-                Some(Record::Signalled(signal)) => status = Some(Exit::Signal(signal)),
-                Some(Record::Stopped) | None => {}
+                Some(ChildRecord::CpuMs(ms)) => cpu_ms = ms,
+                Some(ChildRecord::PeakKib(kib)) => peak_kib = kib,
+                Some(ChildRecord::Exited(code)) => status = Some(Exit::Code(code)),
+                Some(ChildRecord::Signalled(signal)) => status = Some(Exit::Signal(signal)),
+                Some(ChildRecord::Stopped) | None => {}
             }
         }
         // We may kill the sandbox before it reports that it is ready. What it obtained by then is unknown, so nothing is claimed.

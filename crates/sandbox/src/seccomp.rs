@@ -66,9 +66,11 @@ pub(crate) fn allowed(profile: Profile) -> usize {
 /// keep its own memory. Everything else answers `EPERM`.
 pub(crate) fn guest_thread(vcpu_fd: u32, bell_fd: u32) -> Vec<sock_filter> {
     const KVM_RUN: u32 = 0xae80;
-    let is = |argument, value| Check::Is { argument, value };
-    let no_code =
-        SyscallRule::Checked(vec![Check::NoBits { argument: 2, mask: libc::PROT_EXEC.cast_unsigned() }]);
+    let is = |argument, value| ArgumentCheck::Is { argument, value };
+    let no_code = SyscallRule::Checked(vec![ArgumentCheck::NoBits {
+        argument: 2,
+        mask: libc::PROT_EXEC.cast_unsigned(),
+    }]);
     let mut table = Vec::new();
     put(&mut table, lists::GUEST_THREAD.iter().map(|&call| (call, SyscallRule::Allow)), EPERM);
     let checked = [
@@ -107,13 +109,13 @@ enum SyscallRule {
     Allow,
     Errno(u32),
     /// Allowed if every check holds, else `EPERM`.
-    Checked(Vec<Check>),
+    Checked(Vec<ArgumentCheck>),
 }
 
 /// A condition on the low 32 bits of one argument. Every argument checked here is 32 bits wide in the kernel,
 /// which ignores the upper half: comparing all 64 would let a caller slip past by setting a high bit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Check {
+enum ArgumentCheck {
     NoBits {
         argument: u32,
         mask: u32,
@@ -198,31 +200,35 @@ const PERSONALITIES: &[u32] = &[0, 0x0004_0000, u32::MAX];
 
 fn checked(profile: Profile) -> Vec<(c_long, SyscallRule)> {
     let mut rules = vec![
-        (libc::SYS_clone, SyscallRule::Checked(vec![Check::NoBits { argument: 0, mask: CLONE_NEW }])),
+        (libc::SYS_clone, SyscallRule::Checked(vec![ArgumentCheck::NoBits { argument: 0, mask: CLONE_NEW }])),
         (
             libc::SYS_ioctl,
-            SyscallRule::Checked(vec![Check::NoneOf { argument: 1, values: TERMINAL_INJECTION }]),
+            SyscallRule::Checked(vec![ArgumentCheck::NoneOf { argument: 1, values: TERMINAL_INJECTION }]),
         ),
         (libc::SYS_socketpair, pair(SOCKET_TYPES)),
         // Only memory files that can never be executed.
         (
             libc::SYS_memfd_create,
-            SyscallRule::Checked(vec![Check::SomeBit { argument: 1, mask: MFD_NOEXEC_SEAL }]),
+            SyscallRule::Checked(vec![ArgumentCheck::SomeBit { argument: 1, mask: MFD_NOEXEC_SEAL }]),
         ),
         (
             libc::SYS_personality,
-            SyscallRule::Checked(vec![Check::OneOf { argument: 0, mask: ALL_BITS, values: PERSONALITIES }]),
+            SyscallRule::Checked(vec![ArgumentCheck::OneOf {
+                argument: 0,
+                mask: ALL_BITS,
+                values: PERSONALITIES,
+            }]),
         ),
     ];
     for &(call, argument) in MODE_ARGUMENTS.iter().chain(MODE_ARGUMENTS_LEGACY) {
-        rules.push((call, SyscallRule::Checked(vec![Check::NoBits { argument, mask: SET_ID_BITS }])));
+        rules.push((call, SyscallRule::Checked(vec![ArgumentCheck::NoBits { argument, mask: SET_ID_BITS }])));
     }
     let socket = SyscallRule::Checked(vec![
-        Check::OneOf { argument: 0, mask: ALL_BITS, values: FAMILIES },
-        Check::OneOf { argument: 1, mask: SOCKET_TYPE_MASK, values: SOCKET_TYPES },
-        Check::OneOf { argument: 2, mask: ALL_BITS, values: PROTOCOLS },
+        ArgumentCheck::OneOf { argument: 0, mask: ALL_BITS, values: FAMILIES },
+        ArgumentCheck::OneOf { argument: 1, mask: SOCKET_TYPE_MASK, values: SOCKET_TYPES },
+        ArgumentCheck::OneOf { argument: 2, mask: ALL_BITS, values: PROTOCOLS },
     ]);
-    let fcntl = SyscallRule::Checked(vec![Check::NoneOf { argument: 1, values: DELAYS_OTHERS }]);
+    let fcntl = SyscallRule::Checked(vec![ArgumentCheck::NoneOf { argument: 1, values: DELAYS_OTHERS }]);
     match profile {
         Profile::Full => rules.extend([(libc::SYS_socket, socket), (libc::SYS_fcntl, fcntl)]),
         Profile::Watched => rules.extend([
@@ -231,7 +237,7 @@ fn checked(profile: Profile) -> Vec<(c_long, SyscallRule)> {
             (libc::SYS_memfd_create, SyscallRule::Errno(EPERM)),
             (
                 libc::SYS_shmget,
-                SyscallRule::Checked(vec![Check::AtMost { argument: 1, value: SEGMENT_BYTES_MAX }]),
+                SyscallRule::Checked(vec![ArgumentCheck::AtMost { argument: 1, value: SEGMENT_BYTES_MAX }]),
             ),
         ]),
         Profile::Bare { landlock_abi, root, supervised } => {
@@ -244,9 +250,9 @@ fn checked(profile: Profile) -> Vec<(c_long, SyscallRule)> {
 /// A pair of local sockets of one of these types.
 fn pair(types: &'static [u32]) -> SyscallRule {
     SyscallRule::Checked(vec![
-        Check::OneOf { argument: 0, mask: ALL_BITS, values: &[libc::AF_UNIX as u32] },
-        Check::OneOf { argument: 1, mask: SOCKET_TYPE_MASK, values: types },
-        Check::OneOf { argument: 2, mask: ALL_BITS, values: PROTOCOLS },
+        ArgumentCheck::OneOf { argument: 0, mask: ALL_BITS, values: &[libc::AF_UNIX as u32] },
+        ArgumentCheck::OneOf { argument: 1, mask: SOCKET_TYPE_MASK, values: types },
+        ArgumentCheck::OneOf { argument: 2, mask: ALL_BITS, values: PROTOCOLS },
     ])
 }
 
@@ -254,19 +260,19 @@ fn pair(types: &'static [u32]) -> SyscallRule {
 /// isn't a file.
 fn bare(landlock_abi: u32, root: bool, supervised: bool) -> Vec<(c_long, SyscallRule)> {
     let refuse = |call: &c_long| (*call, SyscallRule::Errno(EPERM));
-    let own = SyscallRule::Checked(vec![Check::OneOf { argument: 0, mask: ALL_BITS, values: &[0] }]);
+    let own = SyscallRule::Checked(vec![ArgumentCheck::OneOf { argument: 0, mask: ALL_BITS, values: &[0] }]);
     let mut rules: Vec<_> = REFUSED_BARE.iter().chain(REFUSED_BARE_LEGACY).map(refuse).collect();
     rules.push((libc::SYS_prlimit64, own.clone()));
     rules.push((libc::SYS_sched_setaffinity, own.clone()));
     rules.push((libc::SYS_socketpair, pair(PAIRED_TYPES)));
     rules.push((libc::SYS_memfd_create, SyscallRule::Errno(EPERM)));
-    let none_of = |values| SyscallRule::Checked(vec![Check::NoneOf { argument: 1, values }]);
+    let none_of = |values| SyscallRule::Checked(vec![ArgumentCheck::NoneOf { argument: 1, values }]);
     rules.push((libc::SYS_fcntl, none_of(REACHES_OTHERS)));
     rules.push((libc::SYS_ioctl, none_of(REFUSED_REQUESTS_BARE)));
     // A file's owner needs no more than a descriptor that is open for reading, also of a guarded file.
     rules.extend([libc::SYS_fchown, libc::SYS_fsetxattr, libc::SYS_fremovexattr].iter().map(refuse));
     // Times of an open file, not of a path.
-    rules.push((libc::SYS_utimensat, SyscallRule::Checked(vec![Check::Null { argument: 1 }])));
+    rules.push((libc::SYS_utimensat, SyscallRule::Checked(vec![ArgumentCheck::Null { argument: 1 }])));
     if root || !supervised {
         rules.push(refuse(&libc::SYS_fchmod));
     }
@@ -357,19 +363,19 @@ fn leaf(answer: &SyscallRule) -> Vec<sock_filter> {
 }
 
 /// Falls through if the check holds, else returns `EPERM`.
-fn check(check: &Check) -> Vec<sock_filter> {
+fn check(check: &ArgumentCheck) -> Vec<sock_filter> {
     let refuse = ret(libc::SECCOMP_RET_ERRNO | EPERM);
     match *check {
-        Check::NoBits { argument, mask } => {
+        ArgumentCheck::NoBits { argument, mask } => {
             vec![load_argument(argument), jump_if_any(mask, 0, 1), refuse]
         }
-        Check::SomeBit { argument, mask } => {
+        ArgumentCheck::SomeBit { argument, mask } => {
             vec![load_argument(argument), jump_if_any(mask, 1, 0), refuse]
         }
-        Check::Is { argument, value } => {
+        ArgumentCheck::Is { argument, value } => {
             vec![load_argument(argument), jump_if_equal(value, 1, 0), refuse]
         }
-        Check::AtMost { argument, value } => vec![
+        ArgumentCheck::AtMost { argument, value } => vec![
             load(20 + 8 * argument),
             jump_if_equal(0, 1, 0),
             refuse,
@@ -377,7 +383,7 @@ fn check(check: &Check) -> Vec<sock_filter> {
             jump_if_at_least(value.saturating_add(1), 0, 1),
             refuse,
         ],
-        Check::Null { argument } => vec![
+        ArgumentCheck::Null { argument } => vec![
             load_argument(argument),
             jump_if_equal(0, 1, 0),
             refuse,
@@ -385,7 +391,7 @@ fn check(check: &Check) -> Vec<sock_filter> {
             jump_if_equal(0, 1, 0),
             refuse,
         ],
-        Check::OneOf { argument, mask, values } => {
+        ArgumentCheck::OneOf { argument, mask, values } => {
             let mut code = vec![load_argument(argument), and(mask)];
             for (left, value) in (1..=values.len()).rev().zip(values) {
                 // Past the remaining comparisons and the refusal.
@@ -394,7 +400,7 @@ fn check(check: &Check) -> Vec<sock_filter> {
             code.push(refuse);
             code
         }
-        Check::NoneOf { argument, values } => {
+        ArgumentCheck::NoneOf { argument, values } => {
             let mut code = vec![load_argument(argument)];
             for value in values {
                 code.extend([jump_if_equal(*value, 0, 1), refuse]);

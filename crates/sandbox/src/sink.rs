@@ -15,7 +15,7 @@ const CHUNKS_WAITING_MAX: usize = 4;
 
 /// What goes through the queue.
 #[derive(Debug)]
-pub(crate) enum Written {
+pub(crate) enum QueuedOutput {
     /// Some output, and where the program wrote it.
     Chunk(Channel, Vec<u8>),
     /// Sent back when the reader is done with what came before.
@@ -25,31 +25,31 @@ pub(crate) enum Written {
 /// Where the output of a run goes instead of into [`crate::FinishedRun`].
 #[derive(Debug, Clone)]
 pub struct Sink {
-    chunks: mpsc::Sender<Written>,
+    chunks: mpsc::Sender<QueuedOutput>,
     unread: Arc<[AtomicBool; 2]>,
 }
 
 /// The other end.
 #[derive(Debug)]
-pub(crate) struct Source {
-    pub(crate) chunks: mpsc::Receiver<Written>,
+pub(crate) struct SinkSource {
+    pub(crate) chunks: mpsc::Receiver<QueuedOutput>,
     unread: Arc<[AtomicBool; 2]>,
 }
 
 /// What there is room for.
-pub(crate) enum Room<'s> {
+pub(crate) enum SinkRoom<'s> {
     /// One more chunk.
-    Free(mpsc::Permit<'s, Written>),
+    Free(mpsc::Permit<'s, QueuedOutput>),
     /// Nothing now.
     Full,
     /// Nothing any more: nobody reads it.
     Closed,
 }
 
-pub(crate) fn channel() -> (Sink, Source) {
+pub(crate) fn channel() -> (Sink, SinkSource) {
     let (to, chunks) = mpsc::channel(CHUNKS_WAITING_MAX);
     let unread = Arc::new(Default::default());
-    (Sink { chunks: to, unread: Arc::clone(&unread) }, Source { chunks, unread })
+    (Sink { chunks: to, unread: Arc::clone(&unread) }, SinkSource { chunks, unread })
 }
 
 impl Sink {
@@ -62,27 +62,27 @@ impl Sink {
     /// Waits until the reader is done with `rest` and what came before, or gone.
     pub(crate) async fn settle(&self, channel: Channel, rest: Vec<u8>) {
         let (done, is_done) = oneshot::channel();
-        if !rest.is_empty() && self.chunks.send(Written::Chunk(channel, rest)).await.is_err() {
+        if !rest.is_empty() && self.chunks.send(QueuedOutput::Chunk(channel, rest)).await.is_err() {
             return;
         }
-        if self.chunks.send(Written::Settle(done)).await.is_ok() {
+        if self.chunks.send(QueuedOutput::Settle(done)).await.is_ok() {
             let _gone = is_done.await.is_err();
         }
     }
 
-    pub(crate) fn room(&self, channel: Channel) -> Room<'_> {
+    pub(crate) fn room(&self, channel: Channel) -> SinkRoom<'_> {
         if flag(&self.unread, channel).load(Ordering::Acquire) {
-            return Room::Closed;
+            return SinkRoom::Closed;
         }
         match self.chunks.try_reserve() {
-            Ok(slot) => Room::Free(slot),
-            Err(TrySendError::Full(())) => Room::Full,
-            Err(TrySendError::Closed(())) => Room::Closed,
+            Ok(slot) => SinkRoom::Free(slot),
+            Err(TrySendError::Full(())) => SinkRoom::Full,
+            Err(TrySendError::Closed(())) => SinkRoom::Closed,
         }
     }
 }
 
-impl Source {
+impl SinkSource {
     /// Nobody reads this channel any more.
     pub(crate) fn close(&self, channel: Channel) {
         flag(&self.unread, channel).store(true, Ordering::Release);

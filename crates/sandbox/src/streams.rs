@@ -10,11 +10,11 @@ use tokio::io::unix::AsyncFd;
 use crate::error::SandboxError;
 use crate::launch::SandboxProcess;
 use crate::run::watching;
-use crate::sink::{Room, Sink, Written};
+use crate::sink::{QueuedOutput, Sink, SinkRoom};
 use crate::spec::Spec;
 use crate::sys;
-use crate::terminal::Screen;
-use crate::wire::{RECORD_BYTES, Record};
+use crate::terminal::FilteredScreen;
+use crate::wire::{ChildRecord, RECORD_BYTES};
 
 const CHUNK_BYTES: usize = 64 * 1024;
 /// Reads until a terminal is empty. What a job in the background goes on writing isn't waited for.
@@ -24,9 +24,9 @@ const SETTLING_READS_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Streams {
     /// Collected; with a sink, what isn't passed on yet. On a terminal, all that is written there.
-    pub(crate) stdout: Stream,
-    pub(crate) stderr: Stream,
-    pub(crate) status: Stream,
+    pub(crate) stdout: ProgramStream,
+    pub(crate) stderr: ProgramStream,
+    pub(crate) status: ProgramStream,
     /// Where output goes as it comes.
     sink: Option<Sink>,
     /// The other pipe is read first in the next round, so that neither starves.
@@ -44,11 +44,11 @@ pub(crate) struct Streams {
 }
 
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct ProgramStream {
     /// Our end of a pipe or of a terminal.
     from: Option<AsyncFd<OwnedFd>>,
     /// Of a terminal: what may pass.
-    screen: Option<Screen>,
+    screen: Option<FilteredScreen>,
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -59,13 +59,13 @@ impl Streams {
     pub(crate) fn new(
         running: &mut SandboxProcess,
         spec: &Spec,
-        screen: Option<Screen>,
+        screen: Option<FilteredScreen>,
     ) -> Result<Self, SandboxError> {
         let stdout = running.terminal.take().or_else(|| running.stdout.take());
         Ok(Self {
-            stdout: Stream { screen, ..Stream::new(stdout)? },
-            stderr: Stream::new(running.stderr.take())?,
-            status: Stream::new(running.status.take())?,
+            stdout: ProgramStream { screen, ..ProgramStream::new(stdout)? },
+            stderr: ProgramStream::new(running.stderr.take())?,
+            status: ProgramStream::new(running.status.take())?,
             sink: spec.sink.clone(),
             is_errors_turn: false,
             chunk: vec![0; CHUNK_BYTES],
@@ -105,28 +105,29 @@ impl Streams {
         self.is_errors_turn = !self.is_errors_turn;
         for (channel, stream) in both {
             let slot = match self.sink.as_ref().map(|sink| sink.room(channel)) {
-                Some(Room::Full) => continue,
-                Some(Room::Closed) => {
+                Some(SinkRoom::Full) => continue,
+                Some(SinkRoom::Closed) => {
                     stream.from = None;
                     continue;
                 }
-                Some(Room::Free(slot)) => Some(slot),
+                Some(SinkRoom::Free(slot)) => Some(slot),
                 None => None,
             };
             let pulled = stream.pull(&mut self.chunk, &mut self.output_bytes_left, try_read);
             self.truncated |= pulled == Pulled::Cut;
             if let Some(slot) = slot.filter(|_| !stream.bytes.is_empty()) {
-                slot.send(Written::Chunk(channel, std::mem::take(&mut stream.bytes)));
+                slot.send(QueuedOutput::Chunk(channel, std::mem::take(&mut stream.bytes)));
             }
         }
         self.status.pull(&mut self.chunk, &mut STATUS_BYTES_MAX.clone(), try_read);
         self.stops = 0;
         for record in self.status.bytes.as_chunks::<RECORD_BYTES>().0 {
-            match Record::decode(*record) {
-                Some(Record::Ready(_)) => self.begun = true,
-                Some(Record::Stopped) => self.stops = self.stops.saturating_add(1),
-                Some(Record::Exited(_) | Record::Signalled(_)) => self.finished = true,
-                Some(Record::Failed { .. } | Record::CpuMs(_) | Record::PeakKib(_)) | None => {}
+            match ChildRecord::decode(*record) {
+                Some(ChildRecord::Ready(_)) => self.begun = true,
+                Some(ChildRecord::Stopped) => self.stops = self.stops.saturating_add(1),
+                Some(ChildRecord::Exited(_) | ChildRecord::Signalled(_)) => self.finished = true,
+                Some(ChildRecord::Failed { .. } | ChildRecord::CpuMs(_) | ChildRecord::PeakKib(_)) | None => {
+                }
             }
         }
     }
@@ -175,7 +176,7 @@ enum Pulled {
     Cut,
 }
 
-impl Stream {
+impl ProgramStream {
     fn new(fd: Option<OwnedFd>) -> Result<Self, SandboxError> {
         let watch = |fd: OwnedFd| {
             rustix::io::ioctl_fionbio(&fd, true)?;

@@ -33,7 +33,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::ended::Confinement;
 use crate::error::SandboxError;
-use crate::grants::Access;
+use crate::grants::PathAccess;
 use crate::handover;
 use crate::survey::Guards;
 use crate::sys::notify::{self, Notice};
@@ -64,7 +64,7 @@ pub(crate) struct Ground {
     /// What the survey found that judges names.
     pub guards: Guards,
     /// What the fallback lets be used; nothing in the full confinement, where mounts say it.
-    pub rules: Vec<(PathBuf, Access)>,
+    pub rules: Vec<(PathBuf, PathAccess)>,
     /// What policy says to writing, if it is asked.
     pub writes: Option<WriteRule>,
     /// The terminal that the program was lent, only to say which it is.
@@ -73,7 +73,7 @@ pub(crate) struct Ground {
 
 /// The names that were refused in one run.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Refused {
+pub(crate) struct RefusedNames {
     pub paths: Vec<PathBuf>,
     /// Those that policy asks about or denies to `fs.write`, relative to the workspace.
     pub by_policy: Vec<PathBuf>,
@@ -88,13 +88,13 @@ pub(crate) struct Refused {
 /// The running supervisor. It ends by itself when the last process of the sandbox is gone.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
-    refused: Arc<Mutex<Refused>>,
+    refused: Arc<Mutex<RefusedNames>>,
 }
 
 impl Supervisor {
     /// Starts the thread, which waits for the listener of the program's process.
     pub(crate) fn start(channel: UnixStream, ground: Ground) -> Result<Self, SandboxError> {
-        let refused = Arc::new(Mutex::new(Refused::default()));
+        let refused = Arc::new(Mutex::new(RefusedNames::default()));
         let shared = Arc::clone(&refused);
         std::thread::Builder::new()
             .name("supervisor".to_owned())
@@ -105,12 +105,12 @@ impl Supervisor {
     }
 
     /// What was refused so far.
-    pub(crate) fn refused(&self) -> Refused {
+    pub(crate) fn refused(&self) -> RefusedNames {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-fn serve(channel: UnixStream, ground: Ground, refused: Arc<Mutex<Refused>>) {
+fn serve(channel: UnixStream, ground: Ground, refused: Arc<Mutex<RefusedNames>>) {
     let listener = loop {
         match handover::receive(channel.as_fd(), RecvFlags::empty()) {
             Ok(Some(listener)) => break listener,
@@ -149,7 +149,7 @@ fn give_up_privileges() -> Result<(), Errno> {
 
 /// How a call ends.
 #[derive(Debug)]
-enum Done {
+enum SupervisedEnd {
     Value(i64),
     File {
         fd: OwnedFd,
@@ -163,7 +163,7 @@ enum Done {
 struct Desk {
     listener: OwnedFd,
     ground: Ground,
-    refused: Arc<Mutex<Refused>>,
+    refused: Arc<Mutex<RefusedNames>>,
     /// The root that everything in the sandbox shares.
     root: Option<OwnedFd>,
     /// The mounts of the program's view, and whether each is the workspace's.
@@ -217,15 +217,15 @@ impl Desk {
         let Some(done) = self.in_order(&notice) else { return };
         let listener = self.listener.as_fd();
         let result = match done {
-            Ok(Done::Value(value)) => Ok(value),
-            Ok(Done::File { fd, cloexec }) => {
+            Ok(SupervisedEnd::Value(value)) => Ok(value),
+            Ok(SupervisedEnd::File { fd, cloexec }) => {
                 match notify::answer_descriptor(listener, notice.id, fd.as_fd(), cloexec) {
                     Ok(()) => return,
                     // The caller has as many open files as it may.
                     Err(errno) => Err(errno),
                 }
             }
-            Ok(Done::Later) => {
+            Ok(SupervisedEnd::Later) => {
                 self.waiting.push_back(notice);
                 return;
             }
@@ -236,7 +236,7 @@ impl Desk {
     }
 
     /// Performs a call when it is its turn. `None`: the caller has died meanwhile.
-    fn in_order(&mut self, notice: &Notice) -> Option<Result<Done, Errno>> {
+    fn in_order(&mut self, notice: &Notice) -> Option<Result<SupervisedEnd, Errno>> {
         // The lock has no queue: a program that has folders searched all the time would leave nothing to others.
         std::thread::sleep(self.rests_until.saturating_duration_since(Instant::now()));
         loop {
@@ -265,7 +265,7 @@ impl Desk {
     /// Keeps a refused name for the receipt.
     fn note(&self, refusal: Refusal) -> Errno {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let Refused { paths, by_policy, unsearched, more, .. } = &mut *refused;
+        let RefusedNames { paths, by_policy, unsearched, more, .. } = &mut *refused;
         let (list, path, errno) = match refusal {
             Refusal::Guarded(path) => (paths, path, Errno::ACCESS),
             Refusal::Policy(path) => (by_policy, path, Errno::ACCESS),

@@ -24,9 +24,9 @@ use rustix::io::Errno;
 use crate::error::SandboxError;
 use crate::spec::WorkspaceMount;
 use crate::supervise;
-use crate::view::{self, Identity};
+use crate::view::{self, FileIdentity};
 pub(crate) use guards::Guards;
-pub(crate) use list::{BENEATH, Listed, identity, list, name_or_dot};
+pub(crate) use list::{BENEATH, FolderListing, identity, list, name_or_dot};
 pub use listings::Listings;
 pub(crate) use walk::alternates;
 
@@ -49,7 +49,7 @@ pub struct Survey {
     /// What judges names during the run.
     pub(crate) guards: Guards,
     /// Every folder that a program can make names in.
-    pub(crate) folders: Vec<Folder>,
+    pub(crate) folders: Vec<SurveyedFolder>,
     /// Guarded names that were there.
     pub(crate) guarded: HashSet<PathBuf>,
     /// Folders that weren't looked into: objects of git, which are all alike, and what is blank as a whole.
@@ -80,7 +80,7 @@ pub(crate) struct Pin {
     pub path: PathBuf,
     pub read_only: bool,
     /// Which file it was. `None` if it was gone again.
-    pub identity: Option<Identity>,
+    pub identity: Option<FileIdentity>,
 }
 
 /// A path whose content is hidden.
@@ -88,7 +88,7 @@ pub(crate) struct Pin {
 pub(crate) struct Blank {
     pub path: PathBuf,
     pub folder: bool,
-    pub identity: Option<Identity>,
+    pub identity: Option<FileIdentity>,
 }
 
 impl Pin {
@@ -105,11 +105,11 @@ impl Blank {
 
 /// A folder as it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Folder {
+pub(crate) struct SurveyedFolder {
     pub path: PathBuf,
     /// When its entries last changed: seconds, nanoseconds.
     pub changed: (i64, u64),
-    pub identity: Identity,
+    pub identity: FileIdentity,
     pub is_repository: bool,
 }
 

@@ -43,7 +43,7 @@ fn check(raw: c_long) -> SysResult<c_long> {
 }
 
 /// Which side of [`fork`] we are on.
-pub(crate) enum Side {
+pub(crate) enum ForkSide {
     /// The caller: holds the child's pidfd, and its pid, which is the child's until it is reaped.
     Parent(OwnedFd, i32),
     /// The copy.
@@ -74,7 +74,7 @@ struct CloneArgs {
 /// # Safety
 /// The child is a copy of one thread of a process that may have had more. It may not allocate, lock or run destructors of the
 /// caller's objects, and must end in `execve` or [`exit`].
-pub(crate) unsafe fn fork(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> SysResult<Side> {
+pub(crate) unsafe fn fork(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> SysResult<ForkSide> {
     let mut pidfd: c_int = -1;
     let mut args = CloneArgs {
         flags: flags | libc::CLONE_PIDFD as u64,
@@ -89,11 +89,11 @@ pub(crate) unsafe fn fork(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> SysResu
     // this stack, so both sides return here independently. The caller vouches for what the child does.
     let pid = check(unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) })?;
     if pid == 0 {
-        return Ok(Side::Child);
+        return Ok(ForkSide::Child);
     }
     // SAFETY: `CLONE_PIDFD` made the kernel store a fresh descriptor that nobody else owns.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    Ok(Side::Parent(pidfd, i32::try_from(pid).unwrap_or(i32::MAX)))
+    Ok(ForkSide::Parent(pidfd, i32::try_from(pid).unwrap_or(i32::MAX)))
 }
 
 /// Bytes of stack for the process that becomes the program, until it does.
@@ -463,7 +463,7 @@ mod tests {
         let mask = block_signals();
         // SAFETY: the child calls `spawn` only, whose sides do nothing but `exit` and a `write`.
         let side = unsafe { fork(0, None) };
-        if matches!(side, Ok(Side::Child)) {
+        if matches!(side, Ok(ForkSide::Child)) {
             // SAFETY: this is the child; neither side unwinds or writes memory that the other uses.
             unsafe { spawn(&mut stack, true, witness, second, failed) }
         }
@@ -472,7 +472,7 @@ mod tests {
         let Witness(ours) = &*std::mem::ManuallyDrop::new(witness);
         // SAFETY: the owner of this descriptor is never dropped or used again.
         unsafe { close(ours.as_raw_fd()) }.unwrap();
-        let Ok(Side::Parent(pidfd, _)) = side else { panic!("no child") };
+        let Ok(ForkSide::Parent(pidfd, _)) = side else { panic!("no child") };
         wait(pidfd.as_fd(), true).unwrap();
         let mut said = Vec::new();
         std::fs::File::from(read).read_to_end(&mut said).unwrap();

@@ -1,6 +1,6 @@
 //! A person's terminal, lent to a program: the program gets a pseudo-terminal of ours.
 //!
-//! What the program writes takes the way of all output ([`crate::streams`]), filtered by [`Screen`]; the reader of the call writes it to the
+//! What the program writes takes the way of all output ([`crate::streams`]), filtered by [`FilteredScreen`]; the reader of the call writes it to the
 //! terminal. One thread does the rest. It puts the user's terminal into raw mode, so that every key reaches the program (Ctrl-C is a
 //! signal to the program's own foreground job), passes on input and size, and puts the terminal back however it ends: when the program
 //! does, when the run is killed or dropped, or by a panic. When Ctrl-Z stops the program, it puts the terminal back, suspends this process
@@ -21,7 +21,7 @@ use rustix::pipe::PipeFlags;
 use tokio::sync::Notify;
 
 use crate::error::SandboxError;
-use crate::sys::terminal::{Modes, Window, is_anothers};
+use crate::sys::terminal::{Modes, TerminalSize, is_anothers};
 use filter::Filter;
 
 /// How often we check the size of the user's terminal.
@@ -60,7 +60,7 @@ impl Terminal {
         if let Ok(modes) = Modes::read(self.input.as_fd()) {
             modes.set(theirs.as_fd(), false).ok();
         }
-        if let Ok(window) = Window::read(self.output.as_fd()) {
+        if let Ok(window) = TerminalSize::read(self.output.as_fd()) {
             window.set(ours.as_fd()).ok();
         }
         Ok((ours, theirs))
@@ -83,9 +83,9 @@ impl Drop for Restore {
 
 /// What a program does to a screen: its output is filtered, and what it changes for good is put back in the end.
 #[derive(Debug, Clone)]
-pub(crate) struct Screen(Arc<Mutex<Filter>>);
+pub(crate) struct FilteredScreen(Arc<Mutex<Filter>>);
 
-impl Screen {
+impl FilteredScreen {
     /// Appends to `out` what may pass.
     pub(crate) fn feed(&self, bytes: &[u8], out: &mut Vec<u8>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).feed(bytes, out);
@@ -103,7 +103,7 @@ pub(crate) struct Relay {
     stop: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
     notices: Arc<Notices>,
-    screen: Screen,
+    screen: FilteredScreen,
 }
 
 /// What the user does that concerns the program as a whole.
@@ -118,16 +118,16 @@ impl Relay {
         let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
         let (stop_read, stop) = pipe.map_err(SandboxError::host("making a pipe"))?;
         let notices = Arc::new(Notices::default());
-        let screen = Screen(Arc::new(Mutex::new(Filter::new())));
+        let screen = FilteredScreen(Arc::new(Mutex::new(Filter::new())));
         let (noticed, put_back) = (Arc::clone(&notices), screen.clone());
-        let work = move || Passing::new(terminal, ours, stop_read, noticed).run(&put_back);
+        let work = move || TerminalRelay::new(terminal, ours, stop_read, noticed).run(&put_back);
         let thread = std::thread::Builder::new().name("terminal".to_owned()).spawn(work);
         let thread = thread.map_err(|cause| SandboxError::Host { doing: "starting a thread", cause })?;
         Ok(Self { stop: Some(stop), thread: Some(thread), notices, screen })
     }
 
     /// Where the program's output goes through.
-    pub(crate) fn screen(&self) -> Screen {
+    pub(crate) fn screen(&self) -> FilteredScreen {
         self.screen.clone()
     }
 
@@ -160,12 +160,12 @@ impl Drop for Relay {
     }
 }
 
-struct Passing {
+struct TerminalRelay {
     terminal: Terminal,
     ours: OwnedFd,
     stop: OwnedFd,
     notices: Arc<Notices>,
-    window: Option<Window>,
+    window: Option<TerminalSize>,
     /// Set while the user's terminal is raw.
     restore: Option<Restore>,
     /// Typed, and not yet taken by the program.
@@ -178,15 +178,15 @@ struct Passing {
     stops: Vec<Instant>,
 }
 
-impl Passing {
+impl TerminalRelay {
     fn new(terminal: Terminal, ours: OwnedFd, stop: OwnedFd, notices: Arc<Notices>) -> Self {
-        let window = Window::read(terminal.output.as_fd()).ok();
+        let window = TerminalSize::read(terminal.output.as_fd()).ok();
         let (pending, stops) = (Vec::new(), Vec::new());
         let (restore, reads, is_gone) = (None, false, false);
         Self { terminal, ours, stop, notices, window, restore, pending, reads, is_gone, stops }
     }
 
-    fn run(mut self, screen: &Screen) {
+    fn run(mut self, screen: &FilteredScreen) {
         while self.pass() {}
         self.write(&screen.finish());
         self.restore = None;
@@ -254,7 +254,7 @@ impl Passing {
     }
 
     fn follow_window(&mut self) {
-        let now = Window::read(self.terminal.output.as_fd()).ok();
+        let now = TerminalSize::read(self.terminal.output.as_fd()).ok();
         if now != self.window {
             self.window = now;
             now.map(|window| window.set(self.ours.as_fd()));

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::error::{SandboxError, SetupStep};
-use crate::grants::Access;
+use crate::grants::PathAccess;
 use crate::spec::{Cover, HOME, Spec, WorkspaceMount};
 use crate::survey::Survey;
 
@@ -21,7 +21,7 @@ pub(crate) const PATHS_MAX: usize = 1024;
 
 /// One step of building the root file system. Paths of `at` are relative to the new root.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ViewPart {
     /// A directory of the (sealed) root.
     Directory { at: CString },
     /// A small file of our making.
@@ -29,15 +29,15 @@ pub(crate) enum Part {
     /// A symbolic link.
     Link { at: CString, to: CString },
     /// A host path, with everything mounted below it.
-    Bind { from: CString, at: CString, kind: BindKind, identity: Option<Identity> },
+    Bind { from: CString, at: CString, kind: BindKind, identity: Option<FileIdentity> },
     /// A writable directory on the private temporary file system.
     Private { at: CString },
     /// The process file system of the new pid namespace.
     Proc,
     /// Emptiness over a path. `tree`: the mount that it lies in, and the path below that. `optional`: may be missing.
-    Blank { tree: CString, below: CString, directory: bool, optional: bool, identity: Option<Identity> },
+    Blank { tree: CString, below: CString, directory: bool, optional: bool, identity: Option<FileIdentity> },
     /// A path of the workspace made a mount point of its own, so that it can't be renamed or removed.
-    Pin { tree: CString, below: CString, read_only: bool, identity: Option<Identity> },
+    Pin { tree: CString, below: CString, read_only: bool, identity: Option<FileIdentity> },
     /// The root itself becomes read-only.
     Seal,
 }
@@ -52,16 +52,16 @@ pub(crate) enum BindKind {
 
 /// Which file it was when we looked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Identity {
+pub(crate) struct FileIdentity {
     pub dev: u64,
     pub ino: u64,
 }
 
 /// A Landlock rule: a path as seen inside, and what it may be used for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Rule {
+pub(crate) struct LandlockRule {
     pub path: CString,
-    pub access: Access,
+    pub access: PathAccess,
     pub directory: bool,
     /// Missing is fine (e.g. `/proc` where it can't be mounted).
     pub optional: bool,
@@ -69,9 +69,9 @@ pub(crate) struct Rule {
 
 /// The whole view.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct View {
-    pub parts: Vec<Part>,
-    pub rules: Vec<Rule>,
+pub(crate) struct SandboxView {
+    pub parts: Vec<ViewPart>,
+    pub rules: Vec<LandlockRule>,
 }
 
 /// System directories, mounted read-only; links among them are copied as links.
@@ -126,7 +126,7 @@ const PROC_NEEDS_CAPABILITY: &[&str] = &["kcore", "kmsg"];
 /// Places where a workspace or bind would take the view apart.
 const RESERVED: &[&str] = &["/proc", "/sys", "/dev", "/etc"];
 
-impl View {
+impl SandboxView {
     /// Looks at the host and lays out the view for `spec`. `terminal`: where the terminal that it is lent is.
     pub(crate) fn lay_out(
         spec: &Spec,
@@ -137,12 +137,12 @@ impl View {
         for path in terminal.into_iter().chain(terminal.map(|_| Path::new(OWN_TERMINAL))) {
             view.mount_point(path, false)?;
             let (from, at) = (c(path)?, relative(path)?);
-            view.parts.push(Part::Bind { from, at, kind: BindKind::Device, identity: None });
-            view.rule_for(path, Access::Terminal, false)?;
+            view.parts.push(ViewPart::Bind { from, at, kind: BindKind::Device, identity: None });
+            view.rule_for(path, PathAccess::Terminal, false)?;
         }
         view.binds(spec)?;
         // Covers are copies of a part of the root: made after it is sealed, they are sealed as well.
-        view.parts.extend([Part::Proc, Part::Seal]);
+        view.parts.extend([ViewPart::Proc, ViewPart::Seal]);
         view.process_covers()?;
         if let Some(workspace) = &spec.workspace {
             view.guards(workspace, survey)?;
@@ -151,30 +151,35 @@ impl View {
             beneath(below)?;
             let (tree, below) = (relative(at)?, c(below)?);
             let (directory, optional, identity) = (*folder, false, None);
-            view.parts.push(Part::Blank { tree, below, directory, optional, identity });
+            view.parts.push(ViewPart::Blank { tree, below, directory, optional, identity });
         }
         Ok(view)
     }
 
     /// What is the same for every run. Looked at once: a host's system folders stay what they are.
     fn system() -> Result<Self, SandboxError> {
-        static FOUND: OnceLock<View> = OnceLock::new();
+        static FOUND: OnceLock<SandboxView> = OnceLock::new();
         if let Some(view) = FOUND.get() {
             return Ok(view.clone());
         }
         let mut view = Self::default();
-        view.rule("/", Access::List, true);
+        view.rule("/", PathAccess::List, true);
         view.programs()?;
         view.devices()?;
         for at in PRIVATE {
             view.directory(Path::new(at))?;
-            view.parts.push(Part::Private { at: c(at)? });
-            view.rule(&format!("/{at}"), Access::Scratch, true);
+            view.parts.push(ViewPart::Private { at: c(at)? });
+            view.rule(&format!("/{at}"), PathAccess::Scratch, true);
         }
         for at in ["run", "proc"] {
             view.directory(Path::new(at))?;
         }
-        view.rules.push(Rule { path: c("/proc")?, access: Access::Read, directory: true, optional: true });
+        view.rules.push(LandlockRule {
+            path: c("/proc")?,
+            access: PathAccess::Read,
+            directory: true,
+            optional: true,
+        });
         Ok(FOUND.get_or_init(|| view).clone())
     }
 
@@ -184,16 +189,16 @@ impl View {
             return self.rules.get(part).map(|rule| rule.path.to_string_lossy().into_owned());
         }
         let path = match self.parts.get(part)? {
-            Part::Directory { at }
-            | Part::File { at, .. }
-            | Part::Link { at, .. }
-            | Part::Bind { at, .. }
-            | Part::Private { at } => at.to_string_lossy().into_owned(),
-            Part::Blank { tree, below, .. } | Part::Pin { tree, below, .. } => {
+            ViewPart::Directory { at }
+            | ViewPart::File { at, .. }
+            | ViewPart::Link { at, .. }
+            | ViewPart::Bind { at, .. }
+            | ViewPart::Private { at } => at.to_string_lossy().into_owned(),
+            ViewPart::Blank { tree, below, .. } | ViewPart::Pin { tree, below, .. } => {
                 format!("{}/{}", tree.to_string_lossy(), below.to_string_lossy())
             }
-            Part::Proc => "proc".to_owned(),
-            Part::Seal => String::new(),
+            ViewPart::Proc => "proc".to_owned(),
+            ViewPart::Seal => String::new(),
         };
         Some(format!("/{path}"))
     }
@@ -201,16 +206,16 @@ impl View {
     fn programs(&mut self) -> Result<(), SandboxError> {
         self.directory(Path::new("etc"))?;
         for (at, content) in SYNTHETIC {
-            self.parts.push(Part::File { at: c(at)?, content });
+            self.parts.push(ViewPart::File { at: c(at)?, content });
         }
         for path in SYSTEM {
             self.show(Path::new(path), Path::new(path))?;
-            self.rule_if_directory(path, Access::Execute);
+            self.rule_if_directory(path, PathAccess::Execute);
         }
         for path in ETC {
             self.show(Path::new(path), Path::new(path))?;
         }
-        self.rule("/etc", Access::Read, true);
+        self.rule("/etc", PathAccess::Read, true);
         // Binds have their own inodes: a rule on `/etc` still covers them, since Landlock walks up through mounts.
         Ok(())
     }
@@ -220,11 +225,11 @@ impl View {
         for path in DEVICES {
             let at = relative(Path::new(path))?;
             self.mount_point(Path::new(path), false)?;
-            self.parts.push(Part::Bind { from: c(path)?, at, kind: BindKind::Device, identity: None });
-            self.rule(path, Access::Device, false);
+            self.parts.push(ViewPart::Bind { from: c(path)?, at, kind: BindKind::Device, identity: None });
+            self.rule(path, PathAccess::Device, false);
         }
         for (at, to) in LINKS {
-            self.parts.push(Part::Link { at: c(at)?, to: c(to)? });
+            self.parts.push(ViewPart::Link { at: c(at)?, to: c(to)? });
         }
         Ok(())
     }
@@ -233,7 +238,7 @@ impl View {
         for below in process_blanks()? {
             let (tree, below) = (c("proc")?, below.clone());
             let (directory, optional, identity) = (false, true, None);
-            self.parts.push(Part::Blank { tree, below, directory, optional, identity });
+            self.parts.push(ViewPart::Blank { tree, below, directory, optional, identity });
         }
         Ok(())
     }
@@ -256,18 +261,18 @@ impl View {
             let metadata = real(&host)?;
             let writable = workspace.is_some_and(|workspace| workspace.writable);
             self.mount_point(&at, metadata.is_dir())?;
-            self.parts.push(Part::Bind {
+            self.parts.push(ViewPart::Bind {
                 from: c(&host)?,
                 at: relative(&at)?,
                 kind: if writable { BindKind::Writable } else { BindKind::ReadOnly },
-                identity: Some(Identity { dev: metadata.dev(), ino: metadata.ino() }),
+                identity: Some(FileIdentity { dev: metadata.dev(), ino: metadata.ino() }),
             });
-            let access = if writable { Access::Write } else { Access::Execute };
+            let access = if writable { PathAccess::Write } else { PathAccess::Execute };
             self.rule_for(&at, access, metadata.is_dir())?;
             // Rules hold for everything below: no sockets around a workspace that lies among temporary files.
-            let around = |rule: &&mut Rule| at.starts_with(OsStr::from_bytes(rule.path.to_bytes()));
-            let scratch = self.rules.iter_mut().filter(|rule| writable && rule.access == Access::Scratch);
-            scratch.filter(around).for_each(|rule| rule.access = Access::Write);
+            let around = |rule: &&mut LandlockRule| at.starts_with(OsStr::from_bytes(rule.path.to_bytes()));
+            let scratch = self.rules.iter_mut().filter(|rule| writable && rule.access == PathAccess::Scratch);
+            scratch.filter(around).for_each(|rule| rule.access = PathAccess::Write);
         }
         Ok(())
     }
@@ -278,12 +283,12 @@ impl View {
         for pin in &survey.pins {
             let (tree, below) = (tree.clone(), c(&pin.path)?);
             let (read_only, identity) = (pin.read_only, pin.identity);
-            self.parts.push(Part::Pin { tree, below, read_only, identity });
+            self.parts.push(ViewPart::Pin { tree, below, read_only, identity });
         }
         for blank in &survey.blanks {
             let (tree, below) = (tree.clone(), c(&blank.path)?);
             let (directory, optional, identity) = (blank.folder, false, blank.identity);
-            self.parts.push(Part::Blank { tree, below, directory, optional, identity });
+            self.parts.push(ViewPart::Blank { tree, below, directory, optional, identity });
         }
         Ok(())
     }
@@ -294,12 +299,12 @@ impl View {
         if metadata.is_symlink() {
             let Ok(to) = std::fs::read_link(host) else { return Ok(()) };
             self.parents(at)?;
-            self.parts.push(Part::Link { at: relative(at)?, to: c(&to)? });
+            self.parts.push(ViewPart::Link { at: relative(at)?, to: c(&to)? });
             return Ok(());
         }
         self.mount_point(at, metadata.is_dir())?;
         let (from, at) = (c(host)?, relative(at)?);
-        self.parts.push(Part::Bind { from, at, kind: BindKind::ReadOnly, identity: None });
+        self.parts.push(ViewPart::Bind { from, at, kind: BindKind::ReadOnly, identity: None });
         Ok(())
     }
 
@@ -308,7 +313,7 @@ impl View {
         if directory {
             return self.directory(at);
         }
-        self.parts.push(Part::File { at: relative(at)?, content: b"" });
+        self.parts.push(ViewPart::File { at: relative(at)?, content: b"" });
         Ok(())
     }
 
@@ -327,25 +332,25 @@ impl View {
     }
 
     fn push_directory(&mut self, at: &Path) -> Result<(), SandboxError> {
-        let part = Part::Directory { at: relative(at)? };
+        let part = ViewPart::Directory { at: relative(at)? };
         if !self.parts.contains(&part) {
             self.parts.push(part);
         }
         Ok(())
     }
 
-    fn rule(&mut self, path: &str, access: Access, directory: bool) {
+    fn rule(&mut self, path: &str, access: PathAccess, directory: bool) {
         if let Ok(path) = CString::new(path) {
-            self.rules.push(Rule { path, access, directory, optional: false });
+            self.rules.push(LandlockRule { path, access, directory, optional: false });
         }
     }
 
-    fn rule_for(&mut self, path: &Path, access: Access, directory: bool) -> Result<(), SandboxError> {
-        self.rules.push(Rule { path: c(path)?, access, directory, optional: false });
+    fn rule_for(&mut self, path: &Path, access: PathAccess, directory: bool) -> Result<(), SandboxError> {
+        self.rules.push(LandlockRule { path: c(path)?, access, directory, optional: false });
         Ok(())
     }
 
-    fn rule_if_directory(&mut self, path: &str, access: Access) {
+    fn rule_if_directory(&mut self, path: &str, access: PathAccess) {
         if std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
             self.rule(path, access, true);
         }

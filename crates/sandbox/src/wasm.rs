@@ -35,8 +35,8 @@ use regent_kernel::{BoxFuture, Digest, ExecuteError, Executor, Op, Permit, RawOu
 
 use compiled::Compiled;
 pub use error::WasmError;
-use machine::Machine;
-use run::Job;
+use machine::WasmMachine;
+use run::WasmJob;
 pub use self_test::{SelfTest, finding, self_test};
 
 /// The largest component that can be installed.
@@ -66,7 +66,7 @@ impl Default for WasmConfig {
 pub struct WasmTier {
     config: WasmConfig,
     /// Made when the first tool is: a command that needs none of this shouldn't wait for it.
-    machine: OnceLock<Result<Machine, WasmError>>,
+    machine: OnceLock<Result<WasmMachine, WasmError>>,
 }
 
 /// The driver of one tool.
@@ -120,8 +120,8 @@ impl WasmTier {
         self.machine()?.compiled(wasm, digest)
     }
 
-    fn machine(&self) -> Result<&Machine, WasmError> {
-        self.machine.get_or_init(|| Machine::new(&self.config)).as_ref().map_err(WasmError::clone)
+    fn machine(&self) -> Result<&WasmMachine, WasmError> {
+        self.machine.get_or_init(|| WasmMachine::new(&self.config)).as_ref().map_err(WasmError::clone)
     }
 }
 
@@ -152,7 +152,7 @@ impl Executor<tier::Wasm> for WasmTool {
                 let busy = format!("all {} slots of the tier are in use", tier.config.guests_max);
                 return Ok(RawOutput::failed("wasm.busy", busy));
             };
-            let job = Job {
+            let job = WasmJob {
                 compiled: &self.compiled,
                 source: self.source.as_ref().map(|source| source.text.as_str()),
                 tool: &call.tool,

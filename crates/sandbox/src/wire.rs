@@ -9,7 +9,7 @@ pub(crate) const RECORD_BYTES: usize = 8;
 
 /// One message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Record {
+pub(crate) enum ChildRecord {
     /// The confinement stands and the program is about to start. Bits of [`got`].
     Ready(u32),
     /// A step failed; `part` is the index of the part of the view or of the rule it failed on.
@@ -34,7 +34,7 @@ pub(crate) mod got {
 /// Stands for "no particular part".
 pub(crate) const NO_PART: u16 = u16::MAX;
 
-impl Record {
+impl ChildRecord {
     pub(crate) fn failed(failure: SetupFailure) -> Self {
         let SetupFailure { step, part, errno } = failure;
         Self::Failed { step, part, errno: errno.raw_os_error() }
@@ -100,8 +100,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_decode_or_not_and_never_panic(bytes: [u8; RECORD_BYTES]) {
-            if let Some(record) = Record::decode(bytes) {
-                prop_assert_eq!(Record::decode(record.encode()), Some(record));
+            if let Some(record) = ChildRecord::decode(bytes) {
+                prop_assert_eq!(ChildRecord::decode(record.encode()), Some(record));
             }
         }
     }

@@ -18,9 +18,9 @@ const PINS_MAX: usize = 1024;
 
 /// Says of a path, relative to the workspace, whether the program may write it.
 #[derive(Clone)]
-pub struct WriteRule(Arc<Mutex<Option<Rule>>>);
+pub struct WriteRule(Arc<Mutex<Option<PrefixedJudge>>>);
 
-struct Rule {
+struct PrefixedJudge {
     judge: FileJudge,
     /// The path from the root that policy uses to the folder that the program works in.
     prefix: String,
@@ -29,13 +29,13 @@ struct Rule {
 impl WriteRule {
     /// The rule of policy. `prefix` is the way from the workspace to the folder that the program works in.
     pub(crate) fn new(judge: FileJudge, prefix: String) -> Self {
-        Self(Arc::new(Mutex::new(Some(Rule { judge, prefix }))))
+        Self(Arc::new(Mutex::new(Some(PrefixedJudge { judge, prefix }))))
     }
 
     /// Whether the program may write this. Never, once the rule is revoked.
     pub(crate) fn allows(&self, path: &Path) -> bool {
         let mut rule = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Rule { judge, prefix }) = rule.as_mut() else { return false };
+        let Some(PrefixedJudge { judge, prefix }) = rule.as_mut() else { return false };
         judge.allows(&format!("{prefix}{}", path.to_string_lossy()))
     }
 
@@ -48,7 +48,7 @@ impl WriteRule {
     /// Paths below this one that a rule may be about because of where this one lies.
     pub(crate) fn examples_below(&self, path: &Path) -> Vec<PathBuf> {
         let rule = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Rule { judge, prefix }) = rule.as_ref() else { return Vec::new() };
+        let Some(PrefixedJudge { judge, prefix }) = rule.as_ref() else { return Vec::new() };
         let whole = judge.examples_below(&format!("{prefix}{}", path.to_string_lossy()));
         whole.iter().filter_map(|path| path.strip_prefix(prefix.as_str())).map(PathBuf::from).collect()
     }
@@ -83,13 +83,13 @@ pub(crate) fn is_in_git(path: &Path) -> bool {
 
 /// The files of a workspace by what policy says to writing them.
 #[derive(Debug, Default)]
-pub(crate) struct Judged {
+pub(crate) struct JudgedFiles {
     refused: Vec<PathBuf>,
     /// Folders that hold a file, at whatever depth, that may be written.
     open: HashSet<PathBuf>,
 }
 
-impl Judged {
+impl JudgedFiles {
     pub(crate) fn add(&mut self, path: &Path, may_write: bool) {
         if !may_write {
             self.refused.push(path.to_path_buf());
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     fn pinned(refused: &[&str], allowed: &[&str]) -> Option<Vec<String>> {
-        let mut judged = Judged::default();
+        let mut judged = JudgedFiles::default();
         refused.iter().for_each(|path| judged.add(Path::new(path), false));
         allowed.iter().for_each(|path| judged.add(Path::new(path), true));
         let mut survey = Survey::default();

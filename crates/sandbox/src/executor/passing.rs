@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use super::{ProcessTier, Sizes, Unrun};
 use crate::ended::{EndedBy, FinishedRun};
-use crate::sink::{self, Source, Written};
+use crate::sink::{self, QueuedOutput, SinkSource};
 use crate::spec::Spec;
 
 /// A program that has written nothing for so long may wait for an answer to what it wrote: nothing of that is held back any more.
@@ -73,7 +73,7 @@ pub(super) async fn launched(
     (Ok(ended), Some((kept(Channel::Output), kept(Channel::Error))))
 }
 
-async fn pass_on(permit: &Permit<'_, tier::Process>, mut source: Source) -> Result<(), Overflow> {
+async fn pass_on(permit: &Permit<'_, tier::Process>, mut source: SinkSource) -> Result<(), Overflow> {
     loop {
         let written = match tokio::time::timeout(IDLE, source.chunks.recv()).await {
             Ok(written) => written,
@@ -84,11 +84,11 @@ async fn pass_on(permit: &Permit<'_, tier::Process>, mut source: Source) -> Resu
         };
         match written {
             None => return Ok(()),
-            Some(Written::Chunk(channel, bytes)) => match permit.emit(channel, &bytes).await? {
+            Some(QueuedOutput::Chunk(channel, bytes)) => match permit.emit(channel, &bytes).await? {
                 Reading::Read => {}
                 Reading::Unread => source.close(channel),
             },
-            Some(Written::Settle(done)) => {
+            Some(QueuedOutput::Settle(done)) => {
                 flush(permit).await?;
                 permit.caught_up().await;
                 let _gone = done.send(()).is_err();

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, Protocol, SendFlags, SocketAddrUnix, SocketFlag
 use rustix::process::{DumpableBehavior, Pid};
 use rustix::thread::{CapabilitySet, CpuSet};
 
-use super::{Attempt, Ends, Host, MEMORY_BYTES_MAX, PIDS_MAX};
+use super::{AttemptEnd, EscapeAttempt, MEMORY_BYTES_MAX, PIDS_MAX, ProbeHost};
 use crate::sys;
 use crate::sys::attempted::{self, SetOwner, Zeroed};
 
@@ -22,8 +22,8 @@ const GOT_THROUGH: i32 = 1;
 macro_rules! attempts {
     ($($name:literal, $case:literal, $must:literal, $ends:ident, $run:expr;)*) => {
         /// Every attempt.
-        pub const ATTEMPTS: &[Attempt] = &[
-            $(Attempt { name: $name, case: $case, must: $must, run: $run, ends: Ends::$ends },)*
+        pub const ATTEMPTS: &[EscapeAttempt] = &[
+            $(EscapeAttempt { name: $name, case: $case, must: $must, run: $run, ends: AttemptEnd::$ends },)*
         ];
     };
 }
@@ -120,7 +120,7 @@ fn not_permitted(call: Zeroed) -> i32 {
     refused(call.call())
 }
 
-fn nested_namespace(_: &Host) -> i32 {
+fn nested_namespace(_: &ProbeHost) -> i32 {
     // SAFETY: an attempt is a process with one thread, and the far side exits at once.
     match unsafe { attempted::fork(true) } {
         // The far side of a fork that should have been refused must not continue as if it were us.
@@ -152,12 +152,12 @@ fn cannot_chmod(path: &CStr, mode: u32) -> i32 {
     when(rustix::fs::chmodat(CWD, path, mode, rustix::fs::AtFlags::empty()).is_err())
 }
 
-fn make_device(_: &Host) -> i32 {
+fn make_device(_: &ProbeHost) -> i32 {
     let (path, mode) = (c"/tmp/regent-probe", Mode::from_raw_mode(0o600));
     when(rustix::fs::mknodat(CWD, path, FileType::BlockDevice, mode, libc::makedev(7, 0)).is_err())
 }
 
-fn read_parent(host: &Host) -> i32 {
+fn read_parent(host: &ProbeHost) -> i32 {
     // "/proc/<pid>/environ" without formatting: digits from the right.
     let mut path = *b"/proc/0000000000/environ\0";
     let mut digits = [0u8; 10];
@@ -177,7 +177,7 @@ fn read_parent(host: &Host) -> i32 {
     CStr::from_bytes_until_nul(&path).map_or(GOT_THROUGH, cannot_open)
 }
 
-fn inherited(_: &Host) -> i32 {
+fn inherited(_: &ProbeHost) -> i32 {
     // Our own plumbing is closed by the exec that a program would have had.
     when(!(3..4096).any(attempted::stays_open))
 }
@@ -188,7 +188,7 @@ fn cannot_signal(pid: i32) -> i32 {
 }
 
 /// By each of the ways to name the process that a descriptor signals.
-fn signal_by_descriptor(host: &Host) -> i32 {
+fn signal_by_descriptor(host: &ProbeHost) -> i32 {
     // In a pid namespace the number may be this very process's.
     if rustix::process::getpid().as_raw_nonzero().get() == host.pid {
         return HELD;
@@ -199,7 +199,7 @@ fn signal_by_descriptor(host: &Host) -> i32 {
     when(tried(&read) && tried(&pair))
 }
 
-fn move_parent(host: &Host) -> i32 {
+fn move_parent(host: &ProbeHost) -> i32 {
     let mut everywhere = CpuSet::new();
     (0..CpuSet::MAX_CPU).for_each(|cpu| everywhere.set(cpu));
     let pid = Pid::from_raw(host.pid).filter(|pid| *pid != rustix::process::getpid());
@@ -222,7 +222,7 @@ fn pair(kind: SocketType) -> Result<OwnedFd, Errno> {
     rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).map(|(one, _)| one)
 }
 
-fn abstract_socket(host: &Host) -> i32 {
+fn abstract_socket(host: &ProbeHost) -> i32 {
     let Ok(address) = SocketAddrUnix::new_abstract_name(&host.abstract_name) else { return GOT_THROUGH };
     let connected = socket(libc::AF_UNIX, libc::SOCK_STREAM, 0)
         .and_then(|socket| rustix::net::connect(&socket, &address));
@@ -230,7 +230,7 @@ fn abstract_socket(host: &Host) -> i32 {
 }
 
 /// A datagram socket needs no connection to send to any address.
-fn datagram_socket(host: &Host) -> i32 {
+fn datagram_socket(host: &ProbeHost) -> i32 {
     let Ok(address) = SocketAddrUnix::new(&*host.datagrams) else { return GOT_THROUGH };
     let sent = |socket: Result<OwnedFd, Errno>| {
         socket.is_ok_and(|socket| rustix::net::sendto(&socket, b"!", SendFlags::empty(), &address).is_ok())
@@ -239,14 +239,14 @@ fn datagram_socket(host: &Host) -> i32 {
 }
 
 /// Not on the list: on most kernels it gets through, which is a finding of the probe and not an escape.
-pub(super) fn workspace_socket(host: &Host) -> i32 {
+pub(super) fn workspace_socket(host: &ProbeHost) -> i32 {
     let Ok(address) = SocketAddrUnix::new(&*host.stream) else { return HELD };
     let connected = socket(libc::AF_UNIX, libc::SOCK_STREAM, 0)
         .and_then(|socket| rustix::net::connect(&socket, &address));
     when(connected.is_err())
 }
 
-fn loopback(host: &Host) -> i32 {
+fn loopback(host: &ProbeHost) -> i32 {
     let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, host.port);
     let connected = socket(libc::AF_INET, libc::SOCK_STREAM, 0)
         .and_then(|socket| rustix::net::connect(&socket, &address));
@@ -276,7 +276,7 @@ unsafe fn fork_patiently() -> sys::SysResult<core::ffi::c_long> {
     Err(Errno::AGAIN)
 }
 
-fn outlive(host: &Host) -> i32 {
+fn outlive(host: &ProbeHost) -> i32 {
     // SAFETY: an attempt is a process with one thread, and the far side exits or lingers.
     match unsafe { fork_patiently() } {
         Ok(0) => {
@@ -303,7 +303,7 @@ pub(super) fn survivors(daemon: &CStr) -> usize {
     entries.flatten().filter(|entry| named(entry.path())).count()
 }
 
-fn fork_bomb(_: &Host) -> i32 {
+fn fork_bomb(_: &ProbeHost) -> i32 {
     for _ in 0..=PIDS_MAX {
         // SAFETY: an attempt is a process with one thread, and the far side lingers.
         match unsafe { attempted::fork(false) } {
@@ -316,7 +316,7 @@ fn fork_bomb(_: &Host) -> i32 {
 }
 
 /// Twice the limit; then it waits to be killed for it.
-fn shared_memory(_: &Host) -> i32 {
+fn shared_memory(_: &ProbeHost) -> i32 {
     if !attempted::fill_shared(2 * MEMORY_BYTES_MAX as usize) {
         return HELD;
     }
@@ -325,7 +325,7 @@ fn shared_memory(_: &Host) -> i32 {
     GOT_THROUGH
 }
 
-fn many_descriptors(_: &Host) -> i32 {
+fn many_descriptors(_: &ProbeHost) -> i32 {
     for _ in 0..100_000 {
         match rustix::io::dup(rustix::stdio::stdin()) {
             // Kept open.
@@ -336,7 +336,7 @@ fn many_descriptors(_: &Host) -> i32 {
     GOT_THROUGH
 }
 
-fn capabilities(_: &Host) -> i32 {
+fn capabilities(_: &ProbeHost) -> i32 {
     let none = rustix::thread::capabilities(None).is_ok_and(|sets| {
         sets.effective.is_empty() && sets.permitted.is_empty() && sets.inheritable.is_empty()
     });

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::judge::NewEntryKind;
 use super::locate::{Spot, real_path};
-use super::{Desk, Done};
+use super::{Desk, SupervisedEnd};
 use crate::sys::notify::{self, Notice};
 
 /// What is to be changed about an open file.
@@ -20,7 +20,12 @@ pub(super) enum Attribute {
 
 impl Desk {
     /// Changes a file that the program may write, by its path.
-    pub(super) fn change(&mut self, notice: &Notice, number: i32, to: &Attribute) -> Result<Done, Errno> {
+    pub(super) fn change(
+        &mut self,
+        notice: &Notice,
+        number: i32,
+        to: &Attribute,
+    ) -> Result<SupervisedEnd, Errno> {
         let file = self.open_of(notice, &format!("fd/{number}"), OFlags::empty())?;
         let path = real_path(file.as_fd())?;
         if !path.is_absolute() {
@@ -40,7 +45,7 @@ impl Desk {
             Attribute::Mode(mode) => rustix::fs::chmod(itself, Mode::from_raw_mode(*mode))?,
             Attribute::Times(times) => rustix::fs::utimensat(CWD, itself, times, AtFlags::empty())?,
         }
-        Ok(Done::Value(0))
+        Ok(SupervisedEnd::Value(0))
     }
 }
 

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 
 use super::Desk;
 use super::locate::NamedEntry;
-use super::policy::{Refusal, Writing};
-use super::search::{Brought, Search};
+use super::policy::{Refusal, WritePolicy};
+use super::search::{Brought, MoveSearch};
 
 /// What is to be made.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +45,7 @@ impl Desk {
                 .is_some_and(|writing| writing.is_refused_below(&path))
                 .then_some(Refusal::Policy(path)),
             NewEntryKind::Moved(from) => {
-                match Search::new(&self.ground.guards, writing, from, &path).brought() {
+                match MoveSearch::new(&self.ground.guards, writing, from, &path).brought() {
                     Brought::Nothing => None,
                     Brought::Guarded => Some(Refusal::Guarded(place.full())),
                     Brought::Refused => Some(Refusal::Policy(path)),
@@ -67,9 +67,9 @@ impl Desk {
         guards.is_kept_by_policy(&old).then_some(Refusal::Policy(old))
     }
 
-    fn writing(&self) -> Option<Writing<'_>> {
+    fn writing(&self) -> Option<WritePolicy<'_>> {
         let guards = &self.ground.guards;
-        self.ground.writes.as_ref().map(|rule| Writing { rule, guards })
+        self.ground.writes.as_ref().map(|rule| WritePolicy { rule, guards })
     }
 
     /// Whether the list refuses a name, apart from what a folder that is moved there would bring.

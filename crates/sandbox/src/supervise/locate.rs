@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::Desk;
 use super::request::Named;
 use crate::ended::Confinement;
-use crate::grants::Access;
+use crate::grants::PathAccess;
 use crate::sys::notify::{self, Notice};
 
 /// As often as the kernel follows links in one path.
@@ -44,7 +44,7 @@ pub(super) enum Spot {
 
 /// Where a lookup begins.
 #[derive(Debug, Clone, Copy)]
-enum Start<'a> {
+enum LookupStart<'a> {
     Root,
     Working,
     Descriptor(i32),
@@ -89,28 +89,31 @@ impl NamedEntry {
 impl Desk {
     /// The place that an argument names. A link at the end is not followed.
     pub(super) fn locate(&mut self, notice: &Notice, named: &Named) -> Result<Spot, Errno> {
-        let start =
-            if named.folder == libc::AT_FDCWD { Start::Working } else { Start::Descriptor(named.folder) };
+        let start = if named.folder == libc::AT_FDCWD {
+            LookupStart::Working
+        } else {
+            LookupStart::Descriptor(named.folder)
+        };
         self.find(notice, start, &named.path)
     }
 
     /// The place that a link at `place` leads to.
     pub(super) fn follow(&mut self, notice: &Notice, place: &NamedEntry) -> Result<Spot, Errno> {
         let to = rustix::fs::readlinkat(&place.folder, place.plain_name(), Vec::new())?;
-        self.find(notice, Start::Folder(place.folder.as_fd()), to.to_bytes())
+        self.find(notice, LookupStart::Folder(place.folder.as_fd()), to.to_bytes())
     }
 
     /// The place that an absolute path names.
     pub(super) fn locate_path(&mut self, notice: &Notice, path: &Path) -> Result<Spot, Errno> {
-        self.find(notice, Start::Root, path.as_os_str().as_bytes())
+        self.find(notice, LookupStart::Root, path.as_os_str().as_bytes())
     }
 
-    fn find(&mut self, notice: &Notice, start: Start<'_>, path: &[u8]) -> Result<Spot, Errno> {
+    fn find(&mut self, notice: &Notice, start: LookupStart<'_>, path: &[u8]) -> Result<Spot, Errno> {
         let (start, rest) = match path.strip_prefix(b"/") {
             None => (start, path),
-            Some(rest) => own(rest).unwrap_or((Start::Root, rest)),
+            Some(rest) => own(rest).unwrap_or((LookupStart::Root, rest)),
         };
-        if let (Start::Descriptor(number), true) = (start, rest.is_empty()) {
+        if let (LookupStart::Descriptor(number), true) = (start, rest.is_empty()) {
             return Ok(Spot::Descriptor(number));
         }
         let (folder, name) = split(rest);
@@ -122,12 +125,14 @@ impl Desk {
         Ok(Spot::Entry(NamedEntry { folder, name, path, inside, mount }))
     }
 
-    fn folder(&mut self, notice: &Notice, start: Start<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
+    fn folder(&mut self, notice: &Notice, start: LookupStart<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
         let base = match start {
-            Start::Root => return self.below_root(notice, path),
-            Start::Working => self.open_of(notice, "cwd", OFlags::DIRECTORY)?,
-            Start::Descriptor(number) => self.open_of(notice, &format!("fd/{number}"), OFlags::DIRECTORY)?,
-            Start::Folder(folder) => rustix::io::fcntl_dupfd_cloexec(folder, 3)?,
+            LookupStart::Root => return self.below_root(notice, path),
+            LookupStart::Working => self.open_of(notice, "cwd", OFlags::DIRECTORY)?,
+            LookupStart::Descriptor(number) => {
+                self.open_of(notice, &format!("fd/{number}"), OFlags::DIRECTORY)?
+            }
+            LookupStart::Folder(folder) => rustix::io::fcntl_dupfd_cloexec(folder, 3)?,
         };
         if path.is_empty() {
             return Ok(base);
@@ -205,9 +210,11 @@ impl Desk {
         }
         let over = self.ground.rules.iter().filter(|(place, _)| path.starts_with(place));
         over.fold((false, false), |(read, write), (_, access)| match access {
-            Access::List => (read, write),
-            Access::Read | Access::Execute => (true, write),
-            Access::Device | Access::Terminal | Access::Write | Access::Scratch => (true, true),
+            PathAccess::List => (read, write),
+            PathAccess::Read | PathAccess::Execute => (true, write),
+            PathAccess::Device | PathAccess::Terminal | PathAccess::Write | PathAccess::Scratch => {
+                (true, true)
+            }
         })
     }
 }
@@ -262,7 +269,7 @@ pub(super) fn real_path(fd: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
 }
 
 /// Paths that mean something else for us than for the caller: its own entries in `/proc`.
-fn own(absolute: &[u8]) -> Option<(Start<'static>, &[u8])> {
+fn own(absolute: &[u8]) -> Option<(LookupStart<'static>, &[u8])> {
     let (first, rest) = next(absolute)?;
     let (second, rest) = next(rest)?;
     let (what, rest) = match (first, second) {
@@ -271,12 +278,12 @@ fn own(absolute: &[u8]) -> Option<(Start<'static>, &[u8])> {
         _ => return None,
     };
     match what {
-        b"cwd" => Some((Start::Working, rest)),
-        b"root" => Some((Start::Root, rest)),
+        b"cwd" => Some((LookupStart::Working, rest)),
+        b"root" => Some((LookupStart::Root, rest)),
         b"fd" => {
             let (number, rest) = next(rest)?;
             let number = std::str::from_utf8(number).ok()?.parse().ok()?;
-            Some((Start::Descriptor(number), rest))
+            Some((LookupStart::Descriptor(number), rest))
         }
         _ => None,
     }

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use super::judge::NewEntryKind;
 use super::locate::{LINKS_MAX, NamedEntry, Spot, real_path};
-use super::request::{self, Named, Request};
-use super::{Desk, Done};
+use super::request::{self, Named, SupervisedCall};
+use super::{Desk, SupervisedEnd};
 use crate::ended::Confinement;
 use crate::sys::notify::Notice;
 use crate::view::OWN_TERMINAL;
@@ -48,27 +48,27 @@ impl Opening {
 }
 
 impl Desk {
-    pub(super) fn perform(&mut self, notice: &Notice) -> Result<Done, Errno> {
+    pub(super) fn perform(&mut self, notice: &Notice) -> Result<SupervisedEnd, Errno> {
         let request = request::read(notice)?;
         // Only now is it sure that the memory was the caller's.
         self.still_waits(notice)?;
         match request {
-            Request::Open { at, flags, mode } => self.open(notice, &at, Opening { flags, mode }),
-            Request::Folder { at, mode } => {
+            SupervisedCall::Open { at, flags, mode } => self.open(notice, &at, Opening { flags, mode }),
+            SupervisedCall::Folder { at, mode } => {
                 let place = self.entry(notice, &at)?;
                 self.may_make(&place, NewEntryKind::Entry)?;
                 self.take_umask(notice)?;
                 done(rustix::fs::mkdirat(&place.folder, &*place.name, Mode::from_raw_mode(mode)))
             }
-            Request::Node { at, mode, device } => self.node(notice, &at, mode, device),
-            Request::Symlink { to, at } => {
+            SupervisedCall::Node { at, mode, device } => self.node(notice, &at, mode, device),
+            SupervisedCall::Symlink { to, at } => {
                 let place = self.entry(notice, &at)?;
                 self.may_make(&place, NewEntryKind::Link)?;
                 done(rustix::fs::symlinkat(to.as_slice(), &place.folder, &*place.name))
             }
-            Request::Link { from, at, flags } => self.link(notice, &from, &at, flags),
-            Request::Rename { from, at, flags } => self.rename(notice, &from, &at, flags),
-            Request::Change { descriptor, to } => self.change(notice, descriptor, &to),
+            SupervisedCall::Link { from, at, flags } => self.link(notice, &from, &at, flags),
+            SupervisedCall::Rename { from, at, flags } => self.rename(notice, &from, &at, flags),
+            SupervisedCall::Change { descriptor, to } => self.change(notice, descriptor, &to),
         }
     }
 
@@ -88,7 +88,7 @@ impl Desk {
         if self.rights(&place.path).1 { Ok(()) } else { Err(Errno::ACCESS) }
     }
 
-    fn node(&mut self, notice: &Notice, at: &Named, mode: u32, device: u64) -> Result<Done, Errno> {
+    fn node(&mut self, notice: &Notice, at: &Named, mode: u32, device: u64) -> Result<SupervisedEnd, Errno> {
         let kind = FileType::from_raw_mode(mode);
         if matches!(kind, FileType::CharacterDevice | FileType::BlockDevice) {
             return Err(Errno::PERM);
@@ -103,7 +103,13 @@ impl Desk {
         done(rustix::fs::mknodat(&place.folder, &*place.name, kind, mode, device))
     }
 
-    fn rename(&mut self, notice: &Notice, from: &Named, at: &Named, flags: u32) -> Result<Done, Errno> {
+    fn rename(
+        &mut self,
+        notice: &Notice,
+        from: &Named,
+        at: &Named,
+        flags: u32,
+    ) -> Result<SupervisedEnd, Errno> {
         let flags = RenameFlags::from_bits_retain(flags);
         if flags.contains(RenameFlags::WHITEOUT) {
             return Err(Errno::PERM);
@@ -125,7 +131,13 @@ impl Desk {
         done(rustix::fs::renameat_with(&old.folder, &*old.name, &new.folder, &*new.name, flags))
     }
 
-    fn link(&mut self, notice: &Notice, from: &Named, at: &Named, flags: i32) -> Result<Done, Errno> {
+    fn link(
+        &mut self,
+        notice: &Notice,
+        from: &Named,
+        at: &Named,
+        flags: i32,
+    ) -> Result<SupervisedEnd, Errno> {
         if flags & !(libc::AT_SYMLINK_FOLLOW | libc::AT_EMPTY_PATH) != 0 {
             return Err(Errno::INVAL);
         }
@@ -164,7 +176,7 @@ impl Desk {
         Err(Errno::LOOP)
     }
 
-    fn open(&mut self, notice: &Notice, at: &Named, wanted: Opening) -> Result<Done, Errno> {
+    fn open(&mut self, notice: &Notice, at: &Named, wanted: Opening) -> Result<SupervisedEnd, Errno> {
         if wanted.has(libc::O_PATH) || wanted.has(libc::O_CREAT) && wanted.has(libc::O_DIRECTORY) {
             return Err(Errno::INVAL);
         }
@@ -190,9 +202,9 @@ impl Desk {
                 }
                 // A pipe that nobody reads, or a lease that somebody has to give up: the caller would wait, so it does.
                 Err(Errno::NXIO) if !wanted.has(libc::O_NONBLOCK) && is_pipe(&place) => {
-                    return Ok(Done::Later);
+                    return Ok(SupervisedEnd::Later);
                 }
-                Err(Errno::AGAIN) if !wanted.has(libc::O_NONBLOCK) => return Ok(Done::Later),
+                Err(Errno::AGAIN) if !wanted.has(libc::O_NONBLOCK) => return Ok(SupervisedEnd::Later),
                 Err(errno) => return Err(errno),
             }
         }
@@ -307,7 +319,7 @@ impl Desk {
 
 /// What a descriptor was opened again as.
 enum Reopened {
-    Done(Done),
+    Done(SupervisedEnd),
     At(NamedEntry),
 }
 
@@ -318,7 +330,7 @@ fn is_pipe(place: &NamedEntry) -> bool {
 }
 
 /// Opens again what a descriptor of ours leads to.
-fn reopened(file: &OwnedFd, wanted: Opening) -> Result<Done, Errno> {
+fn reopened(file: &OwnedFd, wanted: Opening) -> Result<SupervisedEnd, Errno> {
     let kept = wanted.flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW);
     let flags = kept | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY;
     let flags = OFlags::from_bits_retain(flags.cast_unsigned());
@@ -327,14 +339,14 @@ fn reopened(file: &OwnedFd, wanted: Opening) -> Result<Done, Errno> {
 }
 
 /// The flags that we opened with and the caller didn't ask for are taken back.
-fn finished(fd: OwnedFd, wanted: Opening) -> Result<Done, Errno> {
+fn finished(fd: OwnedFd, wanted: Opening) -> Result<SupervisedEnd, Errno> {
     if !wanted.has(libc::O_NONBLOCK) {
         let kept = OFlags::from_bits_retain((wanted.flags & SETTABLE).cast_unsigned());
         rustix::fs::fcntl_setfl(&fd, kept)?;
     }
-    Ok(Done::File { fd, cloexec: wanted.has(libc::O_CLOEXEC) })
+    Ok(SupervisedEnd::File { fd, cloexec: wanted.has(libc::O_CLOEXEC) })
 }
 
-fn done(result: Result<(), Errno>) -> Result<Done, Errno> {
-    result.map(|()| Done::Value(0))
+fn done(result: Result<(), Errno>) -> Result<SupervisedEnd, Errno> {
+    result.map(|()| SupervisedEnd::Value(0))
 }

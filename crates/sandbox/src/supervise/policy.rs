@@ -21,12 +21,12 @@ pub(super) enum Refusal {
 
 /// What policy says to writing during a run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Writing<'a> {
+pub(super) struct WritePolicy<'a> {
     pub rule: &'a WriteRule,
     pub guards: &'a Guards,
 }
 
-impl Writing<'_> {
+impl WritePolicy<'_> {
     /// Whether a path must not be written, under any name that a link gives it. What is in a `.git` folder git writes in ordinary work;
     /// the list knows which of it steers git.
     pub(super) fn refuses(self, path: &Path) -> bool {

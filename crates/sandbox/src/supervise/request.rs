@@ -15,7 +15,7 @@ pub(super) struct Named {
 
 /// What is asked for.
 #[derive(Debug)]
-pub(super) enum Request {
+pub(super) enum SupervisedCall {
     Open { at: Named, flags: i32, mode: u32 },
     Folder { at: Named, mode: u32 },
     Node { at: Named, mode: u32, device: u64 },
@@ -30,7 +30,7 @@ pub(super) enum Request {
 const CREAT_FLAGS: i32 = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
 
 /// Reads a call's arguments out of its process.
-pub(super) fn read(notice: &Notice) -> Result<Request, Errno> {
+pub(super) fn read(notice: &Notice) -> Result<SupervisedCall, Errno> {
     let [a, b, c, d, e, _] = notice.arguments;
     let text = |address: u64| text(notice.thread, address);
     // The kernel takes descriptors, flags and modes as 32 bits.
@@ -38,34 +38,36 @@ pub(super) fn read(notice: &Notice) -> Result<Request, Errno> {
     #[cfg(target_arch = "x86_64")]
     let here = |path: u64| text(path).map(|path| Named { folder: libc::AT_FDCWD, path });
     Ok(match c_long::from(notice.call) {
-        libc::SYS_fchmod => Request::Change { descriptor: a as i32, to: Attribute::Mode(b as u32) },
+        libc::SYS_fchmod => SupervisedCall::Change { descriptor: a as i32, to: Attribute::Mode(b as u32) },
         // The filter lets it through without a path only.
         libc::SYS_utimensat => {
-            Request::Change { descriptor: a as i32, to: Attribute::Times(times(notice.thread, c)?) }
+            SupervisedCall::Change { descriptor: a as i32, to: Attribute::Times(times(notice.thread, c)?) }
         }
-        libc::SYS_openat => Request::Open { at: named(a, b)?, flags: c as i32, mode: d as u32 },
-        libc::SYS_mkdirat => Request::Folder { at: named(a, b)?, mode: c as u32 },
-        libc::SYS_mknodat => Request::Node { at: named(a, b)?, mode: c as u32, device: d },
+        libc::SYS_openat => SupervisedCall::Open { at: named(a, b)?, flags: c as i32, mode: d as u32 },
+        libc::SYS_mkdirat => SupervisedCall::Folder { at: named(a, b)?, mode: c as u32 },
+        libc::SYS_mknodat => SupervisedCall::Node { at: named(a, b)?, mode: c as u32, device: d },
         libc::SYS_linkat => {
-            Request::Link { from: source(notice, a, b, e)?, at: named(c, d)?, flags: e as i32 }
+            SupervisedCall::Link { from: source(notice, a, b, e)?, at: named(c, d)?, flags: e as i32 }
         }
-        libc::SYS_symlinkat => Request::Symlink { to: text(a)?, at: named(b, c)? },
-        libc::SYS_renameat => Request::Rename { from: named(a, b)?, at: named(c, d)?, flags: 0 },
-        libc::SYS_renameat2 => Request::Rename { from: named(a, b)?, at: named(c, d)?, flags: e as u32 },
+        libc::SYS_symlinkat => SupervisedCall::Symlink { to: text(a)?, at: named(b, c)? },
+        libc::SYS_renameat => SupervisedCall::Rename { from: named(a, b)?, at: named(c, d)?, flags: 0 },
+        libc::SYS_renameat2 => {
+            SupervisedCall::Rename { from: named(a, b)?, at: named(c, d)?, flags: e as u32 }
+        }
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_open => Request::Open { at: here(a)?, flags: b as i32, mode: c as u32 },
+        libc::SYS_open => SupervisedCall::Open { at: here(a)?, flags: b as i32, mode: c as u32 },
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_creat => Request::Open { at: here(a)?, flags: CREAT_FLAGS, mode: b as u32 },
+        libc::SYS_creat => SupervisedCall::Open { at: here(a)?, flags: CREAT_FLAGS, mode: b as u32 },
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_mkdir => Request::Folder { at: here(a)?, mode: b as u32 },
+        libc::SYS_mkdir => SupervisedCall::Folder { at: here(a)?, mode: b as u32 },
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_mknod => Request::Node { at: here(a)?, mode: b as u32, device: c },
+        libc::SYS_mknod => SupervisedCall::Node { at: here(a)?, mode: b as u32, device: c },
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_link => Request::Link { from: here(a)?, at: here(b)?, flags: 0 },
+        libc::SYS_link => SupervisedCall::Link { from: here(a)?, at: here(b)?, flags: 0 },
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_symlink => Request::Symlink { to: text(a)?, at: here(b)? },
+        libc::SYS_symlink => SupervisedCall::Symlink { to: text(a)?, at: here(b)? },
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_rename => Request::Rename { from: here(a)?, at: here(b)?, flags: 0 },
+        libc::SYS_rename => SupervisedCall::Rename { from: here(a)?, at: here(b)?, flags: 0 },
         _ => return Err(Errno::NOSYS),
     })
 }

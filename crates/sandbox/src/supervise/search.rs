@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::locate::NamedEntry;
-use super::policy::Writing;
+use super::policy::WritePolicy;
 use crate::survey::{Guards, list};
 
 /// Entries of a folder that are looked at before it is moved.
@@ -34,10 +34,10 @@ pub(super) enum Brought {
 }
 
 /// What is to be moved, and the rules of the place that it is moved to.
-pub(super) struct Search<'a> {
+pub(super) struct MoveSearch<'a> {
     guards: &'a Guards,
     /// `None`: no rule about writing can apply.
-    writing: Option<Writing<'a>>,
+    writing: Option<WritePolicy<'a>>,
     from: &'a NamedEntry,
     /// Where it would be.
     to: &'a Path,
@@ -45,10 +45,10 @@ pub(super) struct Search<'a> {
     special: Vec<(PathBuf, bool)>,
 }
 
-impl<'a> Search<'a> {
+impl<'a> MoveSearch<'a> {
     pub(super) fn new(
         guards: &'a Guards,
-        writing: Option<Writing<'a>>,
+        writing: Option<WritePolicy<'a>>,
         from: &'a NamedEntry,
         to: &'a Path,
     ) -> Self {

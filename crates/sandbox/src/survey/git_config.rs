@@ -31,20 +31,21 @@ const PATH_KEYS: &[&str] =
 
 /// A word of a value that may name a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Word {
+pub(super) struct ConfigWord {
     pub text: String,
     /// Put together from what a shell would make of the value: it means something only if there is such a file.
     pub is_guess: bool,
 }
 
 /// The words of a value that may name a file.
-pub(super) fn words(setting: &Setting) -> Vec<Word> {
+pub(super) fn words(setting: &Setting) -> Vec<ConfigWord> {
     let value = setting.value.as_str();
     match setting.used_as {
-        Use::Path | Use::Include => vec![Word { text: value.to_owned(), is_guess: false }],
+        Use::Path | Use::Include => vec![ConfigWord { text: value.to_owned(), is_guess: false }],
         Use::Command => {
-            let mut words: Vec<Word> =
-                plain_words(value).map(|(_, word)| Word { text: word.to_owned(), is_guess: false }).collect();
+            let mut words: Vec<ConfigWord> = plain_words(value)
+                .map(|(_, word)| ConfigWord { text: word.to_owned(), is_guess: false })
+                .collect();
             let guesses: Vec<String> = quoted(value).chain(after_expansions(value)).collect();
             let folders = changed_to(value);
             let below = folders.iter().flat_map(|folder| {
@@ -52,7 +53,7 @@ pub(super) fn words(setting: &Setting) -> Vec<Word> {
                 words.map(move |word| format!("{folder}/{word}"))
             });
             let below: Vec<String> = below.collect();
-            words.extend(guesses.into_iter().chain(below).map(|text| Word { text, is_guess: true }));
+            words.extend(guesses.into_iter().chain(below).map(|text| ConfigWord { text, is_guess: true }));
             words
         }
     }

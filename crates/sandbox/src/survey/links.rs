@@ -13,14 +13,14 @@ const LINKS_MAX: usize = 40;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Landing {
     /// `None`: it leads out of the workspace, or nowhere.
-    pub end: Option<End>,
+    pub end: Option<LinkTarget>,
     /// The links of the workspace that it leads through.
     pub links: Vec<PathBuf>,
 }
 
 /// What is at the end of a path.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct LinkTarget {
     /// Relative to the workspace.
     pub path: PathBuf,
     /// Whether it is a folder; `None` if nothing is there.
@@ -69,7 +69,8 @@ pub(super) fn landing(host: &Path, path: &Path) -> Result<Landing, SandboxError>
             left.extend(names(&to));
         }
     }
-    landing.end = at.strip_prefix(host).ok().map(|path| End { path: path.to_path_buf(), folder: found });
+    landing.end =
+        at.strip_prefix(host).ok().map(|path| LinkTarget { path: path.to_path_buf(), folder: found });
     Ok(landing)
 }
 
@@ -110,7 +111,7 @@ mod tests {
         symlink("loop", host.join("loop")).unwrap();
         symlink("../../conf/real", host.join("conf/deep/up")).unwrap();
         let at = |path: &str| landing(&host, Path::new(path)).unwrap().end;
-        let is = |path: &str, folder| Some(End { path: path.into(), folder });
+        let is = |path: &str, folder| Some(LinkTarget { path: path.into(), folder });
         assert_eq!(at("two"), is("conf/real", Some(false)));
         assert_eq!(at("absolute/deep"), is("conf/deep", Some(true)));
         assert_eq!(at("absolute/deep/up"), is("conf/real", Some(false)));

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::unreadable;
 use crate::error::SandboxError;
-use crate::view::Identity;
+use crate::view::FileIdentity;
 
 const LISTING_BYTES: usize = 32 * 1024;
 
@@ -22,17 +22,17 @@ pub(crate) const BENEATH: ResolveFlags =
 
 /// A folder as it was.
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub(crate) struct FolderListing {
     /// Each entry with what it is.
     pub entries: Vec<(OsString, FileType)>,
     /// When the entries last changed: seconds, nanoseconds.
     pub changed: (i64, u64),
     /// From before it was looked at.
     pub listed_at: SystemTime,
-    pub identity: Identity,
+    pub identity: FileIdentity,
 }
 
-impl Listed {
+impl FolderListing {
     /// Whether there is an entry of that name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.entries.iter().any(|(found, _)| found == name)
@@ -40,7 +40,7 @@ impl Listed {
 }
 
 /// Lists a folder.
-pub(crate) fn list(root: &OwnedFd, path: &Path) -> Result<Listed, Errno> {
+pub(crate) fn list(root: &OwnedFd, path: &Path) -> Result<FolderListing, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     #[expect(
         clippy::disallowed_methods,
@@ -69,15 +69,15 @@ pub(crate) fn list(root: &OwnedFd, path: &Path) -> Result<Listed, Errno> {
         }
         entries.push((OsString::from_vec(name.to_vec()), kind));
     }
-    let identity = Identity { dev: found.st_dev, ino: found.st_ino };
-    Ok(Listed { entries, changed: (found.st_ctime, found.st_ctime_nsec), listed_at, identity })
+    let identity = FileIdentity { dev: found.st_dev, ino: found.st_ino };
+    Ok(FolderListing { entries, changed: (found.st_ctime, found.st_ctime_nsec), listed_at, identity })
 }
 
 /// The same; nothing, if it is gone or something else by now.
 pub(crate) fn list_or_none(
     root: &OwnedFd,
     (host, path): (&Path, &Path),
-) -> Result<Option<Listed>, SandboxError> {
+) -> Result<Option<FolderListing>, SandboxError> {
     match list(root, path) {
         Ok(listed) => Ok(Some(listed)),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
@@ -86,11 +86,11 @@ pub(crate) fn list_or_none(
 }
 
 /// Which file a path is.
-pub(crate) fn identity(root: &OwnedFd, path: &Path) -> Result<Identity, Errno> {
+pub(crate) fn identity(root: &OwnedFd, path: &Path) -> Result<FileIdentity, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::openat2(root, name_or_dot(path), flags, Mode::empty(), BENEATH)?;
     let found = rustix::fs::fstat(&file)?;
-    Ok(Identity { dev: found.st_dev, ino: found.st_ino })
+    Ok(FileIdentity { dev: found.st_dev, ino: found.st_ino })
 }
 
 /// The workspace itself has no name of its own.

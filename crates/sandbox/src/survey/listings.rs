@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::list::{Listed, list, name_or_dot};
+use super::list::{FolderListing, list, name_or_dot};
 
 /// The coarsest tick that a file system here can have is far shorter.
 const REST_S: i64 = 2;
@@ -25,7 +25,7 @@ const NAMES_MAX: usize = 2_000_000;
 const KEEPING_TIMES: &[u64] =
     &[0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0xF2F5_2010, 0x2FC1_2FC1, 0x794C_7630];
 
-type Folders = HashMap<PathBuf, Arc<Listed>>;
+type Folders = HashMap<PathBuf, Arc<FolderListing>>;
 
 /// A cache of folder listings, by path on the host.
 #[derive(Debug, Default)]
@@ -42,17 +42,17 @@ impl Eq for Listings {}
 
 impl Listings {
     /// For one walk through a workspace.
-    pub(super) fn begin(&self, host: &Path, root: &OwnedFd) -> Remembered {
+    pub(super) fn begin(&self, host: &Path, root: &OwnedFd) -> FolderCache {
         let keeps =
             rustix::fs::fstatfs(root).is_ok_and(|found| KEEPING_TIMES.contains(&(found.f_type as u64)));
         let device = rustix::fs::fstat(root).ok().filter(|_| keeps).map(|found| found.st_dev);
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = all.remove(host).unwrap_or_default();
-        Remembered { before, now: Folders::new(), names: 0, device }
+        FolderCache { before, now: Folders::new(), names: 0, device }
     }
 
     /// Keeps what the walk saw, and nothing else.
-    pub(super) fn end(&self, host: &Path, walked: Remembered) {
+    pub(super) fn end(&self, host: &Path, walked: FolderCache) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() < WORKSPACES_MAX && !walked.now.is_empty() {
             all.insert(host.to_path_buf(), walked.now);
@@ -62,7 +62,7 @@ impl Listings {
 
 /// The folders of one workspace: as the last walk left them, and as this one finds them.
 #[derive(Debug, Default)]
-pub(super) struct Remembered {
+pub(super) struct FolderCache {
     before: Folders,
     now: Folders,
     names: usize,
@@ -70,9 +70,9 @@ pub(super) struct Remembered {
     device: Option<u64>,
 }
 
-impl Remembered {
+impl FolderCache {
     /// A folder as it is.
-    pub(super) fn list(&mut self, root: &OwnedFd, path: &Path) -> Result<Arc<Listed>, Errno> {
+    pub(super) fn list(&mut self, root: &OwnedFd, path: &Path) -> Result<Arc<FolderListing>, Errno> {
         if let Some((path, listed)) = self.before.remove_entry(path)
             && is_as_it_was(root, &path, &listed)
         {
@@ -86,7 +86,7 @@ impl Remembered {
         Ok(listed)
     }
 
-    fn keep(&mut self, path: PathBuf, listed: &Arc<Listed>) {
+    fn keep(&mut self, path: PathBuf, listed: &Arc<FolderListing>) {
         self.names = self.names.saturating_add(listed.entries.len());
         if self.names <= NAMES_MAX {
             self.now.insert(path, Arc::clone(listed));
@@ -95,14 +95,14 @@ impl Remembered {
 }
 
 /// A path that leads elsewhere by now leads to another folder, or to one with another time.
-fn is_as_it_was(root: &OwnedFd, path: &Path, listed: &Listed) -> bool {
+fn is_as_it_was(root: &OwnedFd, path: &Path, listed: &FolderListing) -> bool {
     rustix::fs::statat(root, name_or_dot(path), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|found| {
         (found.st_dev, found.st_ino) == (listed.identity.dev, listed.identity.ino)
             && (found.st_ctime, found.st_ctime_nsec) == listed.changed
     })
 }
 
-impl Listed {
+impl FolderListing {
     /// Whether nothing changed in the folder for some seconds before it was listed.
     fn is_at_rest(&self, seconds: i64) -> bool {
         let since =

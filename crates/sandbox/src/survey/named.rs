@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::git_config::{Setting, Use, Word, settings, words};
-use super::links::{End, landing};
-use super::list::{BENEATH, Listed, list_or_none};
-use super::walk::Walk;
+use super::git_config::{ConfigWord, Setting, Use, settings, words};
+use super::links::{LinkTarget, landing};
+use super::list::{BENEATH, FolderListing, list_or_none};
+use super::walk::SurveyWalk;
 use crate::error::SandboxError;
 
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -19,9 +19,9 @@ const CONFIGS_MAX: usize = 64;
 /// Words of one repository's configuration that are looked up.
 const WORDS_MAX: usize = 8_192;
 
-impl Walk<'_> {
+impl SurveyWalk<'_> {
     /// Guards what the configuration of a git directory names.
-    pub(super) fn configuration(&mut self, dir: &Path, listed: &Listed) -> Result<(), SandboxError> {
+    pub(super) fn configuration(&mut self, dir: &Path, listed: &FolderListing) -> Result<(), SandboxError> {
         let present = ["config", "config.worktree"].into_iter().filter(|name| listed.has(name));
         let files: Vec<PathBuf> = present.map(|name| dir.join(name)).collect();
         if files.is_empty() {
@@ -105,13 +105,13 @@ impl Walk<'_> {
         owner: &Path,
         root: &Path,
         setting: &Setting,
-        word: &Word,
+        word: &ConfigWord,
     ) -> Result<Vec<PathBuf>, SandboxError> {
         let mut included = Vec::new();
         for path in expanded(root, &word.text)? {
             let found = landing(self.host, &path)?;
             let is_include = setting.used_as == Use::Include;
-            let Some(End { path: end, folder }) = &found.end else {
+            let Some(LinkTarget { path: end, folder }) = &found.end else {
                 included.extend(is_include.then_some(path));
                 continue;
             };
@@ -138,7 +138,7 @@ impl Walk<'_> {
     }
 
     /// The folders that a repository's relative paths may start at.
-    fn worktrees(&self, dir: &Path, listed: &Listed) -> Result<Vec<PathBuf>, SandboxError> {
+    fn worktrees(&self, dir: &Path, listed: &FolderListing) -> Result<Vec<PathBuf>, SandboxError> {
         let mut roots = vec![dir.to_path_buf()];
         roots.extend(dir.parent().map(Path::to_path_buf));
         let mut pointers = vec![dir.join("gitdir")];
@@ -161,7 +161,7 @@ impl Walk<'_> {
     fn small_text(&self, path: &Path) -> Result<Option<String>, SandboxError> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let (path, opened) = match landing(self.host, path)?.end {
-            Some(End { path, folder: Some(false) }) => {
+            Some(LinkTarget { path, folder: Some(false) }) => {
                 let flags = flags | OFlags::NOFOLLOW;
                 let opened = rustix::fs::openat2(&self.root, &path, flags, Mode::empty(), BENEATH);
                 (self.host.join(path), opened)

@@ -10,13 +10,13 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::guards::Alias;
-use super::links::{End, Landing, landing, not_the_workspace};
+use super::links::{Landing, LinkTarget, landing, not_the_workspace};
 use super::list::{BENEATH, list_or_none, name_or_dot};
-use super::listings::Remembered;
-use super::{Blank, FileUse, Folder, Pin, Survey, text, unreadable};
+use super::listings::FolderCache;
+use super::{Blank, FileUse, Pin, Survey, SurveyedFolder, text, unreadable};
 use crate::error::SandboxError;
 use crate::spec::WorkspaceMount;
-use crate::writes::{Judged, is_in_git};
+use crate::writes::{JudgedFiles, is_in_git};
 
 /// The longest guarded place has so many names; behind a link to a folder on the way, no more have to be looked at.
 const PLACE_NAMES_MAX: usize = 4;
@@ -57,14 +57,14 @@ struct Shade {
     lit: bool,
 }
 
-pub(super) struct Walk<'a> {
+pub(super) struct SurveyWalk<'a> {
     pub(super) host: &'a Path,
     pub(super) root: OwnedFd,
-    listings: Remembered,
+    listings: FolderCache,
     writable: bool,
     judge: &'a mut dyn FnMut(&str) -> FileUse,
     /// What policy says to writing each file.
-    judged: Judged,
+    judged: JudgedFiles,
     pub(super) survey: Survey,
     left: Vec<SurveyFolder>,
     /// Folders that guarded links lead to, each with the path that it stands for: links in them are guarded too.
@@ -79,20 +79,20 @@ pub(super) struct Walk<'a> {
 pub(super) fn walk(
     mount: &WorkspaceMount,
     judge: &mut dyn FnMut(&str) -> FileUse,
-) -> Result<Option<(OwnedFd, Survey, Judged)>, SandboxError> {
+) -> Result<Option<(OwnedFd, Survey, JudgedFiles)>, SandboxError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = match rustix::fs::openat(CWD, &mount.host, flags, Mode::empty()) {
         Ok(root) => root,
         Err(Errno::NOTDIR) => return Ok(None),
         Err(errno) => return Err(SandboxError::Spec(format!("`{}`: {errno}", mount.host.display()))),
     };
-    let mut walk = Walk {
+    let mut walk = SurveyWalk {
         host: &mount.host,
         listings: mount.listings.begin(&mount.host, &root),
         root,
         writable: mount.writable,
         judge,
-        judged: Judged::default(),
+        judged: JudgedFiles::default(),
         survey: Survey::default(),
         left: vec![SurveyFolder { path: PathBuf::new(), within: Within::Plain, above: usize::MAX }],
         linked: Vec::new(),
@@ -112,7 +112,7 @@ pub(super) fn walk(
     Ok(Some((walk.root, walk.survey, walk.judged)))
 }
 
-impl Walk<'_> {
+impl SurveyWalk<'_> {
     fn folder(&mut self, step: SurveyFolder) -> Result<(), SandboxError> {
         let SurveyFolder { path, within, above } = step;
         let listed = match self.listings.list(&self.root, &path) {
@@ -126,7 +126,7 @@ impl Walk<'_> {
         self.shades.push(Shade { path: path.clone(), above, ..Shade::default() });
         if within != Within::Pinned {
             let (changed, identity) = (listed.changed, listed.identity);
-            self.survey.folders.push(Folder { path: path.clone(), changed, identity, is_repository });
+            self.survey.folders.push(SurveyedFolder { path: path.clone(), changed, identity, is_repository });
             let is_dot_git = is_dot_git(&path);
             if is_repository && !is_dot_git {
                 self.survey.guards.git_dirs.insert(path.clone());
@@ -256,7 +256,7 @@ impl Walk<'_> {
     /// A guarded link stays as it is because its name can't be made again; where it leads is guarded like it.
     fn guarded_link(&mut self, path: &Path) -> Result<(), SandboxError> {
         let landing = landing(self.host, path)?;
-        if let Some(End { path, .. }) = &landing.end {
+        if let Some(LinkTarget { path, .. }) = &landing.end {
             not_the_workspace(path)?;
         }
         self.guard_landing(landing, path);
@@ -277,7 +277,7 @@ impl Walk<'_> {
         let guards = &mut self.survey.guards;
         landing.links.iter().for_each(|link| guards.hold_link(link));
         guards.hold_above(link);
-        let Some(End { path: target, folder }) = landing.end else { return };
+        let Some(LinkTarget { path: target, folder }) = landing.end else { return };
         guards.hold_above(&target);
         guards.aliases.push(Alias { target: target.clone(), link: link.to_path_buf() });
         if folder.is_some() && self.writable {
@@ -306,7 +306,7 @@ impl Walk<'_> {
         let Landing { end, links } = landing(self.host, path)?;
         let guards = &mut self.survey.guards;
         links.iter().for_each(|link| guards.hold_link(link));
-        let Some(End { path: target, folder }) = end else { return Ok(()) };
+        let Some(LinkTarget { path: target, folder }) = end else { return Ok(()) };
         not_the_workspace(&target)?;
         guards.hold_above(&target);
         guards.aliases.push(Alias { target: target.clone(), link: path.to_path_buf() });
@@ -347,7 +347,7 @@ impl Walk<'_> {
             return Ok(());
         }
         found.links.iter().for_each(|link| self.survey.guards.hold_link(link));
-        if let Some(End { path, folder: Some(folder) }) = found.end {
+        if let Some(LinkTarget { path, folder: Some(folder) }) = found.end {
             not_the_workspace(&path)?;
             self.survey.blanks.push(Blank::new(path, folder));
         }

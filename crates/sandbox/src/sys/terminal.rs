@@ -93,9 +93,9 @@ impl Modes {
 
 /// Rows and columns, and both in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Window(pub(crate) [u16; 4]);
+pub(crate) struct TerminalSize(pub(crate) [u16; 4]);
 
-impl Window {
+impl TerminalSize {
     pub(crate) fn read(terminal: BorrowedFd<'_>) -> SysResult<Self> {
         let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
         // SAFETY: the buffer is valid for writing.

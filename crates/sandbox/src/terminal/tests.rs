@@ -5,7 +5,7 @@ use std::future::pending;
 use super::*;
 use crate::ended::{EndedBy, Exit, FinishedRun};
 use crate::error::SandboxError;
-use crate::sink::{self, Written};
+use crate::sink::{self, QueuedOutput};
 use crate::spec::Spec;
 use crate::sys::terminal::open_pair;
 
@@ -20,7 +20,7 @@ impl Person {
     fn new() -> Self {
         let (keyboard, screen) = open_pair().unwrap();
         let screen = Arc::new(screen);
-        Window([30, 100, 0, 0]).set(keyboard.as_fd()).unwrap();
+        TerminalSize([30, 100, 0, 0]).set(keyboard.as_fd()).unwrap();
         let terminal = Terminal { input: Arc::clone(&screen), output: screen };
         Self { keyboard, terminal, seen: Vec::new() }
     }
@@ -60,12 +60,12 @@ async fn run(spec: Spec, cancel: impl Future<Output = ()>) -> Result<FinishedRun
     let showing = async {
         while let Some(written) = source.chunks.recv().await {
             match written {
-                Written::Chunk(_, bytes) => {
+                QueuedOutput::Chunk(_, bytes) => {
                     let screen = Arc::clone(&screen);
                     let write = move || show(&screen, &bytes);
                     tokio::task::spawn_blocking(write).await.unwrap();
                 }
-                Written::Settle(done) => done.send(()).unwrap(),
+                QueuedOutput::Settle(done) => done.send(()).unwrap(),
             }
         }
         pending::<()>().await;
@@ -146,7 +146,7 @@ async fn l9_a_new_size_reaches_the_program() {
     let script = "trap 'stty size; exit 5' WINCH; echo ready; while :; do sleep 0.05; done";
     let running = tokio::spawn(run(spec(&person, script), pending()));
     person.see("ready").await;
-    Window([40, 120, 0, 0]).set(person.keyboard.as_fd()).unwrap();
+    TerminalSize([40, 120, 0, 0]).set(person.keyboard.as_fd()).unwrap();
     person.see("40 120").await;
     assert_eq!(running.await.unwrap().unwrap().status, Exit::Code(5));
 }

@@ -12,13 +12,13 @@ use wasmtime::{
 
 use super::WasmError;
 use super::compiled::Spoken;
-use super::guest::{Guest, charge};
+use super::guest::{WasmGuest, charge};
 use super::host;
 use super::machine::CARRIED_BYTES_MAX;
 
 /// A module, linked and waiting.
 pub(super) struct Adapted {
-    ready: InstancePre<Guest>,
+    ready: InstancePre<WasmGuest>,
     entry: AzEntryPoint,
 }
 
@@ -49,7 +49,7 @@ impl Adapted {
         Ok(Self { ready: linker.instantiate_pre(module).map_err(invalid)?, entry })
     }
 
-    pub(super) async fn call(&self, store: &mut Store<Guest>, input: &str) -> Result<Spoken> {
+    pub(super) async fn call(&self, store: &mut Store<WasmGuest>, input: &str) -> Result<Spoken> {
         let instance = self.ready.instantiate_async(&mut *store).await?;
         store.data_mut().begun = true;
         match self.entry {
@@ -59,7 +59,7 @@ impl Adapted {
     }
 }
 
-async fn run(store: &mut Store<Guest>, instance: &Instance, input: &str) -> Result<Spoken> {
+async fn run(store: &mut Store<WasmGuest>, instance: &Instance, input: &str) -> Result<Spoken> {
     let memory = instance.get_memory(&mut *store, "memory").ok_or_else(|| missing("memory"))?;
     let alloc = instance.get_typed_func::<i32, i32>(&mut *store, "alloc")?;
     let run = instance.get_typed_func::<(i32, i32), i64>(&mut *store, "run")?;
@@ -76,7 +76,7 @@ async fn run(store: &mut Store<Guest>, instance: &Instance, input: &str) -> Resu
     Ok(text.ok_or_else(|| "its result is not text in its memory".to_owned()))
 }
 
-async fn main(store: &mut Store<Guest>, instance: &Instance, name: &str) -> Result<Spoken> {
+async fn main(store: &mut Store<WasmGuest>, instance: &Instance, name: &str) -> Result<Spoken> {
     if let Ok(main) = instance.get_typed_func::<(), i32>(&mut *store, name) {
         return Ok(Ok(main.call_async(&mut *store, ()).await?.to_string()));
     }
@@ -85,21 +85,25 @@ async fn main(store: &mut Store<Guest>, instance: &Instance, name: &str) -> Resu
     Ok(Ok(String::new()))
 }
 
-fn linker(vm: &Vm) -> Result<Linker<Guest>> {
+fn linker(vm: &Vm) -> Result<Linker<WasmGuest>> {
     let mut linker = Linker::new(vm);
-    linker.func_wrap("az", "log", |mut caller: Caller<'_, Guest>, start: i32, len: i32| -> Result<()> {
-        charge(&mut caller, usize::try_from(len).unwrap_or(0))?;
-        if let Some(message) = text(&mut caller, start, len) {
-            let said = &mut caller.data_mut().said;
-            said.note(message.as_bytes());
-            said.note(b"\n");
-        }
-        Ok(())
-    })?;
+    linker.func_wrap(
+        "az",
+        "log",
+        |mut caller: Caller<'_, WasmGuest>, start: i32, len: i32| -> Result<()> {
+            charge(&mut caller, usize::try_from(len).unwrap_or(0))?;
+            if let Some(message) = text(&mut caller, start, len) {
+                let said = &mut caller.data_mut().said;
+                said.note(message.as_bytes());
+                said.note(b"\n");
+            }
+            Ok(())
+        },
+    )?;
     linker.func_wrap_async(
         "az",
         "read_file",
-        |mut caller: Caller<'_, Guest>, (start, len): (i32, i32)| {
+        |mut caller: Caller<'_, WasmGuest>, (start, len): (i32, i32)| {
             Box::new(async move {
                 let Some(path) = text(&mut caller, start, len) else { return Ok(NOTHING) };
                 match host::read_file(caller.as_context_mut(), path).await? {
@@ -112,7 +116,7 @@ fn linker(vm: &Vm) -> Result<Linker<Guest>> {
     linker.func_wrap_async(
         "az",
         "write_file",
-        |mut caller: Caller<'_, Guest>, (start, len, from, bytes): (i32, i32, i32, i32)| {
+        |mut caller: Caller<'_, WasmGuest>, (start, len, from, bytes): (i32, i32, i32, i32)| {
             Box::new(async move {
                 let (path, content) = (text(&mut caller, start, len), text(&mut caller, from, bytes));
                 let (Some(path), Some(content)) = (path, content) else { return Ok(1) };
@@ -125,7 +129,7 @@ fn linker(vm: &Vm) -> Result<Linker<Guest>> {
 }
 
 /// Puts bytes where the guest's own `alloc` wants them. A guest that reads files while it makes room isn't served.
-async fn give(caller: &mut Caller<'_, Guest>, content: &[u8]) -> Result<i64> {
+async fn give(caller: &mut Caller<'_, WasmGuest>, content: &[u8]) -> Result<i64> {
     let alloc = caller.get_export("alloc").and_then(Extern::into_func);
     let alloc: Option<TypedFunc<i32, i32>> = alloc.and_then(|alloc| alloc.typed(&*caller).ok());
     let (Some(alloc), Some(memory), Ok(len)) = (alloc, memory(caller), i32::try_from(content.len())) else {
@@ -143,11 +147,11 @@ async fn give(caller: &mut Caller<'_, Guest>, content: &[u8]) -> Result<i64> {
     })
 }
 
-fn memory(caller: &mut Caller<'_, Guest>) -> Option<Memory> {
+fn memory(caller: &mut Caller<'_, WasmGuest>) -> Option<Memory> {
     caller.get_export("memory").and_then(Extern::into_memory)
 }
 
-fn text(caller: &mut Caller<'_, Guest>, start: i32, len: i32) -> Option<String> {
+fn text(caller: &mut Caller<'_, WasmGuest>, start: i32, len: i32) -> Option<String> {
     let memory = memory(caller)?;
     String::from_utf8(copy(memory.data(&*caller), offset(start), offset(len))?).ok()
 }

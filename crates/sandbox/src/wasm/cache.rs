@@ -51,20 +51,20 @@ impl WasmKind {
 }
 
 /// A folder of compiled code.
-pub(super) struct Cache {
+pub(super) struct CodeCache {
     folder: PathBuf,
     key: [u8; KEY_BYTES],
     /// Which compiler, with which settings, for which processor.
     compiler: [u8; 32],
 }
 
-impl std::fmt::Debug for Cache {
+impl std::fmt::Debug for CodeCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cache").field("folder", &self.folder).finish_non_exhaustive()
     }
 }
 
-impl Cache {
+impl CodeCache {
     /// Opens the folder, or makes it. One that others could write to isn't used.
     pub(super) fn open(folder: &Path, vm: &Vm) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

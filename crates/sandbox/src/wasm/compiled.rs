@@ -6,8 +6,8 @@ use wasmtime::component::{Component, ComponentExportIndex, InstancePre, Linker};
 use wasmtime::{Engine as Vm, Module, Store};
 
 use super::az::Adapted;
-use super::cache::{Cache, WasmKind};
-use super::guest::Guest;
+use super::cache::{CodeCache, WasmKind};
+use super::guest::WasmGuest;
 use super::wasi::Exited;
 use super::{WasmError, host, wasi};
 
@@ -17,11 +17,11 @@ pub(super) type Spoken = Result<String, String>;
 /// One component or module, linked and waiting.
 pub(super) struct Compiled {
     digest: Digest,
-    form: Form,
+    form: CodeForm,
 }
 
-enum Form {
-    Component { ready: InstancePre<Guest>, entry: WasmEntryPoint },
+enum CodeForm {
+    Component { ready: InstancePre<WasmGuest>, entry: WasmEntryPoint },
     Module(Adapted),
 }
 
@@ -45,7 +45,7 @@ impl std::fmt::Debug for Compiled {
 impl Compiled {
     pub(super) fn new(
         vm: &Vm,
-        cache: Option<&Cache>,
+        cache: Option<&CodeCache>,
         wasm: &[u8],
         digest: Digest,
     ) -> Result<Self, WasmError> {
@@ -67,7 +67,7 @@ impl Compiled {
                 linker.allow_shadowing(true);
                 wasi::link(&mut linker, &component)?;
                 host::link(&mut linker).map_err(|error| WasmError::Broken(error.to_string()))?;
-                Form::Component { ready: linker.instantiate_pre(&component).map_err(invalid)?, entry }
+                CodeForm::Component { ready: linker.instantiate_pre(&component).map_err(invalid)?, entry }
             }
             Some(WasmKind::Module) => {
                 let cached = cache.and_then(|cache| cache.module(vm, &digest));
@@ -79,7 +79,7 @@ impl Compiled {
                         module
                     }
                 };
-                Form::Module(Adapted::new(vm, &module)?)
+                CodeForm::Module(Adapted::new(vm, &module)?)
             }
             None => return Err(WasmError::Invalid("it is not WASM".to_owned())),
         };
@@ -93,28 +93,28 @@ impl Compiled {
     /// What it is, for the receipt.
     pub(super) fn world(&self) -> &'static str {
         match &self.form {
-            Form::Component { entry: WasmEntryPoint::Tool(_), .. } => "tool",
-            Form::Component { entry: WasmEntryPoint::Script(_), .. } => "script",
-            Form::Component { entry: WasmEntryPoint::Command(_), .. } => "command",
-            Form::Module(_) => "module",
+            CodeForm::Component { entry: WasmEntryPoint::Tool(_), .. } => "tool",
+            CodeForm::Component { entry: WasmEntryPoint::Script(_), .. } => "script",
+            CodeForm::Component { entry: WasmEntryPoint::Command(_), .. } => "command",
+            CodeForm::Module(_) => "module",
         }
     }
 
     pub(super) fn must_be_a_tool(&self) -> Result<(), WasmError> {
         match &self.form {
-            Form::Component { entry: WasmEntryPoint::Script(_), .. } => {
+            CodeForm::Component { entry: WasmEntryPoint::Script(_), .. } => {
                 Err(WasmError::World("it is an interpreter, which needs source code"))
             }
-            Form::Component { entry: WasmEntryPoint::Tool(_) | WasmEntryPoint::Command(_), .. }
-            | Form::Module(_) => Ok(()),
+            CodeForm::Component { entry: WasmEntryPoint::Tool(_) | WasmEntryPoint::Command(_), .. }
+            | CodeForm::Module(_) => Ok(()),
         }
     }
 
     pub(super) fn must_be_an_interpreter(&self) -> Result<(), WasmError> {
         match &self.form {
-            Form::Component { entry: WasmEntryPoint::Script(_), .. } => Ok(()),
-            Form::Component { entry: WasmEntryPoint::Tool(_) | WasmEntryPoint::Command(_), .. }
-            | Form::Module(_) => {
+            CodeForm::Component { entry: WasmEntryPoint::Script(_), .. } => Ok(()),
+            CodeForm::Component { entry: WasmEntryPoint::Tool(_) | WasmEntryPoint::Command(_), .. }
+            | CodeForm::Module(_) => {
                 Err(WasmError::World("it is not an interpreter: `run` must take a source and an input"))
             }
         }
@@ -123,13 +123,13 @@ impl Compiled {
     /// One call, from nothing to the result.
     pub(super) async fn call(
         &self,
-        store: &mut Store<Guest>,
+        store: &mut Store<WasmGuest>,
         source: &str,
         input: &str,
     ) -> wasmtime::Result<Spoken> {
         let (ready, entry) = match &self.form {
-            Form::Component { ready, entry } => (ready, entry),
-            Form::Module(adapted) => return adapted.call(store, input).await,
+            CodeForm::Component { ready, entry } => (ready, entry),
+            CodeForm::Module(adapted) => return adapted.call(store, input).await,
         };
         if matches!(entry, WasmEntryPoint::Command(_)) {
             store.data_mut().said.input = std::io::Cursor::new(input.as_bytes().to_vec());
@@ -162,7 +162,7 @@ impl Compiled {
 }
 
 /// What couldn't be kept is compiled again next time.
-fn keep(cache: Option<&Cache>, kind: WasmKind, digest: &Digest, code: wasmtime::Result<Vec<u8>>) {
+fn keep(cache: Option<&CodeCache>, kind: WasmKind, digest: &Digest, code: wasmtime::Result<Vec<u8>>) {
     if let (Some(cache), Ok(code)) = (cache, code) {
         cache.keep(kind, digest, &code);
     }

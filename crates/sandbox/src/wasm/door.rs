@@ -15,29 +15,29 @@ pub(super) type NestedReply = Result<Reply, Fault>;
 
 /// Shared by one guest and the future that runs it. A guest has one wish at a time, because it has one thread.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Door(Arc<Mutex<Wish>>);
+pub(super) struct GuestDoor(Arc<Mutex<DoorRequest>>);
 
 #[derive(Debug, Default)]
-enum Wish {
+enum DoorRequest {
     #[default]
     None,
     Made(Box<Op>),
     Answered(Box<NestedReply>),
 }
 
-impl Door {
-    fn wish(&self) -> MutexGuard<'_, Wish> {
+impl GuestDoor {
+    fn wish(&self) -> MutexGuard<'_, DoorRequest> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The guest's side.
     pub(super) async fn ask(&self, op: Op) -> NestedReply {
-        *self.wish() = Wish::Made(Box::new(op));
+        *self.wish() = DoorRequest::Made(Box::new(op));
         std::future::poll_fn(|_context| {
             let mut wish = self.wish();
             match std::mem::take(&mut *wish) {
-                Wish::Answered(answer) => Poll::Ready(*answer),
-                waiting @ (Wish::Made(_) | Wish::None) => {
+                DoorRequest::Answered(answer) => Poll::Ready(*answer),
+                waiting @ (DoorRequest::Made(_) | DoorRequest::None) => {
                     *wish = waiting;
                     Poll::Pending
                 }
@@ -57,7 +57,7 @@ impl Door {
             loop {
                 if let Some(running) = &mut nested {
                     let Poll::Ready(answer) = running.as_mut().poll(context) else { return Poll::Pending };
-                    *self.wish() = Wish::Answered(Box::new(answer));
+                    *self.wish() = DoorRequest::Answered(Box::new(answer));
                     nested = None;
                 }
                 if let Poll::Ready(ended) = guest.as_mut().poll(context) {
@@ -65,8 +65,8 @@ impl Door {
                 }
                 // Not ready and no wish: the guest's time slice is over, or it waits for a clock. Either wakes us.
                 nested = Some(match std::mem::take(&mut *self.wish()) {
-                    Wish::Made(op) => syscall(*op),
-                    Wish::None | Wish::Answered(_) => return Poll::Pending,
+                    DoorRequest::Made(op) => syscall(*op),
+                    DoorRequest::None | DoorRequest::Answered(_) => return Poll::Pending,
                 });
             }
         })

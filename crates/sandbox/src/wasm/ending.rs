@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use wasmtime::{PoolConcurrencyLimitError, Trap};
 
 use super::WasmTool;
-use super::guest::{Broke, Guest, Refused};
+use super::guest::{Broke, ExceededLimit, WasmGuest};
 use super::machine::fuel;
 use super::run::{GuestEnd, GuestRun};
 use super::wasi::{Exited, NotOffered};
@@ -68,7 +68,7 @@ impl GuestRun {
 
     /// The result, and the lines around it.
     fn into_words(self) -> (Vec<u8>, Vec<u8>) {
-        let Guest { said, .. } = self.guest;
+        let WasmGuest { said, .. } = self.guest;
         let mut output = said.output;
         if let GuestEnd::Said(Ok(text)) = self.how {
             if output.is_empty() {
@@ -82,7 +82,7 @@ impl GuestRun {
 }
 
 /// A stable word and a sentence for what ended a guest; an error if it was us.
-fn explain(error: &wasmtime::Error, guest: &Guest) -> Result<(&'static str, String), ExecuteError> {
+fn explain(error: &wasmtime::Error, guest: &WasmGuest) -> Result<(&'static str, String), ExecuteError> {
     if let Some(broke) = error.downcast_ref::<Broke>() {
         return Err(ExecuteError::Broken(broke.to_string()));
     }
@@ -106,10 +106,10 @@ fn explain(error: &wasmtime::Error, guest: &Guest) -> Result<(&'static str, Stri
             return Ok(("wasm.stack", "it overflowed its stack".to_owned()));
         }
         // A program that gets no memory gives up: what it was refused says more than how it gave up.
-        (_, Some(Refused::Memory)) => {
+        (_, Some(ExceededLimit::Memory)) => {
             return Ok(("wasm.memory", "it reached its memory limit".to_owned()));
         }
-        (_, Some(Refused::Table)) => {
+        (_, Some(ExceededLimit::Table)) => {
             return Ok(("wasm.table", "it reached its table limit".to_owned()));
         }
         (_, None) => {}

@@ -6,7 +6,7 @@ use regent_kernel::{Clock, Label, Limits, Op, Reply, Status};
 use wasmtime::component::{ComponentType, Lift, Lower, ResourceTable};
 use wasmtime::{AsContextMut, ResourceLimiter, Trap};
 
-use super::door::Door;
+use super::door::GuestDoor;
 
 /// Instructions that a host call is worth, so that a storm of them ends like a loop does.
 const CALL_FUEL: u64 = 1_000;
@@ -17,9 +17,9 @@ const TABLE_ELEMENTS_MAX: usize = 200_000;
 
 /// One guest.
 #[derive(Debug)]
-pub(super) struct Guest {
+pub(super) struct WasmGuest {
     pub(super) tool: String,
-    pub(super) door: Door,
+    pub(super) door: GuestDoor,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) held: GuestMemory,
     pub(super) said: GuestOutput,
@@ -33,13 +33,13 @@ pub(super) struct Guest {
     pub(super) inside: bool,
 }
 
-impl Guest {
+impl WasmGuest {
     pub(super) fn new(tool: &str, clock: &Arc<dyn Clock>, limits: &Limits) -> Self {
         let mut resources = ResourceTable::new();
         resources.set_max_capacity(super::machine::HANDLES_PER_GUEST_MAX);
         Self {
             tool: tool.to_owned(),
-            door: Door::default(),
+            door: GuestDoor::default(),
             clock: Arc::clone(clock),
             held: GuestMemory::new(limits),
             said: GuestOutput::new(limits),
@@ -72,7 +72,7 @@ impl HostFailure {
 pub(super) struct Broke(pub(super) String);
 
 /// Takes the price of a host call that carries this many bytes.
-pub(super) fn charge(mut store: impl AsContextMut<Data = Guest>, bytes: usize) -> wasmtime::Result<()> {
+pub(super) fn charge(mut store: impl AsContextMut<Data = WasmGuest>, bytes: usize) -> wasmtime::Result<()> {
     let mut store = store.as_context_mut();
     let price = CALL_FUEL.saturating_add(bytes as u64 / 4);
     store.data_mut().calls += 1;
@@ -84,7 +84,7 @@ pub(super) fn charge(mut store: impl AsContextMut<Data = Guest>, bytes: usize) -
 /// Makes a system call for the guest. What comes back is already judged, recorded and labelled; the label joins that of what the guest
 /// returns in the end.
 pub(super) async fn ask(
-    mut store: impl AsContextMut<Data = Guest>,
+    mut store: impl AsContextMut<Data = WasmGuest>,
     op: Op,
 ) -> wasmtime::Result<Result<Vec<u8>, HostFailure>> {
     charge(&mut store, 0)?;
@@ -173,12 +173,12 @@ pub(super) struct GuestMemory {
     pub(super) memory_bytes_peak: usize,
     table_elements: usize,
     /// It wanted more than it may have.
-    pub(super) refused: Option<Refused>,
+    pub(super) refused: Option<ExceededLimit>,
 }
 
 /// What a guest wanted too much of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum ExceededLimit {
     Memory,
     Table,
 }
@@ -204,7 +204,7 @@ impl ResourceLimiter for GuestMemory {
     ) -> wasmtime::Result<bool> {
         let all = self.memory_bytes.saturating_sub(current).saturating_add(desired);
         if all > self.memory_bytes_max {
-            self.refused = Some(Refused::Memory);
+            self.refused = Some(ExceededLimit::Memory);
             return Ok(false);
         }
         // Its own maximum stops it: that is not our limit, and it isn't counted.
@@ -224,7 +224,7 @@ impl ResourceLimiter for GuestMemory {
     ) -> wasmtime::Result<bool> {
         let all = self.table_elements.saturating_sub(current).saturating_add(desired);
         if all > TABLE_ELEMENTS_MAX {
-            self.refused = Some(Refused::Table);
+            self.refused = Some(ExceededLimit::Table);
             return Ok(false);
         }
         if maximum.is_some_and(|maximum| desired > maximum) {

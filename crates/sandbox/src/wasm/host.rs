@@ -9,9 +9,9 @@ use serde_json::Value;
 use wasmtime::component::{ComponentType, Lift, Linker, Lower};
 use wasmtime::{Result, StoreContextMut};
 
-use super::guest::{Guest, HostFailure, ask, charge};
+use super::guest::{HostFailure, WasmGuest, ask, charge};
 
-type Store<'s> = StoreContextMut<'s, Guest>;
+type Store<'s> = StoreContextMut<'s, WasmGuest>;
 /// What an import returns: a trap of ours, or an answer that may be a denial.
 type Answered<T> = Result<Result<T, HostFailure>>;
 
@@ -35,7 +35,7 @@ enum Level {
 }
 
 /// Puts all of the package into a linker.
-pub(super) fn link(linker: &mut Linker<Guest>) -> Result<()> {
+pub(super) fn link(linker: &mut Linker<WasmGuest>) -> Result<()> {
     files::link(&mut linker.instance("regent:host/filesystem@0.1.0")?)?;
     web::link(&mut linker.instance("regent:host/http@0.1.0")?)?;
 

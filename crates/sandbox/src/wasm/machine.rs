@@ -7,10 +7,10 @@ use regent_kernel::{Digest, Limits};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use wasmtime::{Config, Engine as Vm, InstanceAllocationStrategy, PoolingAllocationConfig, Store};
 
-use super::cache::Cache;
+use super::cache::CodeCache;
 use super::compiled::Compiled;
-use super::guest::Guest;
-use super::pace::{Beating, Pace};
+use super::guest::WasmGuest;
+use super::pace::{Beating, EpochPace};
 use super::{WasmConfig, WasmError};
 
 /// A component made of several modules has a few; a bomb has thousands.
@@ -36,16 +36,16 @@ pub(super) const HANDLES_PER_GUEST_MAX: usize = 1_024;
 pub(super) const FUEL_PER_MS: u64 = 1_000_000;
 
 /// Everything that guests share.
-pub(super) struct Machine {
+pub(super) struct WasmMachine {
     vm: Vm,
     places: Semaphore,
-    pace: Pace,
-    cache: Option<Cache>,
+    pace: EpochPace,
+    cache: Option<CodeCache>,
     /// What is compiled and still in use, so that tools that share an interpreter share its code.
     compiled: Mutex<HashMap<Digest, Weak<Compiled>>>,
 }
 
-impl std::fmt::Debug for Machine {
+impl std::fmt::Debug for WasmMachine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Machine")
             .field("places", &self.places)
@@ -54,13 +54,13 @@ impl std::fmt::Debug for Machine {
     }
 }
 
-impl Machine {
+impl WasmMachine {
     pub(super) fn new(config: &WasmConfig) -> Result<Self, WasmError> {
         let guests_max = config.guests_max.clamp(1, 1_000);
         let unavailable = |error: wasmtime::Error| WasmError::Unavailable(format!("{error:#}"));
         let vm = Vm::new(&settings(guests_max)).map_err(unavailable)?;
-        let pace = Pace::start(&vm).map_err(|error| WasmError::Unavailable(error.to_string()))?;
-        let cache = config.cache.as_deref().and_then(|folder| Cache::open(folder, &vm).ok());
+        let pace = EpochPace::start(&vm).map_err(|error| WasmError::Unavailable(error.to_string()))?;
+        let cache = config.cache.as_deref().and_then(|folder| CodeCache::open(folder, &vm).ok());
         let places = Semaphore::new(usize::try_from(guests_max).unwrap_or(1));
         Ok(Self { vm, places, pace, cache, compiled: Mutex::default() })
     }
@@ -77,7 +77,7 @@ impl Machine {
     }
 
     /// Where a guest lives for the time of one call. Everything in it is gone when it is dropped.
-    pub(super) fn store(&self, guest: Guest, limits: &Limits) -> wasmtime::Result<Store<Guest>> {
+    pub(super) fn store(&self, guest: WasmGuest, limits: &Limits) -> wasmtime::Result<Store<WasmGuest>> {
         let mut store = Store::new(&self.vm, guest);
         store.limiter(|guest| &mut guest.held);
         store.set_hostcall_fuel(CARRIED_BYTES_MAX);

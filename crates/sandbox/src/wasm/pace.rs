@@ -11,7 +11,7 @@ pub(super) const SLICE_MS: u64 = 5;
 
 /// A thread that beats while guests run, and sleeps while none does.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct EpochPace {
     state: Arc<PaceState>,
     thread: Option<JoinHandle<()>>,
 }
@@ -22,7 +22,7 @@ struct PaceState {
     over: AtomicBool,
 }
 
-impl Pace {
+impl EpochPace {
     pub(super) fn start(vm: &wasmtime::Engine) -> std::io::Result<Self> {
         let state = Arc::new(PaceState::default());
         let (seen, vm) = (Arc::clone(&state), vm.clone());
@@ -54,7 +54,7 @@ impl Pace {
     }
 }
 
-impl Drop for Pace {
+impl Drop for EpochPace {
     fn drop(&mut self) {
         self.state.over.store(true, Ordering::Release);
         self.wake();

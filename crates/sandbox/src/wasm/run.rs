@@ -8,11 +8,11 @@ use regent_kernel::{BoxFuture, Clock, ExecuteError, Limits, Op, Suspension};
 
 use super::compiled::{Compiled, Spoken};
 use super::door::NestedReply;
-use super::guest::Guest;
-use super::machine::{Machine, fuel};
+use super::guest::WasmGuest;
+use super::machine::{WasmMachine, fuel};
 
 /// What is to be done.
-pub(super) struct Job<'j> {
+pub(super) struct WasmJob<'j> {
     pub(super) compiled: &'j Compiled,
     pub(super) source: Option<&'j str>,
     pub(super) tool: &'j str,
@@ -24,7 +24,7 @@ pub(super) struct Job<'j> {
 /// Its outcome.
 pub(super) struct GuestRun {
     pub(super) how: GuestEnd,
-    pub(super) guest: Guest,
+    pub(super) guest: WasmGuest,
     pub(super) fuel_used: u64,
     pub(super) limits: Limits,
     pub(super) wall_ms: u64,
@@ -42,14 +42,14 @@ pub(super) enum GuestEnd {
 
 /// Runs a guest until it ends or the call must stop. Its calls are made by `syscall`, one at a time, in this very future.
 pub(super) async fn run(
-    machine: &Machine,
-    job: Job<'_>,
+    machine: &WasmMachine,
+    job: WasmJob<'_>,
     syscall: impl Fn(Op) -> BoxFuture<'static, NestedReply>,
     stop: impl Future<Output = ()>,
     suspension: Suspension,
 ) -> Result<GuestRun, ExecuteError> {
     let began = job.clock.elapsed();
-    let guest = Guest::new(job.tool, job.clock, &job.limits);
+    let guest = WasmGuest::new(job.tool, job.clock, &job.limits);
     let door = guest.door.clone();
     let mut store =
         machine.store(guest, &job.limits).map_err(|error| ExecuteError::Broken(error.to_string()))?;

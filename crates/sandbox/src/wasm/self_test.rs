@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use regent_kernel::{Clock, Digest, Fault, Limits, Suspension, SystemClock};
 
-use super::machine::Machine;
-use super::run::{GuestEnd, Job, run};
+use super::machine::WasmMachine;
+use super::run::{GuestEnd, WasmJob, run};
 use super::{WasmConfig, WasmError};
 use crate::Finding;
 
@@ -51,7 +51,7 @@ pub struct SelfTest {
 
 /// Compiles the built-in guest and runs it this many times. It can't reach anything: there is no permit behind its door.
 pub async fn self_test(rounds: usize) -> Result<SelfTest, WasmError> {
-    let machine = Machine::new(&WasmConfig { guests_max: 2, ..WasmConfig::default() })?;
+    let machine = WasmMachine::new(&WasmConfig { guests_max: 2, ..WasmConfig::default() })?;
     let began = Instant::now();
     let compiled = machine.compiled(HELLO, Digest::of(HELLO))?;
     let compile = began.elapsed();
@@ -60,8 +60,14 @@ pub async fn self_test(rounds: usize) -> Result<SelfTest, WasmError> {
     for _ in 0..rounds {
         let input = "hello".to_owned();
         let began = Instant::now();
-        let job =
-            Job { compiled: &compiled, source: None, tool: "hello", input, limits: LIMITS, clock: &clock };
+        let job = WasmJob {
+            compiled: &compiled,
+            source: None,
+            tool: "hello",
+            input,
+            limits: LIMITS,
+            clock: &clock,
+        };
         let shut = |_op| {
             let none: super::door::NestedReply = Err(Fault::NotRunning("this is a self test".to_owned()));
             Box::pin(std::future::ready(none)) as regent_kernel::BoxFuture<'static, _>

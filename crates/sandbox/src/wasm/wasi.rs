@@ -13,10 +13,10 @@ use wasmtime::component::{
 use wasmtime::{Result, StoreContextMut};
 
 use super::WasmError;
-use super::guest::{Guest, charge};
+use super::guest::{WasmGuest, charge};
 use super::host::nanoseconds;
 
-type Store<'s> = StoreContextMut<'s, Guest>;
+type Store<'s> = StoreContextMut<'s, WasmGuest>;
 
 /// The most random bytes at once.
 const RANDOM_BYTES_MAX: u64 = 64 << 10;
@@ -45,7 +45,10 @@ struct Datetime {
 }
 
 /// Links everything that this component imports. Interfaces that are neither ours nor WASI's are refused.
-pub(super) fn link(linker: &mut Linker<Guest>, component: &Component) -> std::result::Result<(), WasmError> {
+pub(super) fn link(
+    linker: &mut Linker<WasmGuest>,
+    component: &Component,
+) -> std::result::Result<(), WasmError> {
     let vm = linker.engine().clone();
     let all = component.component_type();
     for (name, import) in all.imports(&vm) {
@@ -69,7 +72,7 @@ pub(super) fn link(linker: &mut Linker<Guest>, component: &Component) -> std::re
 }
 
 fn stand_in(
-    instance: &mut LinkerInstance<'_, Guest>,
+    instance: &mut LinkerInstance<'_, WasmGuest>,
     interface: &str,
     items: impl Iterator<Item = (String, ComponentItem)>,
 ) -> Result<()> {
@@ -104,7 +107,7 @@ fn stand_in(
     Ok(())
 }
 
-fn implement(instance: &mut LinkerInstance<'_, Guest>, interface: &str) -> Result<()> {
+fn implement(instance: &mut LinkerInstance<'_, WasmGuest>, interface: &str) -> Result<()> {
     match interface {
         "cli/environment" => {
             instance
@@ -142,11 +145,11 @@ fn implement(instance: &mut LinkerInstance<'_, Guest>, interface: &str) -> Resul
     }
 }
 
-fn no_terminal(instance: &mut LinkerInstance<'_, Guest>, name: &str) -> Result<()> {
+fn no_terminal(instance: &mut LinkerInstance<'_, WasmGuest>, name: &str) -> Result<()> {
     instance.func_wrap(name, |_: Store<'_>, ()| Ok((None::<Resource<Terminal>>,)))
 }
 
-fn wall_clock(instance: &mut LinkerInstance<'_, Guest>) -> Result<()> {
+fn wall_clock(instance: &mut LinkerInstance<'_, WasmGuest>) -> Result<()> {
     instance.func_wrap("now", |mut store: Store<'_>, ()| {
         charge(&mut store, 0)?;
         let now_ms = u64::try_from(store.data().clock.now_ms()).unwrap_or(0);
@@ -157,7 +160,7 @@ fn wall_clock(instance: &mut LinkerInstance<'_, Guest>) -> Result<()> {
         .func_wrap("resolution", |_: Store<'_>, ()| Ok((Datetime { seconds: 0, nanoseconds: 1_000_000 },)))
 }
 
-fn random(instance: &mut LinkerInstance<'_, Guest>, name: &str) -> Result<()> {
+fn random(instance: &mut LinkerInstance<'_, WasmGuest>, name: &str) -> Result<()> {
     instance.func_wrap(name, |mut store: Store<'_>, (bytes,): (u64,)| {
         let bytes = usize::try_from(bytes.min(RANDOM_BYTES_MAX)).unwrap_or(0);
         charge(&mut store, bytes)?;
@@ -167,7 +170,7 @@ fn random(instance: &mut LinkerInstance<'_, Guest>, name: &str) -> Result<()> {
     })
 }
 
-fn random_u64(mut store: impl wasmtime::AsContextMut<Data = Guest>) -> Result<u64> {
+fn random_u64(mut store: impl wasmtime::AsContextMut<Data = WasmGuest>) -> Result<u64> {
     charge(&mut store, 8)?;
     let mut random = [0_u8; 8];
     getrandom::fill(&mut random)?;

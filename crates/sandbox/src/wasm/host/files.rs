@@ -7,7 +7,7 @@ use wasmtime::Result;
 use wasmtime::component::{ComponentType, Lift, LinkerInstance, Lower};
 
 use super::{Answered, Store, json, tool};
-use crate::wasm::guest::{Guest, HostFailure, charge};
+use crate::wasm::guest::{HostFailure, WasmGuest, charge};
 
 /// As much as `fs.read` gives at once.
 const READ_BYTES_MAX: u64 = 8 << 20;
@@ -45,7 +45,7 @@ struct Status {
     modified_ms: i64,
 }
 
-pub(super) fn link(files: &mut LinkerInstance<'_, Guest>) -> Result<()> {
+pub(super) fn link(files: &mut LinkerInstance<'_, WasmGuest>) -> Result<()> {
     files.func_wrap_async("read-file", |store, (path,): (String,)| {
         Box::new(async move { Ok((read(store, path).await?,)) })
     })?;

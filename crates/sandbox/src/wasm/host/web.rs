@@ -7,7 +7,7 @@ use wasmtime::Result;
 use wasmtime::component::{ComponentType, Lift, LinkerInstance, Lower};
 
 use super::{Answered, Store, json};
-use crate::wasm::guest::{Guest, HostFailure, charge};
+use crate::wasm::guest::{HostFailure, WasmGuest, charge};
 
 #[derive(Debug, Clone, ComponentType, Lift, Lower)]
 #[component(record)]
@@ -27,7 +27,7 @@ struct Response {
     truncated: bool,
 }
 
-pub(super) fn link(http: &mut LinkerInstance<'_, Guest>) -> Result<()> {
+pub(super) fn link(http: &mut LinkerInstance<'_, WasmGuest>) -> Result<()> {
     http.func_wrap_async("fetch", |store, (request,): (Request,)| {
         Box::new(async move { Ok((fetch(store, request).await?,)) })
     })

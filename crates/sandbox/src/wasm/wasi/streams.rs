@@ -7,7 +7,7 @@ use wasmtime::Result;
 use wasmtime::component::{ComponentType, Lift, LinkerInstance, Lower, Resource, ResourceType};
 
 use super::{Store, charge, nanoseconds};
-use crate::wasm::guest::Guest;
+use crate::wasm::guest::WasmGuest;
 
 /// The most that is read or offered at once.
 const CHUNK_BYTES_MAX: u64 = 64 << 10;
@@ -33,7 +33,7 @@ enum StreamError {
     Closed,
 }
 
-pub(super) fn resource(instance: &mut LinkerInstance<'_, Guest>, name: &str) -> Result<()> {
+pub(super) fn resource(instance: &mut LinkerInstance<'_, WasmGuest>, name: &str) -> Result<()> {
     match name {
         "input-stream" => instance.resource(name, ResourceType::host::<InputStream>(), |_, _| Ok(())),
         "output-stream" => instance.resource(name, ResourceType::host::<OutputStream>(), |_, _| Ok(())),
@@ -45,7 +45,7 @@ pub(super) fn resource(instance: &mut LinkerInstance<'_, Guest>, name: &str) -> 
     }
 }
 
-pub(super) fn implement(instance: &mut LinkerInstance<'_, Guest>, interface: &str) -> Result<()> {
+pub(super) fn implement(instance: &mut LinkerInstance<'_, WasmGuest>, interface: &str) -> Result<()> {
     match interface {
         "cli/stdin" => {
             instance.func_wrap("get-stdin", |_: Store<'_>, ()| Ok((Resource::<InputStream>::new_own(0),)))
@@ -67,7 +67,7 @@ pub(super) fn implement(instance: &mut LinkerInstance<'_, Guest>, interface: &st
 type Read = std::result::Result<Vec<u8>, StreamError>;
 type Wrote<T> = std::result::Result<T, StreamError>;
 
-fn input(streams: &mut LinkerInstance<'_, Guest>) -> Result<()> {
+fn input(streams: &mut LinkerInstance<'_, WasmGuest>) -> Result<()> {
     for name in ["[method]input-stream.read", "[method]input-stream.blocking-read"] {
         streams.func_wrap(name, |mut store: Store<'_>, (_stream, bytes): (Resource<InputStream>, u64)| {
             let bytes = bytes.min(CHUNK_BYTES_MAX);
@@ -84,7 +84,7 @@ fn input(streams: &mut LinkerInstance<'_, Guest>) -> Result<()> {
     )
 }
 
-fn output(streams: &mut LinkerInstance<'_, Guest>) -> Result<()> {
+fn output(streams: &mut LinkerInstance<'_, WasmGuest>) -> Result<()> {
     streams.func_wrap(
         "[method]output-stream.check-write",
         |mut store: Store<'_>, (_stream,): (Resource<OutputStream>,)| {
@@ -130,7 +130,7 @@ fn now_ns(store: &Store<'_>) -> u64 {
     nanoseconds(store.data().clock.elapsed())
 }
 
-fn monotonic_clock(clock: &mut LinkerInstance<'_, Guest>) -> Result<()> {
+fn monotonic_clock(clock: &mut LinkerInstance<'_, WasmGuest>) -> Result<()> {
     clock.func_wrap("now", |mut store: Store<'_>, ()| {
         charge(&mut store, 0)?;
         Ok((now_ns(&store),))
@@ -145,7 +145,7 @@ fn monotonic_clock(clock: &mut LinkerInstance<'_, Guest>) -> Result<()> {
     })
 }
 
-fn polls(poll: &mut LinkerInstance<'_, Guest>) -> Result<()> {
+fn polls(poll: &mut LinkerInstance<'_, WasmGuest>) -> Result<()> {
     poll.func_wrap("[method]pollable.ready", |mut store: Store<'_>, (one,): (Resource<Pollable>,)| {
         charge(&mut store, 0)?;
         let ready = store.data().resources.get(&one)?.ready_ns <= now_ns(&store);
