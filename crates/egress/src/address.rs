@@ -4,10 +4,10 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 /// Address, prefix length, description.
-type Block<A> = (A, u32, &'static str);
+type AddressBlock<A> = (A, u32, &'static str);
 
 /// IPv4 addresses that are not public (IANA's special-purpose registry), and a cloud metadata address that looks public.
-const V4: &[Block<Ipv4Addr>] = &[
+const V4: &[AddressBlock<Ipv4Addr>] = &[
     (Ipv4Addr::new(0, 0, 0, 0), 8, "this network"),
     (Ipv4Addr::new(10, 0, 0, 0), 8, "private"),
     (Ipv4Addr::new(100, 64, 0, 0), 10, "carrier-grade NAT"),
@@ -27,16 +27,16 @@ const V4: &[Block<Ipv4Addr>] = &[
 ];
 
 /// IPv6 addresses inside the global block that are not public.
-const V6: &[Block<Ipv6Addr>] = &[
+const V6: &[AddressBlock<Ipv6Addr>] = &[
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, "a tunnel or a protocol assignment"),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32, "documentation"),
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16, "a 6to4 tunnel"),
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20, "documentation"),
 ];
 /// Contains all public IPv6 addresses.
-const GLOBAL: Block<Ipv6Addr> = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3, "global");
+const GLOBAL: AddressBlock<Ipv6Addr> = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3, "global");
 /// An IPv4 address behind a translator, in the last 32 bits.
-const NAT64: Block<Ipv6Addr> = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96, "translated");
+const NAT64: AddressBlock<Ipv6Addr> = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96, "translated");
 
 /// Why an address may not be reached, or `None` if it may.
 pub(crate) fn refusal(address: IpAddr) -> Option<&'static str> {
@@ -122,7 +122,7 @@ fn refusal_v6(address: Ipv6Addr) -> Option<&'static str> {
     V6.iter().find(|block| is_in(address, **block)).map(|(_, _, what)| *what)
 }
 
-fn is_in(address: Ipv6Addr, (network, bits, _): Block<Ipv6Addr>) -> bool {
+fn is_in(address: Ipv6Addr, (network, bits, _): AddressBlock<Ipv6Addr>) -> bool {
     address.to_bits() >> (128 - bits) == network.to_bits() >> (128 - bits)
 }
 

@@ -17,8 +17,8 @@ use crate::front::{self, Front};
 use crate::reach::{Network, Reach};
 use crate::request;
 use crate::specs;
-use crate::table::{Exchange, ExchangeKind, Table};
-use crate::tally::{Tally, failure};
+use crate::table::{Exchange, ExchangeKind, ExchangeTable};
+use crate::tally::{ExchangeTally, failure};
 use crate::tunnel::{self, TunnelRequest};
 
 /// The path of the certificates inside a sandbox.
@@ -41,12 +41,12 @@ const CERTIFICATE_NAMES: &[&str] = &[
 
 /// A sandbox's only access to the network. Clones share one broker.
 #[derive(Debug, Clone)]
-pub struct Broker(Arc<Shared>);
+pub struct Broker(Arc<BrokerState>);
 
 #[derive(Debug)]
-struct Shared {
+struct BrokerState {
     reach: Arc<Reach>,
-    table: Table,
+    table: ExchangeTable,
     folder: PathBuf,
     authority: OnceLock<Result<Authority, String>>,
     revealed: AtomicBool,
@@ -54,7 +54,7 @@ struct Shared {
 
 /// What a program needs to use the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outfit {
+pub struct BrokerParts {
     /// Variables to set.
     pub env: Vec<(String, String)>,
     /// The file to show at [`CERTIFICATES`], read-only.
@@ -64,9 +64,9 @@ pub struct Outfit {
 impl Broker {
     /// A broker over this network. Its certificates are written to `folder`, which must be private.
     pub fn new(network: Network, folder: &Path) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(BrokerState {
             reach: Arc::new(Reach::new(network)),
-            table: Table::default(),
+            table: ExchangeTable::default(),
             folder: folder.to_owned(),
             authority: OnceLock::new(),
             revealed: AtomicBool::new(false),
@@ -79,7 +79,7 @@ impl Broker {
     }
 
     /// The settings for a program that sees the broker at this address.
-    pub fn outfit(&self, proxy: std::net::SocketAddrV4) -> Result<Outfit, String> {
+    pub fn outfit(&self, proxy: std::net::SocketAddrV4) -> Result<BrokerParts, String> {
         let certificates = self.authority()?.file().to_owned();
         let proxy = format!("http://{proxy}");
         let set = |name: &&str, value: &str| ((*name).to_owned(), value.to_owned());
@@ -87,7 +87,7 @@ impl Broker {
         // No connection bypasses the proxy.
         env.extend(["NO_PROXY", "no_proxy"].iter().map(|name| set(name, "")));
         env.extend(CERTIFICATE_NAMES.iter().map(|name| set(name, CERTIFICATES)));
-        Ok(Outfit { env, certificates })
+        Ok(BrokerParts { env, certificates })
     }
 
     /// The tools `net.connect` and `net.request`, which only programs call, through this broker.
@@ -144,7 +144,7 @@ impl Broker {
             let message = "no program waits for this connection; `http.fetch` makes requests";
             return RawOutput::failed("net.no_connection", message);
         };
-        let tally = Tally::new(permit, &self.0.reach.network);
+        let tally = ExchangeTally::new(permit, &self.0.reach.network);
         let still_there = gone.clone();
         let driven = async {
             match kind {
@@ -172,7 +172,7 @@ impl Broker {
         &self.0.reach
     }
 
-    pub(crate) fn table(&self) -> &Table {
+    pub(crate) fn table(&self) -> &ExchangeTable {
         &self.0.table
     }
 

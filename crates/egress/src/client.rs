@@ -11,7 +11,7 @@ use hyper::{Method, StatusCode};
 use hyper_util::rt::TokioIo;
 use url::Url;
 
-use crate::reach::{Reach, ReachError, Stream, within};
+use crate::reach::{EgressStream, Reach, ReachError, within};
 
 /// Maximum size of the head of a response.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -61,7 +61,7 @@ pub struct Incomplete {
     idle_ms_max: u64,
     body: Incoming,
     bytes_left: u64,
-    _driven: Driven,
+    _driven: DrivenTask,
 }
 
 impl Incomplete {
@@ -153,8 +153,8 @@ impl Client {
 
 /// Starts HTTP on a connection.
 pub(crate) async fn handshake<B>(
-    stream: Box<dyn Stream>,
-) -> Result<(http1::SendRequest<B>, Driven), ReachError>
+    stream: Box<dyn EgressStream>,
+) -> Result<(http1::SendRequest<B>, DrivenTask), ReachError>
 where
     B: Body + Send + 'static,
     B::Data: Send,
@@ -166,14 +166,14 @@ where
         .handshake::<_, B>(TokioIo::new(stream))
         .await?;
     // The task is aborted with its owner, so it never keeps a connection open.
-    Ok((sender, Driven(tokio::spawn(async move { connection.await.map_err(drop) }))))
+    Ok((sender, DrivenTask(tokio::spawn(async move { connection.await.map_err(drop) }))))
 }
 
 /// A task that is aborted with its owner.
 #[derive(Debug)]
-pub(crate) struct Driven(tokio::task::JoinHandle<Result<(), ()>>);
+pub(crate) struct DrivenTask(tokio::task::JoinHandle<Result<(), ()>>);
 
-impl Drop for Driven {
+impl Drop for DrivenTask {
     fn drop(&mut self) {
         self.0.abort();
     }

@@ -83,7 +83,7 @@ fn body(message: &[u8]) -> Result<Option<&[u8]>, &'static str> {
 
 /// The server name in a ClientHello. Every length must match exactly.
 fn name(hello: &[u8]) -> Result<Option<String>, &'static str> {
-    let mut rest = Reader(hello);
+    let mut rest = HelloReader(hello);
     rest.take(2 + 32)?;
     rest.short_vector()?;
     rest.long_vector()?;
@@ -91,7 +91,7 @@ fn name(hello: &[u8]) -> Result<Option<String>, &'static str> {
     if rest.0.is_empty() {
         return Ok(None);
     }
-    let mut extensions = Reader(rest.long_vector()?);
+    let mut extensions = HelloReader(rest.long_vector()?);
     rest.end()?;
     let (mut name, mut seen) = (None, Vec::new());
     while !extensions.0.is_empty() {
@@ -111,8 +111,8 @@ fn name(hello: &[u8]) -> Result<Option<String>, &'static str> {
 }
 
 fn server_name(content: &[u8]) -> Result<String, &'static str> {
-    let mut rest = Reader(content);
-    let mut list = Reader(rest.long_vector()?);
+    let mut rest = HelloReader(content);
+    let mut list = HelloReader(rest.long_vector()?);
     rest.end()?;
     if list.take(1)? != [NAME_HOST] {
         return Err(MALFORMED);
@@ -127,9 +127,9 @@ fn server_name(content: &[u8]) -> Result<String, &'static str> {
     Ok(name.to_ascii_lowercase())
 }
 
-struct Reader<'a>(&'a [u8]);
+struct HelloReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> HelloReader<'a> {
     fn take(&mut self, bytes: usize) -> Result<&'a [u8], &'static str> {
         let (taken, rest) = self.0.split_at_checked(bytes).ok_or(MALFORMED)?;
         self.0 = rest;

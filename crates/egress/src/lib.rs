@@ -34,7 +34,7 @@ mod table;
 mod tally;
 mod tunnel;
 
-pub use broker::{Broker, CERTIFICATES, Outfit};
+pub use broker::{Broker, BrokerParts, CERTIFICATES};
 pub use client::{Client, Incomplete, Request, Response};
 pub use reach::{Network, Reach, ReachError};
 pub use specs::specs;

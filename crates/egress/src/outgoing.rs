@@ -6,7 +6,7 @@ use regent_kernel::{Failure, Permit, tier};
 
 use crate::body::Pieces;
 use crate::reach::Reach;
-use crate::tally::{Tally, failure, unreached};
+use crate::tally::{ExchangeTally, failure, unreached};
 
 /// Rejects bytes that contain a revealed value, plain or in a common encoding.
 pub(crate) fn check(permit: &Permit<'_, tier::Host>, what: &str, bytes: &[u8]) -> Result<(), Failure> {
@@ -25,7 +25,7 @@ fn leaving(what: &str) -> Failure {
 pub(crate) async fn stream(
     permit: &Permit<'_, tier::Host>,
     reach: &Reach,
-    tally: &Tally<'_>,
+    tally: &ExchangeTally<'_>,
     mut body: Incoming,
     pieces: Pieces,
 ) -> Result<(), Failure> {

@@ -134,8 +134,8 @@ impl ReachError {
 }
 
 /// A connection to another machine.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+pub(crate) trait EgressStream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> EgressStream for T {}
 
 /// An established connection.
 pub(crate) struct Opened<S> {
@@ -161,10 +161,10 @@ impl Reach {
     }
 
     /// Connects to the host of a URL, with TLS if its scheme says so.
-    pub(crate) async fn open(&self, url: &Url) -> Result<Opened<Box<dyn Stream>>, ReachError> {
+    pub(crate) async fn open(&self, url: &Url) -> Result<Opened<Box<dyn EgressStream>>, ReachError> {
         let opening = async {
             let Opened { stream, address, private } = self.connect(url).await?;
-            let stream: Box<dyn Stream> = match url.scheme() {
+            let stream: Box<dyn EgressStream> = match url.scheme() {
                 "https" => self.encrypt(url, stream).await?,
                 _plain => Box::new(stream),
             };
@@ -236,7 +236,7 @@ impl Reach {
         Err(last)
     }
 
-    async fn encrypt(&self, url: &Url, stream: TcpStream) -> Result<Box<dyn Stream>, ReachError> {
+    async fn encrypt(&self, url: &Url, stream: TcpStream) -> Result<Box<dyn EgressStream>, ReachError> {
         let tls = self.tls.as_ref().map_err(|why| ReachError::Tls(why.clone()))?;
         // The certificate must have the name that policy judged and that the request contains.
         let name = ServerName::try_from(endpoint::host_of(url))

@@ -17,7 +17,7 @@ use crate::headers;
 use crate::outgoing;
 use crate::reach::Reach;
 use crate::table::{ProgramRequest, RequestBody};
-use crate::tally::{Tally, failure, unreached};
+use crate::tally::{ExchangeTally, failure, unreached};
 
 /// Performs the request.
 pub(crate) async fn run(
@@ -25,7 +25,7 @@ pub(crate) async fn run(
     broker: &Broker,
     asked: ProgramRequest,
     answer: oneshot::Sender<Response<Piped>>,
-    tally: &Tally<'_>,
+    tally: &ExchangeTally<'_>,
 ) -> Result<(), Failure> {
     let reach = broker.reach();
     let (url, method) = judged(permit.args())?;
@@ -120,7 +120,7 @@ fn whole_bytes(body: &Piped) -> u64 {
 async fn upload(
     permit: &Permit<'_, tier::Host>,
     reach: &Reach,
-    tally: &Tally<'_>,
+    tally: &ExchangeTally<'_>,
     rest: Rest,
 ) -> Result<(), Failure> {
     match rest {
@@ -172,7 +172,7 @@ fn scrub(permit: &Permit<'_, tier::Host>, headers: &mut HeaderMap) {
 async fn pass_on(
     permit: &Permit<'_, tier::Host>,
     reach: &Reach,
-    tally: &Tally<'_>,
+    tally: &ExchangeTally<'_>,
     mut body: Incoming,
     pieces: Pieces,
 ) -> Result<(), Failure> {

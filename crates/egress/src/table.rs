@@ -57,19 +57,19 @@ pub(crate) enum RequestBody {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct ExchangeKey {
     parent: u64,
     chain: Vec<String>,
     call: String,
 }
 
-type Waiting = HashMap<Key, VecDeque<(u64, Exchange)>>;
+type WaitingExchange = HashMap<ExchangeKey, VecDeque<(u64, Exchange)>>;
 
 /// All pending exchanges.
 #[derive(Debug, Default)]
-pub(crate) struct Table(Arc<Mutex<(u64, Waiting)>>);
+pub(crate) struct ExchangeTable(Arc<Mutex<(u64, WaitingExchange)>>);
 
-impl Table {
+impl ExchangeTable {
     /// Queues an exchange for the driver of this call. Dropping the returned slot removes it.
     pub(crate) fn put(
         &self,
@@ -78,7 +78,7 @@ impl Table {
         call: &ToolCall,
         exchange: Exchange,
     ) -> ExchangeSlot {
-        let key = Key::new(parent, caller, call);
+        let key = ExchangeKey::new(parent, caller, call);
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (next, waiting) = &mut *table;
         *next = next.saturating_add(1);
@@ -89,7 +89,7 @@ impl Table {
     /// Takes the exchange of a permitted call.
     pub(crate) fn take(&self, call: &Call) -> Option<Exchange> {
         let (Some(parent), Op::RunTool(run)) = (call.parent(), call.op()) else { return None };
-        let key = Key::new(parent, call.principal(), run);
+        let key = ExchangeKey::new(parent, call.principal(), run);
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let queue = table.1.get_mut(&key)?;
         let taken = queue.pop_front();
@@ -100,7 +100,7 @@ impl Table {
     }
 }
 
-impl Key {
+impl ExchangeKey {
     fn new(parent: u64, caller: &Principal, call: &ToolCall) -> Self {
         let chain = caller.chain().to_vec();
         Self { parent, chain, call: format!("{} {}", call.tool, call.args) }
@@ -110,8 +110,8 @@ impl Key {
 /// The slot of a pending exchange.
 #[derive(Debug)]
 pub(crate) struct ExchangeSlot {
-    table: Arc<Mutex<(u64, Waiting)>>,
-    key: Key,
+    table: Arc<Mutex<(u64, WaitingExchange)>>,
+    key: ExchangeKey,
     number: u64,
 }
 

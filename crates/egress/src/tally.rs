@@ -23,25 +23,25 @@ pub(crate) fn unreached(error: &ReachError) -> Failure {
 
 /// The counters of an exchange.
 #[derive(Debug)]
-pub(crate) struct Tally<'p> {
+pub(crate) struct ExchangeTally<'p> {
     permit: &'p Permit<'p, tier::Host>,
     bytes_out_max: u64,
     bytes_in_max: u64,
     bytes_out: AtomicU64,
     bytes_in: AtomicU64,
     near_ended: AtomicBool,
-    recorded: Mutex<Recorded>,
+    recorded: Mutex<RecordedRequest>,
 }
 
 #[derive(Debug, Default)]
-struct Recorded {
+struct RecordedRequest {
     fields: Map<String, Value>,
     label: Option<Label>,
     digest: Sha256,
     digested: bool,
 }
 
-impl<'p> Tally<'p> {
+impl<'p> ExchangeTally<'p> {
     pub(crate) fn new(permit: &'p Permit<'p, tier::Host>, network: &Network) -> Self {
         Self {
             permit,
@@ -117,7 +117,7 @@ impl<'p> Tally<'p> {
 
     /// The output of the call.
     pub(crate) fn output(self, result: Result<(), Failure>) -> RawOutput {
-        let Recorded { mut fields, label, digest, digested } =
+        let RecordedRequest { mut fields, label, digest, digested } =
             self.recorded.into_inner().unwrap_or_else(PoisonError::into_inner);
         let bytes_out = self.bytes_out.into_inner();
         fields.insert("bytes_out".to_owned(), bytes_out.into());

@@ -22,7 +22,7 @@ use crate::hello::{Greeting, HELLO_BYTES_MAX, greeting};
 use crate::outgoing;
 use crate::replayed::Replayed;
 use crate::table::Gone;
-use crate::tally::{Tally, failure, unreached};
+use crate::tally::{ExchangeTally, failure, unreached};
 
 /// Maximum concurrent requests in one inspected tunnel. They are sequential, but one may begin while the previous one is being recorded.
 const REQUESTS_MAX: usize = 8;
@@ -41,7 +41,7 @@ pub(crate) async fn run(
     permit: &Permit<'_, tier::Host>,
     broker: &Broker,
     wanted: TunnelRequest,
-    tally: &Tally<'_>,
+    tally: &ExchangeTally<'_>,
 ) -> Result<(), Failure> {
     let text = permit.args().get("url").and_then(Value::as_str).unwrap_or_default();
     let url = endpoint::parse(text).map_err(|why| failure("net.url", why))?;
@@ -76,7 +76,7 @@ async fn greeted(
     broker: &Broker,
     near: &mut TokioIo<Upgraded>,
     url: &Url,
-    tally: &Tally<'_>,
+    tally: &ExchangeTally<'_>,
 ) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let refused = |why: &str| failure("net.tls_refused", format!("the tunnel was cut: {why}"));
@@ -124,7 +124,7 @@ async fn opened(
     broker: &Broker,
     wanted: TunnelRequest,
     url: &Url,
-    tally: &Tally<'_>,
+    tally: &ExchangeTally<'_>,
 ) -> Result<(), Failure> {
     tally.record("inspected", true);
     let host = endpoint::host_of(url);
@@ -158,7 +158,7 @@ async fn carry(
     broker: &Broker,
     near: impl AsyncRead + AsyncWrite,
     far: impl AsyncRead + AsyncWrite,
-    tally: &Tally<'_>,
+    tally: &ExchangeTally<'_>,
 ) -> Result<(), Failure> {
     let (near_read, near_write) = tokio::io::split(near);
     let (far_read, far_write) = tokio::io::split(far);
@@ -224,7 +224,7 @@ async fn one_way(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     (alive, is_half_over): (&LastActivity, &AtomicBool),
-    (tally, way): (&Tally<'_>, Direction),
+    (tally, way): (&ExchangeTally<'_>, Direction),
 ) -> Result<(), Failure> {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {

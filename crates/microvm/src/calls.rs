@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::files::Files;
+use super::files::GuestFiles;
 use super::link::Outside;
 use super::space::Space;
 
@@ -21,7 +21,7 @@ pub(super) type SyscallResult = Result<u64, Errno>;
 
 /// How a program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum GuestEnding {
     /// By itself, with this code.
     Exit(i32),
     /// By a signal, its own or one that a fault stands for.
@@ -44,14 +44,14 @@ pub(super) enum Next {
     /// The guest continues with this.
     Answer(SyscallResult),
     /// The guest is over.
-    End(End),
+    End(GuestEnding),
 }
 
 /// One guest program, as Linux would keep it.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct GuestProcess {
     pub(super) space: Space,
-    pub(super) files: Files,
+    pub(super) files: GuestFiles,
     /// The working folder.
     pub(super) cwd: String,
     /// What `/proc/self/exe` leads to.
@@ -89,9 +89,9 @@ const SIGNALS: usize = 64;
 
 /// What a program begins with.
 #[derive(Debug)]
-pub(super) struct Beginning {
+pub(super) struct GuestProgramStart {
     pub(super) space: Space,
-    pub(super) files: Files,
+    pub(super) files: GuestFiles,
     pub(super) cwd: String,
     pub(super) path: String,
     pub(super) heap_start: u64,
@@ -101,10 +101,19 @@ pub(super) struct Beginning {
     pub(super) began_ms: u64,
 }
 
-impl Program {
-    pub(super) fn new(beginning: Beginning) -> Self {
-        let Beginning { space, files, cwd, path, heap_start, mappings_top, stack_bytes, open_max, began_ms } =
-            beginning;
+impl GuestProcess {
+    pub(super) fn new(beginning: GuestProgramStart) -> Self {
+        let GuestProgramStart {
+            space,
+            files,
+            cwd,
+            path,
+            heap_start,
+            mappings_top,
+            stack_bytes,
+            open_max,
+            began_ms,
+        } = beginning;
         let heap = Heap { start: heap_start, end: heap_start };
         // SS_DISABLE: there is no alternate stack.
         let mut alternate_stack = [0; 24];
@@ -131,18 +140,18 @@ impl Program {
             .or_else(|| self.wait_call(number, arguments, outside))
             .unwrap_or_else(|| Err(refused(number)));
         match answer {
-            _ if outside.is_stopped() => Next::End(End::Killed),
-            _ if self.files.output.cut => Next::End(End::Output),
+            _ if outside.is_stopped() => Next::End(GuestEnding::Killed),
+            _ if self.files.output.cut => Next::End(GuestEnding::Output),
             // No call of Linux that we answer says so: it is our own mark.
-            Err(Errno::DEADLK) => Next::End(End::Stuck),
+            Err(Errno::DEADLK) => Next::End(GuestEnding::Stuck),
             answer => Next::Answer(answer),
         }
     }
 
     /// Calls that end the program.
-    fn ending(&self, number: i64, [first, second, third, ..]: [u64; 6]) -> Option<End> {
+    fn ending(&self, number: i64, [first, second, third, ..]: [u64; 6]) -> Option<GuestEnding> {
         let signal = match number {
-            libc::SYS_exit | libc::SYS_exit_group => return Some(End::Exit(first as i32 & 0xff)),
+            libc::SYS_exit | libc::SYS_exit_group => return Some(GuestEnding::Exit(first as i32 & 0xff)),
             libc::SYS_kill if first == PROCESS_ID || first == 0 => second,
             libc::SYS_tkill if first == PROCESS_ID => second,
             libc::SYS_tgkill if first == PROCESS_ID && second == PROCESS_ID => third,
@@ -156,7 +165,7 @@ impl Program {
         match handler {
             Some(1) => None,
             Some(0) | None if by_nature => None,
-            _ => Some(End::Signal(signal)),
+            _ => Some(GuestEnding::Signal(signal)),
         }
     }
 

@@ -8,7 +8,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use serde::Serialize;
 
 use super::link::Link;
-use super::machine::Machine;
+use super::machine::Vm;
 
 /// What the thread has really given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -20,7 +20,7 @@ pub(super) struct Confined {
 }
 
 /// Confines the calling thread for good.
-pub(super) fn confine(machine: &Machine, link: &Link) -> std::io::Result<Confined> {
+pub(super) fn confine(machine: &Vm, link: &Link) -> std::io::Result<Confined> {
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),

@@ -33,7 +33,7 @@ pub(super) struct Elf<'a> {
     /// Where it begins.
     pub(super) entry: u64,
     /// Its parts.
-    pub(super) segments: Vec<Segment<'a>>,
+    pub(super) segments: Vec<ElfSegment<'a>>,
     /// Where its program headers are in memory, and how many there are.
     pub(super) headers: (u64, u64),
     /// The first whole page behind it.
@@ -42,7 +42,7 @@ pub(super) struct Elf<'a> {
 
 /// One part of a program.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Segment<'a> {
+pub(super) struct ElfSegment<'a> {
     /// Where it goes.
     pub(super) at: u64,
     /// What the file has of it.
@@ -54,9 +54,9 @@ pub(super) struct Segment<'a> {
 }
 
 /// Reads numbers of a part of the file.
-struct Fields<'a>(&'a [u8]);
+struct ElfFields<'a>(&'a [u8]);
 
-impl Fields<'_> {
+impl ElfFields<'_> {
     fn u16(&self, at: usize) -> Option<u16> {
         Some(u16::from_le_bytes(*self.0.get(at..)?.first_chunk()?))
     }
@@ -75,7 +75,7 @@ const RANGE: ElfError = ElfError::Malformed("a segment is outside the address sp
 
 /// Reads a program.
 pub(super) fn parse(file: &[u8]) -> Result<Elf<'_>, ElfError> {
-    let header = file.get(..HEADER_BYTES).map(Fields).ok_or(ElfError::NotElf)?;
+    let header = file.get(..HEADER_BYTES).map(ElfFields).ok_or(ElfError::NotElf)?;
     // 64 bit, little-endian, version 1.
     if !file.starts_with(b"\x7fELF\x02\x01\x01") || header.u16(18) != Some(62) {
         return Err(ElfError::NotElf);
@@ -94,25 +94,25 @@ pub(super) fn parse(file: &[u8]) -> Result<Elf<'_>, ElfError> {
     let from = usize::try_from(table).map_err(|_| SHORT)?;
     let bytes = ENTRY_BYTES.saturating_mul(usize::from(count));
     let headers = from.checked_add(bytes).and_then(|to| file.get(from..to)).ok_or(SHORT)?;
-    let mut reading = Reading { file, slide, segments: Vec::new(), headers: None, dynamic: false };
+    let mut reading = ElfReading { file, slide, segments: Vec::new(), headers: None, dynamic: false };
     for entry in headers.chunks_exact(ENTRY_BYTES) {
-        reading.take(&Fields(entry), table)?;
+        reading.take(&ElfFields(entry), table)?;
     }
     let entry = header.u64(24).and_then(|entry| entry.checked_add(slide)).ok_or(RANGE)?;
     reading.finish(entry, u64::from(count), slide != 0)
 }
 
 /// What has been read so far.
-struct Reading<'a> {
+struct ElfReading<'a> {
     file: &'a [u8],
     slide: u64,
-    segments: Vec<Segment<'a>>,
+    segments: Vec<ElfSegment<'a>>,
     headers: Option<u64>,
     dynamic: bool,
 }
 
-impl<'a> Reading<'a> {
-    fn take(&mut self, entry: &Fields<'_>, table: u64) -> Result<(), ElfError> {
+impl<'a> ElfReading<'a> {
+    fn take(&mut self, entry: &ElfFields<'_>, table: u64) -> Result<(), ElfError> {
         let word = |at| entry.u64(at).ok_or(SHORT);
         let (offset, address, in_file, in_memory) = (word(8)?, word(16)?, word(32)?, word(40)?);
         let at = address.checked_add(self.slide).ok_or(RANGE)?;
@@ -141,7 +141,7 @@ impl<'a> Reading<'a> {
                 // The file counts execute, write, read from the lowest bit; `mmap` the other way round.
                 let bits = (flags & 4) >> 2 | flags & 2 | (flags & 1) << 2;
                 let protection = Protection::from_bits(bits);
-                self.segments.push(Segment { at, content, pages, protection });
+                self.segments.push(ElfSegment { at, content, pages, protection });
             }
             _ => {}
         }
@@ -154,7 +154,7 @@ impl<'a> Reading<'a> {
         if movable && (!self.dynamic || entry == MOVABLE_AT) {
             return Err(ElfError::NotStatic);
         }
-        let runs = |segment: &Segment<'_>| {
+        let runs = |segment: &ElfSegment<'_>| {
             segment.protection.execute && (segment.pages.0..segment.pages.1).contains(&entry)
         };
         if !self.segments.iter().any(runs) {

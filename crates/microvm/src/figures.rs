@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::calls::End;
+use super::calls::GuestEnding;
 use super::guest::{Finished, GuestThread, NotStarted};
 use super::link::Link;
 use super::self_test::code_job;
@@ -39,7 +39,7 @@ impl MicrovmTier {
             .map_err(|error| error.to_string())?;
         let finished = ended(running.join())?;
         let took = started.elapsed();
-        if finished.end != End::Exit(0) || finished.output.stdout != b"hello\n" {
+        if finished.end != GuestEnding::Exit(0) || finished.output.stdout != b"hello\n" {
             return Err(format!("it ended with {:?}", finished.end));
         }
         self.clear_away(finished, MEMORY_BYTES);
@@ -62,7 +62,11 @@ impl MicrovmTier {
         running.kill();
         let finished = ended(running.join())?;
         let took = started.elapsed();
-        if finished.end == End::Killed { Ok(took) } else { Err(format!("it ended with {:?}", finished.end)) }
+        if finished.end == GuestEnding::Killed {
+            Ok(took)
+        } else {
+            Err(format!("it ended with {:?}", finished.end))
+        }
     }
 
     /// The cost of one guest system call that needs no permission.
@@ -79,7 +83,7 @@ impl MicrovmTier {
         let running = GuestThread::start(code_job(&code, MEMORY_BYTES), None, &self.templates, &link)
             .map_err(|error| error.to_string())?;
         let finished = ended(running.join())?;
-        if finished.end != End::Exit(0) {
+        if finished.end != GuestEnding::Exit(0) {
             return Err(format!("it ended with {:?}", finished.end));
         }
         Ok(finished.ran / count.max(1))

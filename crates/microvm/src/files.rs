@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use rustix::io::Errno;
 
 use super::link::{About, GuestFileKind, GuestRequest, Outside, Save, WriteMode};
-use super::tree::{Device, Tmp, Tree};
+use super::tree::{Device, FixedTree, Tmp};
 
 /// What one call moves at most; programs call again.
 pub(super) const TRANSFER_BYTES_MAX: usize = 1 << 20;
@@ -29,18 +29,18 @@ pub(super) struct FileLimits {
 
 /// All files of a guest.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct GuestFiles {
     descriptors: Vec<Option<Descriptor>>,
     pub(super) open: Vec<Option<Open>>,
     pub(super) drafts: Vec<Option<FileDraft>>,
-    pub(super) pipes: Vec<Pipe>,
+    pub(super) pipes: Vec<GuestPipe>,
     pub(super) tmp: Tmp,
-    pub(super) tree: Tree,
+    pub(super) tree: FixedTree,
     /// Folders that the guest made and that will be there once a file is.
     pub(super) made: BTreeSet<String>,
     pub(super) input: VecDeque<u8>,
     /// Standard output and error.
-    pub(super) output: Output,
+    pub(super) output: GuestStreams,
     pub(super) limits: FileLimits,
     held_bytes: u64,
     /// What was refused, for the receipt.
@@ -51,7 +51,7 @@ pub(super) struct Files {
 
 /// The guest's output.
 #[derive(Debug, Default)]
-pub(super) struct Output {
+pub(super) struct GuestStreams {
     pub(super) stdout: Vec<u8>,
     pub(super) stderr: Vec<u8>,
     /// It wanted to say more than it may.
@@ -117,14 +117,14 @@ pub(super) struct FileDraft {
 
 /// A pipe, both of whose ends are the guest's own.
 #[derive(Debug, Default)]
-pub(super) struct Pipe {
+pub(super) struct GuestPipe {
     pub(super) content: VecDeque<u8>,
     pub(super) readers: u32,
     pub(super) writers: u32,
 }
 
-impl Files {
-    pub(super) fn new(tree: Tree, input: Vec<u8>, limits: FileLimits) -> Self {
+impl GuestFiles {
+    pub(super) fn new(tree: FixedTree, input: Vec<u8>, limits: FileLimits) -> Self {
         let mut files = Self {
             descriptors: Vec::new(),
             open: Vec::new(),
@@ -134,7 +134,7 @@ impl Files {
             tree,
             made: BTreeSet::new(),
             input: input.into(),
-            output: Output::default(),
+            output: GuestStreams::default(),
             limits,
             held_bytes: 0,
             notes: Vec::new(),

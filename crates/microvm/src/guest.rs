@@ -13,26 +13,26 @@ use regent_sandbox::{block_signals, forget_signal, restore_signals};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
-use super::calls::{Beginning, End, Next, Program};
+use super::calls::{GuestEnding, GuestProcess, GuestProgramStart, Next};
 use super::confine::{Confined, confine};
-use super::files::{FileLimits, Files, Output};
+use super::files::{FileLimits, GuestFiles, GuestStreams};
 use super::link::{Link, Outside as _};
-use super::machine::{Fault, Machine, PAGE_FAULT, VcpuStop};
-use super::memory::Memory;
+use super::machine::{GuestFault, PAGE_FAULT, VcpuStop, Vm};
+use super::memory::GuestRam;
 use super::programs::{self, NotRun};
 use super::space::{OutOfMemory, Space};
-use super::start::{Words, lay_stack};
+use super::start::{StartWords, lay_stack};
 use super::template::{Template, Templates};
-use super::tree::Tree;
+use super::tree::FixedTree;
 
 /// The same page may fault so often in a row: the hypervisor may have to look twice.
 const REPEATS_MAX: u32 = 64;
 
 /// What is to run, and within what.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct GuestJob {
     pub(super) load: Load,
-    pub(super) words: Words,
+    pub(super) words: StartWords,
     /// The workspace's path, and the folder to begin in.
     pub(super) workspace: String,
     pub(super) cwd: String,
@@ -66,10 +66,10 @@ pub(super) enum NotStarted {
 /// How it ended.
 #[derive(Debug)]
 pub(super) struct Finished {
-    pub(super) end: End,
+    pub(super) end: GuestEnding,
     /// What was run.
     pub(super) digest: Digest,
-    pub(super) output: Output,
+    pub(super) output: GuestStreams,
     pub(super) notes: Vec<String>,
     /// Something was not saved, although the program may not have noticed.
     pub(super) unsaved: bool,
@@ -82,21 +82,21 @@ pub(super) struct Finished {
     pub(super) ran: Duration,
     // The receiver closes it: the thread itself may not close anything any more.
     _template: Arc<Template>,
-    _machine: Machine,
+    _machine: Vm,
     _space: Space,
 }
 
 /// A machine and its memory, made before there is a program for it. Used for one guest and never again.
 #[derive(Debug)]
 pub(super) struct Shell {
-    machine: Machine,
-    memory: Memory,
+    machine: Vm,
+    memory: GuestRam,
 }
 
 impl Shell {
     pub(super) fn new(bytes: u64) -> io::Result<Self> {
-        let memory = Memory::reserve(bytes)?;
-        let machine = Machine::new(&memory)?;
+        let memory = GuestRam::reserve(bytes)?;
+        let machine = Vm::new(&memory)?;
         Ok(Self { machine, memory })
     }
 
@@ -116,7 +116,7 @@ pub(super) struct GuestThread {
 impl GuestThread {
     /// Starts the thread.
     pub(super) fn start(
-        job: Job,
+        job: GuestJob,
         shell: Option<Shell>,
         templates: &Arc<Templates>,
         link: &Arc<Link>,
@@ -204,7 +204,12 @@ fn kick_signal() -> i32 {
     libc::SIGRTMIN()
 }
 
-fn run(job: Job, shell: Option<Shell>, templates: &Templates, link: &Link) -> Result<Finished, NotStarted> {
+fn run(
+    job: GuestJob,
+    shell: Option<Shell>,
+    templates: &Templates,
+    link: &Link,
+) -> Result<Finished, NotStarted> {
     let broke = |doing: &'static str| move |error: io::Error| NotStarted::Broke(format!("{doing}: {error}"));
     let template = match &job.load {
         Load::Host(path) => programs::host(path, templates),
@@ -226,9 +231,9 @@ fn run(job: Job, shell: Option<Shell>, templates: &Templates, link: &Link) -> Re
         .and_then(|()| machine.listen_for(kick_signal()))
         .map_err(broke("the virtual processor can't be set up"))?;
     let confined = confine(&machine, link).map_err(broke("the guest's thread can't be confined"))?;
-    let mut program = Program::new(Beginning {
+    let mut program = GuestProcess::new(GuestProgramStart {
         space,
-        files: Files::new(Tree::new(&job.workspace), job.input, job.files),
+        files: GuestFiles::new(FixedTree::new(&job.workspace), job.input, job.files),
         cwd: job.cwd,
         path: job.words.path,
         heap_start: template.end,
@@ -242,12 +247,16 @@ fn run(job: Job, shell: Option<Shell>, templates: &Templates, link: &Link) -> Re
     let ran = began.elapsed();
     // What the program wrote and didn't close is saved if it ended by itself. A program that we end has no say any more.
     match end {
-        End::Exit(_) | End::Signal(_) => program.files.save_all(link),
-        End::Output | End::Stuck | End::Memory | End::Killed | End::Dead(_) => {}
+        GuestEnding::Exit(_) | GuestEnding::Signal(_) => program.files.save_all(link),
+        GuestEnding::Output
+        | GuestEnding::Stuck
+        | GuestEnding::Memory
+        | GuestEnding::Killed
+        | GuestEnding::Dead(_) => {}
     }
     let now = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
     let cpu = Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0));
-    let Program { space, files, .. } = program;
+    let GuestProcess { space, files, .. } = program;
     Ok(Finished {
         end,
         digest: template.digest,
@@ -267,12 +276,12 @@ fn run(job: Job, shell: Option<Shell>, templates: &Templates, link: &Link) -> Re
 }
 
 /// Runs the guest and answers it until it ends.
-fn drive(machine: &mut Machine, program: &mut Program, link: &Link) -> (End, u64, u64) {
+fn drive(machine: &mut Vm, program: &mut GuestProcess, link: &Link) -> (GuestEnding, u64, u64) {
     let (mut calls, mut faults): (u64, u64) = (0, 0);
     let mut last = (0, 0, 0);
     let end = loop {
         if link.is_stopped() {
-            break End::Killed;
+            break GuestEnding::Killed;
         }
         match machine.run(&program.space) {
             VcpuStop::Call { number, arguments } => {
@@ -296,8 +305,8 @@ fn drive(machine: &mut Machine, program: &mut Program, link: &Link) -> (End, u64
                 last = (fault.at, fault.address, repeats);
                 match settle(program, &fault) {
                     Ok(true) if repeats < REPEATS_MAX => machine.retry(&fault),
-                    Ok(_) => break End::Signal(signal_of(fault.vector)),
-                    Err(OutOfMemory) => break End::Memory,
+                    Ok(_) => break GuestEnding::Signal(signal_of(fault.vector)),
+                    Err(OutOfMemory) => break GuestEnding::Memory,
                 }
             }
             VcpuStop::Interrupted => {
@@ -305,14 +314,14 @@ fn drive(machine: &mut Machine, program: &mut Program, link: &Link) -> (End, u64
                 forget_signal(kick_signal());
                 link.wait_while_held();
             }
-            VcpuStop::Dead(why) => break End::Dead(why),
+            VcpuStop::Dead(why) => break GuestEnding::Dead(why),
         }
     };
     (end, calls, faults)
 }
 
 /// Whether a fault was only a page that had not been brought in.
-fn settle(program: &mut Program, fault: &Fault) -> Result<bool, OutOfMemory> {
+fn settle(program: &mut GuestProcess, fault: &GuestFault) -> Result<bool, OutOfMemory> {
     if fault.vector != PAGE_FAULT {
         return Ok(false);
     }
@@ -333,8 +342,8 @@ fn signal_of(vector: u8) -> i32 {
 
 /// The one call that is about the processor rather than the program.
 fn arch_prctl(
-    machine: &mut Machine,
-    program: &mut Program,
+    machine: &mut Vm,
+    program: &mut GuestProcess,
     [what, value, ..]: [u64; 6],
 ) -> Result<u64, Errno> {
     const SET_FS: u64 = 0x1002;

@@ -95,7 +95,7 @@ pub(super) trait Outside {
 /// Both ends of the line: the guest's thread asks, the call answers.
 #[derive(Debug)]
 pub(super) struct Link {
-    line: Mutex<Line>,
+    line: Mutex<LinkState>,
     changed: Condvar,
     stopped: AtomicBool,
     held: AtomicBool,
@@ -104,7 +104,7 @@ pub(super) struct Link {
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct LinkState {
     ask: Option<GuestRequest>,
     reply: Option<Result<GuestReply, Errno>>,
     ended: bool,

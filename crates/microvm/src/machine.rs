@@ -14,7 +14,7 @@ use kvm_bindings::{CpuId, KVM_MAX_CPUID_ENTRIES, Msrs, kvm_msr_entry, kvm_segmen
 use kvm_bindings::{kvm_regs, kvm_userspace_memory_region, kvm_xcrs};
 use kvm_ioctls::{Kvm, SyncReg, VcpuExit, VcpuFd, VmFd};
 
-use super::memory::{Memory, PAGE_BYTES};
+use super::memory::{GuestRam, PAGE_BYTES};
 use super::space::{Machinery, OutOfMemory, ROOT, Space};
 
 /// The gate: above everything that the guest can map, below the half that belongs to kernels.
@@ -73,7 +73,7 @@ pub(super) enum VcpuStop {
         arguments: [u64; 6],
     },
     /// An exception.
-    Fault(Fault),
+    Fault(GuestFault),
     /// A signal interrupted the processor.
     Interrupted,
     /// Something that can't be gone on from.
@@ -82,7 +82,7 @@ pub(super) enum VcpuStop {
 
 /// An exception of the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct GuestFault {
     /// The processor's number for it.
     pub(super) vector: u8,
     /// What the processor says about it.
@@ -100,7 +100,7 @@ pub(super) const PAGE_FAULT: u8 = 14;
 
 /// A machine that is made and has not run yet, or runs.
 #[derive(Debug)]
-pub(super) struct Machine {
+pub(super) struct Vm {
     vcpu: VcpuFd,
     _vm: VmFd,
     sregs: kvm_sregs,
@@ -111,9 +111,9 @@ pub(super) struct Machine {
     thread_base: Option<u64>,
 }
 
-impl Machine {
+impl Vm {
     /// A machine with this memory, of which it becomes the second user: it must be dropped before the memory is.
-    pub(super) fn new(memory: &Memory) -> io::Result<Self> {
+    pub(super) fn new(memory: &GuestRam) -> io::Result<Self> {
         let kvm = Kvm::new().map_err(os)?;
         let vm = kvm.create_vm().map_err(os)?;
         let slot = kvm_userspace_memory_region {
@@ -230,11 +230,18 @@ impl Machine {
             return fault.map_or(VcpuStop::Dead("the exception stack is missing"), VcpuStop::Fault);
         }
         // The guest's own `in` or `out`: where ring 0 is emulated it comes to us, on hardware it is a protection fault.
-        VcpuStop::Fault(Fault { vector: 13, error: 0, address: 0, at, stack: regs.rsp, flags: regs.rflags })
+        VcpuStop::Fault(GuestFault {
+            vector: 13,
+            error: 0,
+            address: 0,
+            at,
+            stack: regs.rsp,
+            flags: regs.rflags,
+        })
     }
 
     /// What the processor has put on the stack of exceptions.
-    fn fault(&self, space: &Space, vector: u8, stack: u64, address: u64) -> Option<Fault> {
+    fn fault(&self, space: &Space, vector: u8, stack: u64, address: u64) -> Option<GuestFault> {
         let word = |index: u64| {
             let offset = stack.checked_sub(STACK)?.checked_add(index * 8)?;
             (offset < PAGE_BYTES).then(|| space.physical_word(self.stack | offset))?
@@ -242,7 +249,7 @@ impl Machine {
         let with_error = matches!(vector, 8 | 10..=14 | 17 | 21 | 29 | 30);
         let (error, first) = if with_error { (word(0)?, 1) } else { (0, 0) };
         let (at, flags, stack) = (word(first)?, word(first + 2)?, word(first + 3)?);
-        Some(Fault { vector, error, address, at, stack, flags })
+        Some(GuestFault { vector, error, address, at, stack, flags })
     }
 
     /// Gives the guest its answer; it continues behind its `syscall`.
@@ -255,7 +262,7 @@ impl Machine {
     }
 
     /// Lets the guest try again what faulted.
-    pub(super) fn retry(&mut self, fault: &Fault) {
+    pub(super) fn retry(&mut self, fault: &GuestFault) {
         self.go_on(fault.at, fault.stack, fault.flags);
     }
 

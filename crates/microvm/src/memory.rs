@@ -1,6 +1,6 @@
 //! The guest's physical memory: one mapping of ours, reached by offset, every access checked against its size.
 //!
-//! There is one virtual processor, and its thread is the only one that holds a [`Memory`]: while we read or write here, the guest
+//! There is one virtual processor, and its thread is the only one that holds a [`GuestRam`]: while we read or write here, the guest
 //! stands still.
 #![expect(
     unsafe_code,
@@ -20,7 +20,7 @@ pub(super) const PAGE_BYTES: u64 = 4096;
 
 /// A guest's physical memory, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct GuestRam {
     at: NonNull<u8>,
     bytes: usize,
     /// So much from the bottom is a copy-on-write view of an image.
@@ -30,9 +30,9 @@ pub(super) struct Memory {
 }
 
 // SAFETY: the mapping belongs to this value alone, and no method hands out a pointer or reference into it.
-unsafe impl Send for Memory {}
+unsafe impl Send for GuestRam {}
 
-impl Memory {
+impl GuestRam {
     /// Takes address space for a guest. No page is used before it is written.
     pub(super) fn reserve(bytes: u64) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -176,7 +176,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for GuestRam {
     fn drop(&mut self) {
         // SAFETY: our own mapping, which nobody uses after this.
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
@@ -199,7 +199,7 @@ impl Image {
     /// Makes an image: `fill` gets memory of `bytes_max` and says how much of it it has used.
     pub(super) fn make<T, E: From<io::Error>>(
         bytes_max: u64,
-        fill: impl FnOnce(Memory) -> Result<(u64, T), E>,
+        fill: impl FnOnce(GuestRam) -> Result<(u64, T), E>,
     ) -> Result<(Self, T), E> {
         // SAFETY: a C string and flags; the result is checked, and owned by nobody else.
         let raw = unsafe {
@@ -211,7 +211,7 @@ impl Image {
         // SAFETY: a fresh descriptor.
         let file = unsafe { File::from_raw_fd(raw) };
         file.set_len(bytes_max)?;
-        let (bytes, value) = fill(Memory::of_file(&file, bytes_max)?)?;
+        let (bytes, value) = fill(GuestRam::of_file(&file, bytes_max)?)?;
         file.set_len(bytes)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
         fcntl_add_seals(file.as_fd(), seals).map_err(io::Error::from)?;

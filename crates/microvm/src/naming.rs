@@ -3,7 +3,7 @@
 
 use rustix::io::Errno;
 
-use super::files::{FileDraft, Files, OpenKind, vacant};
+use super::files::{FileDraft, GuestFiles, OpenKind, vacant};
 use super::link::{About, GuestFileKind, GuestReply, GuestRequest, Outside, WriteMode};
 use super::tree::{GuestPath, parent};
 
@@ -19,7 +19,7 @@ fn writes(flags: u32) -> bool {
     flags & libc::O_ACCMODE.cast_unsigned() != libc::O_RDONLY.cast_unsigned()
 }
 
-impl Files {
+impl GuestFiles {
     /// `open`.
     pub(super) fn open(
         &mut self,

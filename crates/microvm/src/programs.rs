@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::template::{Key, LoadError, Template, Templates};
+use super::template::{ProgramLoadError, Template, TemplateKey, Templates};
 use super::tree::absolute;
 
 /// Where the host's own programs are looked for.
@@ -39,12 +39,12 @@ fn not_found(program: &str) -> NotRun {
     NotRun { code: "microvm.not_found", message }
 }
 
-impl From<LoadError> for NotRun {
-    fn from(error: LoadError) -> Self {
+impl From<ProgramLoadError> for NotRun {
+    fn from(error: ProgramLoadError) -> Self {
         let code = match &error {
-            LoadError::Elf(super::elf::ElfError::NotStatic) => "microvm.not_static",
-            LoadError::Elf(_) => "microvm.not_a_program",
-            LoadError::Host(_) | LoadError::TooLarge => "microvm.memory",
+            ProgramLoadError::Elf(super::elf::ElfError::NotStatic) => "microvm.not_static",
+            ProgramLoadError::Elf(_) => "microvm.not_a_program",
+            ProgramLoadError::Host(_) | ProgramLoadError::TooLarge => "microvm.memory",
         };
         Self { code, message: format!("the program can't be run in a microVM: {error}") }
     }
@@ -103,7 +103,7 @@ pub(super) fn host(path: &Path, templates: &Templates) -> Result<Arc<Template>, 
         return Err(refuse("it is too large"));
     }
     let changed_ns = i128::from(about.ctime()) * 1_000_000_000 + i128::from(about.ctime_nsec());
-    let key = Key::Host { device: about.dev(), inode: about.ino(), bytes: about.len(), changed_ns };
+    let key = TemplateKey::Host { device: about.dev(), inode: about.ino(), bytes: about.len(), changed_ns };
     if let Some(known) = templates.get(&key) {
         return Ok(known);
     }
@@ -121,7 +121,7 @@ fn read_whole(file: File) -> std::io::Result<Vec<u8>> {
 
 /// Loads a program from its content, or takes it loaded.
 pub(super) fn content(content: &[u8], templates: &Templates) -> Result<Arc<Template>, NotRun> {
-    let key = Key::Content(regent_kernel::Digest::of(content));
+    let key = TemplateKey::Content(regent_kernel::Digest::of(content));
     if let Some(known) = templates.get(&key) {
         return Ok(known);
     }

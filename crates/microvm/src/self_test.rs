@@ -4,12 +4,12 @@ use std::sync::{Arc, OnceLock};
 
 use regent_sandbox::{Closed, Finding};
 
-use super::calls::End;
+use super::calls::GuestEnding;
 use super::elf;
 use super::files::FileLimits;
-use super::guest::{Finished, GuestThread, Job, Load, NotStarted};
+use super::guest::{Finished, GuestJob, GuestThread, Load, NotStarted};
 use super::link::Link;
-use super::start::Words;
+use super::start::StartWords;
 
 /// Memory of a trial guest.
 const MEMORY_BYTES: u64 = 8 << 20;
@@ -71,11 +71,11 @@ fn try_both() -> Result<(), Closed> {
         return Err(closed(&format!("`/dev/kvm` can't be used: {error}"), Some(fix)));
     }
     let works = trial(WORKS)?;
-    if works.end != End::Exit(7) || works.output.stdout != b"ok" {
+    if works.end != GuestEnding::Exit(7) || works.output.stdout != b"ok" {
         return Err(closed(&format!("a trial guest ended with {:?}", works.end), None));
     }
     let reaches = trial(REACHES)?;
-    if reaches.end != End::Signal(libc::SIGSEGV) {
+    if reaches.end != GuestEnding::Signal(libc::SIGSEGV) {
         return Err(closed(
             &format!("a trial guest reached the machine's own tables: {:?}", reaches.end),
             None,
@@ -89,10 +89,10 @@ fn closed(reason: &str, fix: Option<&str>) -> Closed {
 }
 
 /// Some code as a program that needs no workspace.
-pub(super) fn code_job(code: &[u8], memory_bytes: u64) -> Job {
-    Job {
+pub(super) fn code_job(code: &[u8], memory_bytes: u64) -> GuestJob {
+    GuestJob {
         load: Load::Content(elf::program(code)),
-        words: Words::default(),
+        words: StartWords::default(),
         workspace: "/nowhere".to_owned(),
         cwd: "/tmp".to_owned(),
         input: Vec::new(),

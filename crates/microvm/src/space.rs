@@ -1,12 +1,12 @@
 //! The guest's address space: page tables in its own memory, pages given when they are first touched, and every copy in and out.
 //!
 //! The tables lie in guest memory that no table maps, so that the guest can't reach them. Even so nothing here trusts them: whatever
-//! they say, [`Memory`] bounds the access to the guest's own memory.
+//! they say, [`GuestRam`] bounds the access to the guest's own memory.
 
 use rustix::io::Errno;
 
 use super::areas::{Areas, Protection, USER_END, page_down, page_up};
-use super::memory::{Memory, PAGE_BYTES};
+use super::memory::{GuestRam, PAGE_BYTES};
 
 /// Bits of a page table entry.
 const PRESENT: u64 = 1;
@@ -96,20 +96,20 @@ pub(super) struct Layout {
 /// The guest's address space.
 #[derive(Debug)]
 pub(super) struct Space {
-    memory: Memory,
+    memory: GuestRam,
     frames: Frames,
     areas: Areas,
 }
 
 impl Space {
     /// An empty one.
-    pub(super) fn new(memory: Memory) -> Self {
+    pub(super) fn new(memory: GuestRam) -> Self {
         let frames = Frames::new(memory.bytes());
         Self { memory, frames, areas: Areas::default() }
     }
 
     /// One whose memory holds already what the layout says.
-    pub(super) fn from_layout(memory: Memory, layout: &Layout) -> Self {
+    pub(super) fn from_layout(memory: GuestRam, layout: &Layout) -> Self {
         let frames = layout.frames.resized(memory.bytes());
         Self { memory, frames, areas: layout.areas.clone() }
     }

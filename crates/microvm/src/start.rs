@@ -29,7 +29,7 @@ pub(super) struct Stack {
 
 /// Words that a program is started with.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Words {
+pub(super) struct StartWords {
     pub(super) arguments: Vec<Vec<u8>>,
     pub(super) environment: Vec<Vec<u8>>,
     /// The path that was started.
@@ -37,7 +37,7 @@ pub(super) struct Words {
 }
 
 /// Maps a stack and fills it.
-pub(super) fn lay_stack(space: &mut Space, template: &Template, words: &Words) -> Result<Stack, Errno> {
+pub(super) fn lay_stack(space: &mut Space, template: &Template, words: &StartWords) -> Result<Stack, Errno> {
     let mut random = [0_u8; 24];
     getrandom::fill(&mut random).map_err(|_| Errno::IO)?;
     let (shift, seed) = random.split_first_chunk::<8>().ok_or(Errno::IO)?;

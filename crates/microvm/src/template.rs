@@ -42,7 +42,7 @@ pub(super) struct Template {
 
 /// Why a program can't be loaded.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LoadError {
+pub(super) enum ProgramLoadError {
     #[error(transparent)]
     Elf(#[from] ElfError),
     #[error("the host has no memory for it: {0}")]
@@ -51,13 +51,13 @@ pub(super) enum LoadError {
     TooLarge,
 }
 
-impl From<OutOfMemory> for LoadError {
+impl From<OutOfMemory> for ProgramLoadError {
     fn from(_: OutOfMemory) -> Self {
         Self::TooLarge
     }
 }
 
-impl From<rustix::io::Errno> for LoadError {
+impl From<rustix::io::Errno> for ProgramLoadError {
     fn from(_: rustix::io::Errno) -> Self {
         Self::TooLarge
     }
@@ -65,11 +65,11 @@ impl From<rustix::io::Errno> for LoadError {
 
 impl Template {
     /// Loads a program.
-    pub(super) fn load(file: &[u8]) -> Result<Self, LoadError> {
+    pub(super) fn load(file: &[u8]) -> Result<Self, ProgramLoadError> {
         let elf = elf::parse(file)?;
         // Pages of zeros that the file doesn't have come when they are touched.
         let content: u64 = elf.segments.iter().map(|segment| segment.content.len() as u64).sum();
-        let pages = page_up(content).ok_or(LoadError::TooLarge)?;
+        let pages = page_up(content).ok_or(ProgramLoadError::TooLarge)?;
         let around = AROUND_BYTES.saturating_mul(elf.segments.len() as u64).saturating_add(OVERHEAD_BYTES);
         let (image, (layout, foundation)) = Image::make(pages.saturating_add(around), |memory| {
             let mut space = Space::new(memory);
@@ -79,7 +79,7 @@ impl Template {
                 space.copy(segment.at, segment.content)?;
             }
             let layout = space.layout();
-            Ok::<_, LoadError>((layout.frames.used_bytes(), (layout, foundation)))
+            Ok::<_, ProgramLoadError>((layout.frames.used_bytes(), (layout, foundation)))
         })?;
         let digest = Digest::of(file);
         let (entry, headers, end) = (elf.entry, elf.headers, elf.end);
@@ -89,7 +89,7 @@ impl Template {
 
 /// What tells one program's file from another without reading it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum TemplateKey {
     /// A file of the host that only its administrator can change: device, inode, size, and when it was changed.
     Host { device: u64, inode: u64, bytes: u64, changed_ns: i128 },
     /// Any other: its content.
@@ -98,11 +98,11 @@ pub(super) enum Key {
 
 /// The templates of the programs that ran last.
 #[derive(Debug, Default)]
-pub(super) struct Templates(Mutex<VecDeque<(Key, Arc<Template>)>>);
+pub(super) struct Templates(Mutex<VecDeque<(TemplateKey, Arc<Template>)>>);
 
 impl Templates {
     /// The one that is kept, if it is.
-    pub(super) fn get(&self, key: &Key) -> Option<Arc<Template>> {
+    pub(super) fn get(&self, key: &TemplateKey) -> Option<Arc<Template>> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = kept.iter().position(|(known, _)| known == key)?;
         let found = kept.remove(at)?;
@@ -117,10 +117,10 @@ impl Templates {
     }
 
     /// Keeps one more, in place of the one that was used least lately.
-    pub(super) fn keep(&self, key: Key, template: &Arc<Template>) {
+    pub(super) fn keep(&self, key: TemplateKey, template: &Arc<Template>) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_back((key, Arc::clone(template)));
-        let bytes = |kept: &VecDeque<(Key, Arc<Template>)>| {
+        let bytes = |kept: &VecDeque<(TemplateKey, Arc<Template>)>| {
             kept.iter().map(|(_, one)| one.image.bytes()).sum::<u64>()
         };
         while kept.len() > KEPT_MAX || bytes(&kept) > KEPT_BYTES_MAX {

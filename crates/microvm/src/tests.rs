@@ -7,12 +7,12 @@ use proptest::prelude::*;
 use rustix::io::Errno;
 
 use super::areas::{Protection, USER_END, USER_START};
-use super::calls::{Beginning, End, Next, Program};
-use super::files::{FileLimits, Files};
+use super::calls::{GuestEnding, GuestProcess, GuestProgramStart, Next};
+use super::files::{FileLimits, GuestFiles};
 use super::link::{About, GuestFileKind, GuestReply, GuestRequest, Outside};
-use super::memory::Memory;
+use super::memory::GuestRam;
 use super::space::Space;
-use super::tree::Tree;
+use super::tree::FixedTree;
 use super::*;
 
 #[path = "../../testkit/src/skip.rs"]
@@ -72,8 +72,8 @@ impl Outside for Fake {
 }
 
 /// A program with a page to read, pages to write, and names to use.
-fn program() -> Program {
-    let mut space = Space::new(Memory::reserve(MEMORY_BYTES).unwrap());
+fn program() -> GuestProcess {
+    let mut space = Space::new(GuestRam::reserve(MEMORY_BYTES).unwrap());
     space.map(TEXT, TEXT + 4096, Protection::from_bits(5));
     space.map(ROOM, ROOM + 8 * 4096, Protection::READ_WRITE);
     space.map(CONSTANT, CONSTANT + 4096, Protection::from_bits(1));
@@ -88,9 +88,9 @@ fn program() -> Program {
         held_bytes_max: 1 << 20,
         output_bytes_max: 1 << 16,
     };
-    Program::new(Beginning {
+    GuestProcess::new(GuestProgramStart {
         space,
-        files: Files::new(Tree::new("/w/work"), b"input".to_vec(), limits),
+        files: GuestFiles::new(FixedTree::new("/w/work"), b"input".to_vec(), limits),
         cwd: "/w/work".to_owned(),
         path: "/bin/program".to_owned(),
         heap_start: 0x70_0000,
@@ -128,7 +128,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     /// Whatever is asked, it is answered or ends the program: nothing panics, no memory but the guest's own is reached (every access
-    /// is bounded by `Memory`), what may only be read stays as it is, and nothing is mapped outside the guest's space.
+    /// is bounded by `GuestRam`), what may only be read stays as it is, and nothing is mapped outside the guest's space.
     #[test]
     fn any_calls_are_answered(calls in proptest::collection::vec((number(), proptest::array::uniform6(argument())), 1..60)) {
         let (mut program, outside) = (program(), Fake::default());
@@ -140,8 +140,8 @@ proptest! {
             match program.call(number, arguments, &outside) {
                 Next::Answer(Ok(_)) => {}
                 Next::Answer(Err(errno)) => prop_assert!((1..=133).contains(&errno.raw_os_error())),
-                Next::End(End::Exit(_) | End::Signal(_) | End::Stuck | End::Output) => break,
-                Next::End(end @ (End::Memory | End::Killed | End::Dead(_))) => prop_assert!(false, "{end:?}"),
+                Next::End(GuestEnding::Exit(_) | GuestEnding::Signal(_) | GuestEnding::Stuck | GuestEnding::Output) => break,
+                Next::End(end @ (GuestEnding::Memory | GuestEnding::Killed | GuestEnding::Dead(_))) => prop_assert!(false, "{end:?}"),
             }
             prop_assert!(!program.space.areas().any(0, USER_START));
             prop_assert!(!program.space.areas().any(USER_END, u64::MAX));

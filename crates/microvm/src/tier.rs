@@ -18,14 +18,14 @@ use tokio::sync::Semaphore;
 use tokio::time::Sleep;
 
 use super::areas::page_down;
-use super::calls::End;
+use super::calls::GuestEnding;
 use super::files::FileLimits;
-use super::guest::{Finished, GuestThread, Job, Load, NotStarted, Shell};
+use super::guest::{Finished, GuestJob, GuestThread, Load, NotStarted, Shell};
 use super::link::{GuestMessage, GuestReply, GuestRequest, Link};
 use super::nested::Nested;
 use super::programs::{self, NotRun, ProgramLocation};
 use super::self_test;
-use super::start::Words;
+use super::start::StartWords;
 use super::template::Templates;
 
 /// What a guest gets where policy allows as much or more.
@@ -158,7 +158,7 @@ impl MicrovmTier {
     /// Runs a guest and answers what it asks for, until it has ended.
     async fn run(
         &self,
-        job: Job,
+        job: GuestJob,
         wall: Duration,
         permit: &Permit<'_, tier::Microvm>,
         nested: &mut Nested<'_, '_>,
@@ -286,7 +286,7 @@ impl GuestProgram {
         Self { load: Load::Content(content), argv, path, cwd: None, input, environment, timeout_ms: None }
     }
 
-    fn job(self, permit: &Permit<'_, tier::Microvm>) -> Result<(Job, Duration), NotRun> {
+    fn job(self, permit: &Permit<'_, tier::Microvm>) -> Result<(GuestJob, Duration), NotRun> {
         let limits = permit.limits();
         let memory_bytes = page_down(limits.memory_bytes_max.min(MEMORY_BYTES_MAX));
         if memory_bytes < MEMORY_BYTES_MIN {
@@ -298,9 +298,9 @@ impl GuestProgram {
         let kernels = limits.wall_ms_max.saturating_add(AFTER_KERNEL_MS);
         let wall = Duration::from_millis(self.timeout_ms.unwrap_or(u64::MAX).min(kernels));
         let arguments = self.argv.into_iter().map(String::into_bytes).collect();
-        let job = Job {
+        let job = GuestJob {
             load: self.load,
-            words: Words { arguments, environment: self.environment, path: self.path },
+            words: StartWords { arguments, environment: self.environment, path: self.path },
             workspace: workspace.to_owned(),
             cwd: self.cwd.unwrap_or_else(|| workspace.to_owned()),
             input: self.input,
@@ -476,48 +476,54 @@ fn reply(
     }
 }
 
-fn status(end: End) -> Value {
+fn status(end: GuestEnding) -> Value {
     match end {
-        End::Exit(code) => json!({"code": code}),
-        End::Signal(signal) => json!({"signal": signal}),
-        End::Output | End::Stuck | End::Memory | End::Killed | End::Dead(_) => {
+        GuestEnding::Exit(code) => json!({"code": code}),
+        GuestEnding::Signal(signal) => json!({"signal": signal}),
+        GuestEnding::Output
+        | GuestEnding::Stuck
+        | GuestEnding::Memory
+        | GuestEnding::Killed
+        | GuestEnding::Dead(_) => {
             json!({"signal": libc::SIGKILL})
         }
     }
 }
 
-fn ended_by(end: End, why: Option<EndReason>) -> &'static str {
+fn ended_by(end: GuestEnding, why: Option<EndReason>) -> &'static str {
     match (end, why) {
-        (End::Killed, Some(EndReason::WallClock)) => "wall-clock",
-        (End::Killed, Some(EndReason::Cpu)) => "cpu",
-        (End::Killed, Some(EndReason::Cancelled) | None) => "killed",
-        (End::Exit(_) | End::Signal(_), _) => "itself",
-        (End::Output, _) => "output-cap",
-        (End::Stuck, _) => "stuck",
-        (End::Memory, _) => "memory",
-        (End::Dead(_), _) => "machine",
+        (GuestEnding::Killed, Some(EndReason::WallClock)) => "wall-clock",
+        (GuestEnding::Killed, Some(EndReason::Cpu)) => "cpu",
+        (GuestEnding::Killed, Some(EndReason::Cancelled) | None) => "killed",
+        (GuestEnding::Exit(_) | GuestEnding::Signal(_), _) => "itself",
+        (GuestEnding::Output, _) => "output-cap",
+        (GuestEnding::Stuck, _) => "stuck",
+        (GuestEnding::Memory, _) => "memory",
+        (GuestEnding::Dead(_), _) => "machine",
     }
 }
 
 fn failure(finished: &Finished, why: Option<EndReason>) -> Option<(&'static str, String)> {
     let said = |code: &'static str, message: &str| Some((code, message.to_owned()));
     match (finished.end, why) {
-        (End::Exit(0), _) if finished.unsaved => {
+        (GuestEnding::Exit(0), _) if finished.unsaved => {
             said("microvm.not_saved", "it succeeded, but not all of its writes could be saved")
         }
-        (End::Exit(0), _) => None,
-        (End::Exit(code), _) => Some(("process.exit", format!("it exited with code {code}"))),
-        (End::Signal(signal), _) => Some(("process.signal", format!("signal {signal} ended it"))),
-        (End::Output, _) => said("process.output", "it was killed: output limit reached"),
-        (End::Memory, _) => said("process.memory", "it was killed: memory limit reached"),
-        (End::Stuck, _) => said("microvm.stuck", "it was killed: deadlock"),
-        (End::Killed, Some(EndReason::WallClock)) => {
+        (GuestEnding::Exit(0), _) => None,
+        (GuestEnding::Exit(code), _) => Some(("process.exit", format!("it exited with code {code}"))),
+        (GuestEnding::Signal(signal), _) => Some(("process.signal", format!("signal {signal} ended it"))),
+        (GuestEnding::Output, _) => said("process.output", "it was killed: output limit reached"),
+        (GuestEnding::Memory, _) => said("process.memory", "it was killed: memory limit reached"),
+        (GuestEnding::Stuck, _) => said("microvm.stuck", "it was killed: deadlock"),
+        (GuestEnding::Killed, Some(EndReason::WallClock)) => {
             said("process.timeout", "it was killed: time limit reached")
         }
-        (End::Killed, Some(EndReason::Cpu)) => said("process.cpu", "it was killed: CPU time limit reached"),
-        (End::Killed, Some(EndReason::Cancelled) | None) => {
+        (GuestEnding::Killed, Some(EndReason::Cpu)) => {
+            said("process.cpu", "it was killed: CPU time limit reached")
+        }
+        (GuestEnding::Killed, Some(EndReason::Cancelled) | None) => {
             said("process.killed", "it was killed: the call was cancelled")
         }
-        (End::Dead(why), _) => Some(("microvm.dead", format!("the virtual machine failed: {why}"))),
+        (GuestEnding::Dead(why), _) => Some(("microvm.dead", format!("the virtual machine failed: {why}"))),
     }
 }

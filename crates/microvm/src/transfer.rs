@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use super::files::{Files, OpenKind, PIPE_BYTES_MAX, Pipe, TRANSFER_BYTES_MAX};
+use super::files::{GuestFiles, GuestPipe, OpenKind, PIPE_BYTES_MAX, TRANSFER_BYTES_MAX};
 use super::link::WriteMode;
 use super::tree::Device;
 
@@ -11,14 +11,14 @@ const DRAFT_BYTES_MAX: u64 = 5 << 20;
 /// Pipes of one guest, ever.
 const PIPES_MAX: usize = 256;
 
-impl Files {
+impl GuestFiles {
     /// `pipe`: the reading end, then the writing end.
     pub(super) fn pipe(&mut self, flags: u32) -> Result<(u64, u64), Errno> {
         if self.pipes.len() >= PIPES_MAX {
             return Err(Errno::NFILE);
         }
         let pipe = self.pipes.len();
-        self.pipes.push(Pipe { readers: 1, writers: 1, ..Pipe::default() });
+        self.pipes.push(GuestPipe { readers: 1, writers: 1, ..GuestPipe::default() });
         let flags = flags & (libc::O_CLOEXEC | libc::O_NONBLOCK).cast_unsigned();
         let read = self.install(OpenKind::PipeEnd { pipe, write: false }, flags)?;
         let write =

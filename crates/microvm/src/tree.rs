@@ -52,12 +52,12 @@ const PROGRAM: &str = "/proc/self/exe";
 
 /// The fixed part of the tree.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct FixedTree {
     /// Absolute, without a slash at its end.
     workspace: String,
 }
 
-impl Tree {
+impl FixedTree {
     pub(super) fn new(workspace: &str) -> Self {
         Self { workspace: workspace.trim_end_matches('/').to_owned() }
     }
@@ -154,12 +154,12 @@ pub(super) fn parent(path: &str) -> &str {
 #[derive(Debug)]
 pub(super) struct Tmp {
     names: BTreeMap<String, usize>,
-    nodes: Vec<Option<Node>>,
+    nodes: Vec<Option<TmpNode>>,
 }
 
 /// A file or folder of `/tmp`.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct TmpNode {
     /// `None`: a folder.
     pub(super) content: Option<Vec<u8>>,
     pub(super) mode: u32,
@@ -178,7 +178,7 @@ impl Tmp {
     }
 
     fn add(&mut self, path: String, content: Option<Vec<u8>>, mode: u32) -> usize {
-        let node = Node { content, mode, modified_ms: 0, named: true, opened: 0 };
+        let node = TmpNode { content, mode, modified_ms: 0, named: true, opened: 0 };
         let id = match self.nodes.iter().position(Option::is_none) {
             Some(id) => id,
             None => {
@@ -198,11 +198,11 @@ impl Tmp {
         self.names.get(path).copied()
     }
 
-    pub(super) fn node(&self, id: usize) -> Option<&Node> {
+    pub(super) fn node(&self, id: usize) -> Option<&TmpNode> {
         self.nodes.get(id)?.as_ref()
     }
 
-    pub(super) fn node_mut(&mut self, id: usize) -> Option<&mut Node> {
+    pub(super) fn node_mut(&mut self, id: usize) -> Option<&mut TmpNode> {
         self.nodes.get_mut(id)?.as_mut()
     }
 
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_path_leads_to_one_place() {
-        let tree = Tree::new("/tmp/x/work");
+        let tree = FixedTree::new("/tmp/x/work");
         let cases = [
             ("/tmp/x/work", GuestPath::Workspace(".".to_owned())),
             ("/tmp/x/work/a/b", GuestPath::Workspace("a/b".to_owned())),

@@ -6,13 +6,13 @@ use super::super::files::{OpenKind, TRANSFER_BYTES_MAX, held_by};
 use super::super::layout;
 use super::super::link::{About, GuestFileKind, Outside};
 use super::super::tree::{GuestPath, absolute};
-use super::{Program, SyscallResult};
+use super::{GuestProcess, SyscallResult};
 
 /// Parts of one `readv` or `writev`.
 const PARTS_MAX: u64 = 1024;
 const CURRENT: u64 = libc::AT_FDCWD as u32 as u64;
 
-impl Program {
+impl GuestProcess {
     /// Calls on descriptors.
     pub(super) fn transfer_call(
         &mut self,

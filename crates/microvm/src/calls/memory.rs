@@ -5,9 +5,9 @@ use rustix::io::Errno;
 use super::super::areas::{Protection, USER_END, USER_START, page_down, page_up};
 use super::super::files::TRANSFER_BYTES_MAX;
 use super::super::space::whole_pages;
-use super::{Program, SyscallResult};
+use super::{GuestProcess, SyscallResult};
 
-impl Program {
+impl GuestProcess {
     pub(super) fn memory_call(&mut self, number: i64, arguments: [u64; 6]) -> Option<SyscallResult> {
         let [first, second, third, fourth, fifth, _] = arguments;
         Some(match number {

@@ -6,11 +6,11 @@ use rustix::io::Errno;
 
 use super::super::files::TRANSFER_BYTES_MAX;
 use super::super::layout::{self, Packed, USER_ID};
-use super::{PROCESS_ID, Program, SIGNALS, SyscallResult};
+use super::{GuestProcess, PROCESS_ID, SIGNALS, SyscallResult};
 
 const ENDLESS: u64 = u64::MAX;
 
-impl Program {
+impl GuestProcess {
     pub(super) fn rest_call(&mut self, number: i64, arguments: [u64; 6]) -> Option<SyscallResult> {
         let [first, second, third, fourth, ..] = arguments;
         Some(match number {

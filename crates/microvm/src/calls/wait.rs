@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::super::link::Outside;
-use super::{Program, SyscallResult};
+use super::{GuestProcess, SyscallResult};
 
 /// Descriptors of one `poll` or `select`.
 const POLLED_MAX: u64 = 1024;
 /// It waits for ever.
 const STUCK: Errno = Errno::DEADLK;
 
-impl Program {
+impl GuestProcess {
     pub(super) fn wait_call(
         &mut self,
         number: i64,
