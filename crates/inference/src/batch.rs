@@ -12,7 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::draw::Draw;
 use super::grammar::Grammar;
-use super::net::{Feed, Memory, Net, Room};
+use super::net::{Feed, KvMemory, Net, NetScratch};
 use super::vocab::Vocab;
 
 /// Prompt tokens to evaluate per step while other conversations wait for their next token.
@@ -25,7 +25,7 @@ const FORCED_BYTES_MAX: usize = 512;
 
 /// A request to the batch.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct BatchJob {
     /// The conversation's tokens.
     pub(super) prompt: Vec<u32>,
     /// The grammar that constrains the answer.
@@ -61,19 +61,19 @@ pub(super) enum BatchEvent {
 }
 
 enum Order {
-    Ask(Box<Job>),
+    Ask(Box<BatchJob>),
     Look,
     End,
 }
 
 /// A network and the thread that runs it.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct BatchThread {
     orders: Mutex<Sender<Order>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Batch {
+impl BatchThread {
     /// Starts the thread with a pool of this many threads.
     pub(super) fn start(net: Net, vocab: Arc<Vocab>, threads: usize) -> Result<Self, String> {
         let pool = rayon::ThreadPoolBuilder::new()
@@ -85,7 +85,7 @@ impl Batch {
         let mut runner = Runner {
             net,
             vocab,
-            room: Room::default(),
+            room: NetScratch::default(),
             running: Vec::new(),
             past: Vec::new(),
             remembered_max,
@@ -99,7 +99,7 @@ impl Batch {
     }
 
     /// Submits a request.
-    pub(super) fn ask(&self, job: Job) {
+    pub(super) fn ask(&self, job: BatchJob) {
         self.send(Order::Ask(Box::new(job)));
     }
 
@@ -114,7 +114,7 @@ impl Batch {
     }
 }
 
-impl Drop for Batch {
+impl Drop for BatchThread {
     fn drop(&mut self) {
         self.send(Order::End);
         if let Some(thread) = self.thread.take() {
@@ -125,10 +125,10 @@ impl Drop for Batch {
 
 /// A running conversation.
 struct ActiveConversation {
-    job: Job,
+    job: BatchJob,
     /// The prompt and the answer so far.
     tokens: Vec<u32>,
-    memory: Memory,
+    memory: KvMemory,
     said: usize,
     /// The end of the output, held back because a stop text may begin in it.
     held_back: Vec<u8>,
@@ -138,10 +138,10 @@ struct ActiveConversation {
 struct Runner {
     net: Net,
     vocab: Arc<Vocab>,
-    room: Room,
+    room: NetScratch,
     running: Vec<ActiveConversation>,
     /// Caches of finished conversations, latest last.
-    past: Vec<Memory>,
+    past: Vec<KvMemory>,
     remembered_max: usize,
 }
 
@@ -169,8 +169,8 @@ impl Runner {
     }
 
     /// Starts a conversation from the longest cached prefix of its prompt.
-    fn begin(&mut self, job: Job) {
-        let shared = |memory: &Memory| {
+    fn begin(&mut self, job: BatchJob) {
+        let shared = |memory: &KvMemory| {
             let same = memory.tokens().iter().zip(&job.prompt).take_while(|(a, b)| a == b).count();
             // At least one token must be evaluated, or there are no scores for the next one.
             same.min(job.prompt.len().saturating_sub(1))
@@ -188,13 +188,13 @@ impl Runner {
                         memory
                     }
                     Some((_, memory)) => memory.beginning(same),
-                    None => Memory::default(),
+                    None => KvMemory::default(),
                 }
             }
             (_, Some((same, at))) if same > 0 => {
                 self.running.get(at).map(|one| one.memory.beginning(same)).unwrap_or_default()
             }
-            _ => Memory::default(),
+            _ => KvMemory::default(),
         };
         drop(job.said.send(BatchEvent::Remembered(memory.tokens().len())));
         let tokens = job.prompt.clone();

@@ -31,13 +31,13 @@ const USUAL: &str = "{% for message in messages %}<|im_start|>{{ message.role }}
 
 /// A parsed template.
 #[derive(Debug)]
-pub(super) struct Chat {
+pub(super) struct ChatTemplate {
     environment: Environment<'static>,
     /// Whether the template supports tools.
     knows_tools: bool,
 }
 
-impl Chat {
+impl ChatTemplate {
     /// Parses a template and tries it on a conversation.
     pub(super) fn new(template: Option<&str>) -> Result<Self, String> {
         let template = template.unwrap_or(USUAL);
@@ -347,7 +347,7 @@ mod tests {
     fn only_the_template_produces_special_tokens() {
         let vocab = vocab();
         let count = |inference: &Inference, template| {
-            let tokens = Chat::new(template)
+            let tokens = ChatTemplate::new(template)
                 .unwrap()
                 .tokens(&vocab, inference, &Names::from_inference(inference))
                 .unwrap();
@@ -388,7 +388,7 @@ mod tests {
             1,
         );
         let names = Names::from_inference(&asked);
-        let tokens = Chat::new(Some(WITH_TOOLS)).unwrap().tokens(&vocab, &asked, &names).unwrap();
+        let tokens = ChatTemplate::new(Some(WITH_TOOLS)).unwrap().tokens(&vocab, &asked, &names).unwrap();
         assert_eq!(
             text(&vocab, &tokens),
             "<|im_start|>system\n{\"type\": \"function\", \"function\": {\"name\": \"fs_read\", \"description\": \"Reads\", \"parameters\": {\"path\": \"string, Where\"}}}<|im_end|>\n\
@@ -396,7 +396,7 @@ mod tests {
              <|im_start|>assistant\n<tool_call>{\"name\": \"fs_read\", \"arguments\": {\"path\": \"a\", \"n\": [1, 2]}}<|im_end|>\n\
              <|im_start|>tool\nDone.<|im_end|>\n<|im_start|>user\nThe task: Go.<|im_end|>\n<|im_start|>assistant\n"
         );
-        let folded = text(&vocab, &Chat::new(None).unwrap().tokens(&vocab, &asked, &names).unwrap());
+        let folded = text(&vocab, &ChatTemplate::new(None).unwrap().tokens(&vocab, &asked, &names).unwrap());
         assert!(folded.contains("<tools>") && folded.contains("<tool_response>\nDone."), "{folded}");
     }
 
@@ -414,7 +414,7 @@ mod tests {
             "\u{100000}",
         ];
         for template in cases {
-            assert!(Chat::new(Some(template)).is_err(), "{template}");
+            assert!(ChatTemplate::new(Some(template)).is_err(), "{template}");
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use rayon::prelude::*;
 
-use super::packed::{BLOCK, EIGHT, Form, Packed, stride};
+use super::packed::{BLOCK, EIGHT, Packed, PackedForm, stride};
 
 /// Vectors that share each load of a matrix row.
 const TOKENS: usize = 4;
@@ -84,11 +84,11 @@ impl Quantised {
 /// Computes `out[token][row] = matrix[row] · vectors[token]` for all rows and tokens. `turned` is scratch space.
 pub(super) fn multiply(matrix: &Packed, vectors: &Quantised, turned: &mut Vec<f32>, out: &mut Vec<f32>) {
     let tokens = vectors.quants.len() / vectors.cols.max(1);
-    let kernel = Kernel::detect();
+    let kernel = DotKernel::detect();
     turned.clear();
     turned.resize(tokens * matrix.rows, 0.0);
     let each = |(at, part): (usize, &mut [f32])| {
-        kernel.run(Rows { matrix, vectors, first: at * ROWS_AT_ONCE, tokens, out: part });
+        kernel.run(MatrixRows { matrix, vectors, first: at * ROWS_AT_ONCE, tokens, out: part });
     };
     let size = (tokens * ROWS_AT_ONCE).max(1);
     if rayon::current_num_threads() <= 1 {
@@ -109,7 +109,7 @@ pub(super) fn multiply(matrix: &Packed, vectors: &Quantised, turned: &mut Vec<f3
 }
 
 /// Some rows of a matrix and all vectors.
-struct Rows<'a> {
+struct MatrixRows<'a> {
     matrix: &'a Packed,
     vectors: &'a Quantised,
     first: usize,
@@ -119,13 +119,13 @@ struct Rows<'a> {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Kernel {
+enum DotKernel {
     Portable,
     #[cfg(target_arch = "x86_64")]
     V3(pulp::x86::V3),
 }
 
-impl Kernel {
+impl DotKernel {
     fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         if let Some(simd) = pulp::x86::V3::try_new() {
@@ -134,7 +134,7 @@ impl Kernel {
         Self::Portable
     }
 
-    fn run(self, rows: Rows<'_>) {
+    fn run(self, rows: MatrixRows<'_>) {
         match self {
             Self::Portable => rows.run(Portable),
             #[cfg(target_arch = "x86_64")]
@@ -153,7 +153,7 @@ type Eights<'a> = &'a [[f32; EIGHT]];
 
 /// One row of a matrix.
 #[derive(Clone, Copy)]
-struct Row<'a> {
+struct MatrixRow<'a> {
     quants: Quants<'a>,
     scales: Eights<'a>,
     /// Multiplied by the vector's sums and then by `factor`.
@@ -172,12 +172,13 @@ struct Vector<'a> {
 /// Dot products of one row with several vectors.
 trait Dots: Copy {
     /// For blocks with one scale.
-    fn whole<const SIGNED: bool, const T: usize>(self, row: Row<'_>, with: [Vector<'_>; T]) -> [f32; T];
+    fn whole<const SIGNED: bool, const T: usize>(self, row: MatrixRow<'_>, with: [Vector<'_>; T])
+    -> [f32; T];
     /// For blocks with two scales.
-    fn halves<const T: usize>(self, row: Row<'_>, with: [Vector<'_>; T]) -> [f32; T];
+    fn halves<const T: usize>(self, row: MatrixRow<'_>, with: [Vector<'_>; T]) -> [f32; T];
 }
 
-impl Rows<'_> {
+impl MatrixRows<'_> {
     #[inline(always)]
     fn run(self, dots: impl Dots) {
         let Self { matrix, vectors, first, tokens, out } = self;
@@ -186,17 +187,19 @@ impl Rows<'_> {
         for (at, (quants, out)) in quants.zip(out.chunks_exact_mut(tokens)).enumerate() {
             let at = first + at;
             let (scales, leads, factor) = match matrix.form {
-                Form::Signed => (eights(&matrix.scales, at, stride), &[][..], 0.0),
-                Form::Offset(off) => {
+                PackedForm::Signed => (eights(&matrix.scales, at, stride), &[][..], 0.0),
+                PackedForm::Offset(off) => {
                     (eights(&matrix.scales, at, stride), eights(&matrix.scales, at, stride), -off)
                 }
-                Form::Least => (eights(&matrix.scales, at, stride), eights(&matrix.leasts, at, stride), 1.0),
-                Form::Halves(off) => {
+                PackedForm::Least => {
+                    (eights(&matrix.scales, at, stride), eights(&matrix.leasts, at, stride), 1.0)
+                }
+                PackedForm::Halves(off) => {
                     let scales = eights(&matrix.scales, at, stride * 2);
                     (scales, scales, -off)
                 }
             };
-            let row = Row { quants: quants.as_chunks().0, scales, leads, factor };
+            let row = MatrixRow { quants: quants.as_chunks().0, scales, leads, factor };
             let mut from = 0;
             for out in out.chunks_mut(TOKENS) {
                 match out.len() {
@@ -221,13 +224,13 @@ fn eights(all: &[f32], at: usize, size: usize) -> Eights<'_> {
 fn with<const T: usize>(
     dots: impl Dots,
     matrix: &Packed,
-    row: Row<'_>,
+    row: MatrixRow<'_>,
     vectors: &Quantised,
     from: usize,
     out: &mut [f32],
 ) {
     let (cols, stride) = (matrix.cols, stride(matrix.cols));
-    let has_halves = matches!(matrix.form, Form::Halves(_));
+    let has_halves = matches!(matrix.form, PackedForm::Halves(_));
     let mut some = [Vector { quants: &[], scales: &[], sums: &[] }; T];
     for (at, vector) in some.iter_mut().enumerate() {
         let token = from + at;
@@ -241,9 +244,9 @@ fn with<const T: usize>(
         };
     }
     let dots = match matrix.form {
-        Form::Signed => dots.whole::<true, T>(row, some),
-        Form::Offset(_) | Form::Least => dots.whole::<false, T>(row, some),
-        Form::Halves(_) => dots.halves(row, some),
+        PackedForm::Signed => dots.whole::<true, T>(row, some),
+        PackedForm::Offset(_) | PackedForm::Least => dots.whole::<false, T>(row, some),
+        PackedForm::Halves(_) => dots.halves(row, some),
     };
     for (out, dot) in out.iter_mut().zip(dots) {
         *out = dot;
@@ -286,7 +289,11 @@ impl Portable {
 }
 
 impl Dots for Portable {
-    fn whole<const SIGNED: bool, const T: usize>(self, row: Row<'_>, with: [Vector<'_>; T]) -> [f32; T] {
+    fn whole<const SIGNED: bool, const T: usize>(
+        self,
+        row: MatrixRow<'_>,
+        with: [Vector<'_>; T],
+    ) -> [f32; T] {
         with.map(|with| {
             let scales = row.scales.as_flattened().iter().zip(with.scales.as_flattened());
             let parts = row.quants.iter().zip(with.quants).zip(scales);
@@ -296,7 +303,7 @@ impl Dots for Portable {
         })
     }
 
-    fn halves<const T: usize>(self, row: Row<'_>, with: [Vector<'_>; T]) -> [f32; T] {
+    fn halves<const T: usize>(self, row: MatrixRow<'_>, with: [Vector<'_>; T]) -> [f32; T] {
         with.map(|with| {
             let scales = row.scales.as_flattened().as_chunks::<2>().0.iter().zip(with.scales.as_flattened());
             let parts = row.quants.iter().zip(with.quants).zip(scales);
@@ -351,12 +358,12 @@ mod tests {
             .collect()
     }
 
-    fn run(kernel: Kernel, matrix: &Packed, vectors: &[f32]) -> Vec<f32> {
+    fn run(kernel: DotKernel, matrix: &Packed, vectors: &[f32]) -> Vec<f32> {
         let mut quantised = Quantised::default();
         quantised.set(vectors, matrix.cols);
         let tokens = vectors.len() / matrix.cols;
         let mut out = vec![0.0; matrix.rows * tokens];
-        kernel.run(Rows { matrix, vectors: &quantised, first: 0, tokens, out: &mut out });
+        kernel.run(MatrixRows { matrix, vectors: &quantised, first: 0, tokens, out: &mut out });
         out
     }
 
@@ -366,8 +373,8 @@ mod tests {
             for matrix in matrices(cols, rows) {
                 let cols = matrix.cols;
                 let vectors = vectors(5, cols, 7);
-                let fast = run(Kernel::detect(), &matrix, &vectors);
-                let portable = run(Kernel::Portable, &matrix, &vectors);
+                let fast = run(DotKernel::detect(), &matrix, &vectors);
+                let portable = run(DotKernel::Portable, &matrix, &vectors);
                 let mut row = vec![0.0; cols];
                 for at in 0..matrix.rows {
                     matrix.row(at, &mut row);

@@ -151,7 +151,8 @@ impl Gguf {
     /// Opens a file and parses its header.
     pub fn open(file: File) -> Result<Self, GgufError> {
         let bytes = file.metadata()?.len();
-        let mut reader = Reader { from: BufReader::new(&file), left: bytes.min(HEADER_BYTES_MAX), read: 0 };
+        let mut reader =
+            GgufReader { from: BufReader::new(&file), left: bytes.min(HEADER_BYTES_MAX), read: 0 };
         let (values, tensors) = header(&mut reader, bytes)?;
         Ok(Self { values, tensors, file })
     }
@@ -227,7 +228,7 @@ fn missing(name: &str) -> GgufError {
 
 type Header = (BTreeMap<String, Value>, BTreeMap<String, Tensor>);
 
-fn header(reader: &mut Reader<impl Read>, bytes: u64) -> Result<Header, GgufError> {
+fn header(reader: &mut GgufReader<impl Read>, bytes: u64) -> Result<Header, GgufError> {
     let magic: [u8; 4] = reader.array().map_err(|_| GgufError::Magic)?;
     let version = reader.u32().map_err(|_| GgufError::Magic)?;
     if magic != MAGIC || !(2..=3).contains(&version) {
@@ -272,13 +273,13 @@ fn header(reader: &mut Reader<impl Read>, bytes: u64) -> Result<Header, GgufErro
     Ok((values, tensors))
 }
 
-struct Reader<R> {
+struct GgufReader<R> {
     from: R,
     left: u64,
     read: u64,
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> GgufReader<R> {
     fn take(&mut self, count: u64, what: &'static str) -> Result<(), GgufError> {
         self.left = self.left.checked_sub(count).ok_or(GgufError::TooLarge(what))?;
         self.read = self.read.saturating_add(count);

@@ -9,7 +9,7 @@ mod schema;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub(super) use schema::{Member, Shape, Shapes, members_of};
+pub(super) use schema::{Member, SchemaShape, Shapes, members_of};
 
 /// Maximum number of parallel parses; further ones are dropped.
 const WAYS_MAX: usize = 4_096;
@@ -24,7 +24,7 @@ const DIGITS_MAX: u8 = 15;
 
 /// A pending item.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Item {
+enum PendingItem {
     /// These bytes, from this offset on.
     Bytes(Arc<[u8]>, usize),
     /// A value of this shape, at this depth of unconstrained JSON.
@@ -77,7 +77,7 @@ enum NumberState {
     Fraction,
 }
 
-type Way = Vec<Item>;
+type Way = Vec<PendingItem>;
 
 /// The possible continuations of an answer.
 #[derive(Debug, Clone)]
@@ -89,7 +89,7 @@ pub(super) struct Grammar {
 impl Grammar {
     /// An answer of this shape: `before`, a value, `after`.
     pub(super) fn new(shapes: Shapes, root: usize, before: &str, after: &str) -> Self {
-        let way = vec![literal(after), Item::Value(root, 0), literal(before)];
+        let way = vec![literal(after), PendingItem::Value(root, 0), literal(before)];
         let mut grammar = Self { shapes: Arc::new(shapes), ways: BTreeSet::new() };
         grammar.ways = grammar.open(vec![way]);
         grammar
@@ -150,7 +150,7 @@ impl Grammar {
     fn only(&self) -> Option<u8> {
         let mut only = None;
         for way in &self.ways {
-            let Some(Item::Bytes(bytes, at)) = way.last() else { return None };
+            let Some(PendingItem::Bytes(bytes, at)) = way.last() else { return None };
             let byte = *bytes.get(*at)?;
             if only.is_some_and(|only| only != byte) {
                 return None;
@@ -164,30 +164,30 @@ impl Grammar {
         let mut next = Vec::new();
         for way in ways {
             let Some((item, rest)) = way.split_last() else { continue };
-            let stay = |item: Item| rest.iter().cloned().chain([item]).collect::<Way>();
+            let stay = |item: PendingItem| rest.iter().cloned().chain([item]).collect::<Way>();
             match item {
-                Item::Bytes(bytes, at) if bytes.get(*at) == Some(&byte) => {
+                PendingItem::Bytes(bytes, at) if bytes.get(*at) == Some(&byte) => {
                     let at = at + 1;
                     next.push(if at < bytes.len() {
-                        stay(Item::Bytes(Arc::clone(bytes), at))
+                        stay(PendingItem::Bytes(Arc::clone(bytes), at))
                     } else {
                         rest.to_vec()
                     });
                 }
-                Item::Text(text) => match text.after(byte) {
-                    Some(Some(text)) => next.push(stay(Item::Text(text))),
+                PendingItem::Text(text) => match text.after(byte) {
+                    Some(Some(text)) => next.push(stay(PendingItem::Text(text))),
                     Some(None) => next.push(rest.to_vec()),
                     None => {}
                 },
-                Item::Number(number) => {
-                    next.extend(number.after(byte).map(|number| stay(Item::Number(number))))
+                PendingItem::Number(number) => {
+                    next.extend(number.after(byte).map(|number| stay(PendingItem::Number(number))))
                 }
                 // `open` has expanded all other items.
-                Item::Bytes(..)
-                | Item::Value(..)
-                | Item::Members(..)
-                | Item::Items(..)
-                | Item::AnyMembers(..) => {}
+                PendingItem::Bytes(..)
+                | PendingItem::Value(..)
+                | PendingItem::Members(..)
+                | PendingItem::Items(..)
+                | PendingItem::AnyMembers(..) => {}
             }
         }
         self.open(next)
@@ -202,41 +202,41 @@ impl Grammar {
                 open.insert(way);
                 continue;
             };
-            let mut with = |items: &[Item]| {
+            let mut with = |items: &[PendingItem]| {
                 if ways.len() + open.len() >= WAYS_MAX {
                     return;
                 }
                 ways.push(way.iter().cloned().chain(items.iter().rev().cloned()).collect());
             };
             match item {
-                Item::Bytes(bytes, at) if at >= bytes.len() => with(&[]),
-                Item::Value(shape, depth) => self.open_value(shape, depth, &mut with),
-                Item::Members(shape, at, has_one, depth) => {
+                PendingItem::Bytes(bytes, at) if at >= bytes.len() => with(&[]),
+                PendingItem::Value(shape, depth) => self.open_value(shape, depth, &mut with),
+                PendingItem::Members(shape, at, has_one, depth) => {
                     self.open_members((shape, at, has_one, depth), &mut with)
                 }
-                Item::Items(shape, count, depth) => self.open_items((shape, count, depth), &mut with),
-                Item::AnyMembers(has_one, depth) => {
+                PendingItem::Items(shape, count, depth) => self.open_items((shape, count, depth), &mut with),
+                PendingItem::AnyMembers(has_one, depth) => {
                     with(&[literal("}")]);
                     let before = literal(if has_one { ", \"" } else { "\"" });
-                    let text = Item::Text(Text::new(0, 64));
+                    let text = PendingItem::Text(Text::new(0, 64));
                     with(&[
                         before,
                         text,
                         literal(": "),
-                        Item::Value(schema::ANY, depth + 1),
-                        Item::AnyMembers(true, depth),
+                        PendingItem::Value(schema::ANY, depth + 1),
+                        PendingItem::AnyMembers(true, depth),
                     ]);
                 }
-                Item::Number(number) => {
+                PendingItem::Number(number) => {
                     if number.may_end() {
                         with(&[]);
                     }
                     if number.may_go_on() {
-                        way.push(Item::Number(number));
+                        way.push(PendingItem::Number(number));
                         open.insert(way);
                     }
                 }
-                Item::Bytes(..) | Item::Text(_) => {
+                PendingItem::Bytes(..) | PendingItem::Text(_) => {
                     way.push(item);
                     open.insert(way);
                 }
@@ -245,62 +245,71 @@ impl Grammar {
         open
     }
 
-    fn open_value(&self, shape: usize, depth: u8, with: &mut dyn FnMut(&[Item])) {
-        let number = |is_whole| Item::Number(Number { is_whole, state: NumberState::Begin, digits: 0 });
+    fn open_value(&self, shape: usize, depth: u8, with: &mut dyn FnMut(&[PendingItem])) {
+        let number =
+            |is_whole| PendingItem::Number(Number { is_whole, state: NumberState::Begin, digits: 0 });
         match self.shapes.get(shape) {
-            Shape::Any => {
-                with(&[literal("\""), Item::Text(Text::new(0, u32::MAX))]);
+            SchemaShape::Any => {
+                with(&[literal("\""), PendingItem::Text(Text::new(0, u32::MAX))]);
                 with(&[number(false)]);
                 ["true", "false", "null"].into_iter().for_each(|word| with(&[literal(word)]));
                 if depth < ANY_DEPTH_MAX {
-                    with(&[literal("{"), Item::AnyMembers(false, depth)]);
-                    with(&[literal("["), Item::Items(schema::ANY_LIST, 0, depth)]);
+                    with(&[literal("{"), PendingItem::AnyMembers(false, depth)]);
+                    with(&[literal("["), PendingItem::Items(schema::ANY_LIST, 0, depth)]);
                 }
             }
-            Shape::Text { least, most } => with(&[literal("\""), Item::Text(Text::new(*least, *most))]),
-            Shape::Number { is_whole } => with(&[number(*is_whole)]),
-            Shape::Bool => ["true", "false"].into_iter().for_each(|word| with(&[literal(word)])),
-            Shape::Null => with(&[literal("null")]),
-            Shape::OneOf(literals) => literals.iter().for_each(|one| with(&[literal(one)])),
-            Shape::Either(shapes) => shapes.iter().for_each(|one| with(&[Item::Value(*one, depth)])),
-            Shape::Object(_) => with(&[literal("{"), Item::Members(shape, 0, false, depth)]),
-            Shape::AnyObject => with(&[literal("{"), Item::AnyMembers(false, depth)]),
-            Shape::List { .. } => with(&[literal("["), Item::Items(shape, 0, depth)]),
+            SchemaShape::Text { least, most } => {
+                with(&[literal("\""), PendingItem::Text(Text::new(*least, *most))])
+            }
+            SchemaShape::Number { is_whole } => with(&[number(*is_whole)]),
+            SchemaShape::Bool => ["true", "false"].into_iter().for_each(|word| with(&[literal(word)])),
+            SchemaShape::Null => with(&[literal("null")]),
+            SchemaShape::OneOf(literals) => literals.iter().for_each(|one| with(&[literal(one)])),
+            SchemaShape::Either(shapes) => {
+                shapes.iter().for_each(|one| with(&[PendingItem::Value(*one, depth)]))
+            }
+            SchemaShape::Object(_) => with(&[literal("{"), PendingItem::Members(shape, 0, false, depth)]),
+            SchemaShape::AnyObject => with(&[literal("{"), PendingItem::AnyMembers(false, depth)]),
+            SchemaShape::List { .. } => with(&[literal("["), PendingItem::Items(shape, 0, depth)]),
         }
     }
 
     fn open_members(
         &self,
         (shape, at, has_one, depth): (usize, usize, bool, u8),
-        with: &mut dyn FnMut(&[Item]),
+        with: &mut dyn FnMut(&[PendingItem]),
     ) {
-        let Shape::Object(members) = self.shapes.get(shape) else { return };
+        let SchemaShape::Object(members) = self.shapes.get(shape) else { return };
         let Some(member) = members.get(at) else {
             return with(&[literal("}")]);
         };
         let before = if has_one { ", " } else { "" };
         let name = literal(&format!("{before}{}: ", member.name));
-        with(&[name, Item::Value(member.shape, depth), Item::Members(shape, at + 1, true, depth)]);
+        with(&[
+            name,
+            PendingItem::Value(member.shape, depth),
+            PendingItem::Members(shape, at + 1, true, depth),
+        ]);
         if !member.is_required {
-            with(&[Item::Members(shape, at + 1, has_one, depth)]);
+            with(&[PendingItem::Members(shape, at + 1, has_one, depth)]);
         }
     }
 
-    fn open_items(&self, (shape, count, depth): (usize, u32, u8), with: &mut dyn FnMut(&[Item])) {
-        let Shape::List { of, least, most } = self.shapes.get(shape) else { return };
+    fn open_items(&self, (shape, count, depth): (usize, u32, u8), with: &mut dyn FnMut(&[PendingItem])) {
+        let SchemaShape::List { of, least, most } = self.shapes.get(shape) else { return };
         if count >= *least {
             with(&[literal("]")]);
         }
         if count < (*most).min(ITEMS_MAX) {
             let before = literal(if count > 0 { ", " } else { "" });
             let deeper = if *of == schema::ANY { depth + 1 } else { depth };
-            with(&[before, Item::Value(*of, deeper), Item::Items(shape, count + 1, depth)]);
+            with(&[before, PendingItem::Value(*of, deeper), PendingItem::Items(shape, count + 1, depth)]);
         }
     }
 }
 
-fn literal(text: &str) -> Item {
-    Item::Bytes(text.as_bytes().into(), 0)
+fn literal(text: &str) -> PendingItem {
+    PendingItem::Bytes(text.as_bytes().into(), 0)
 }
 
 impl Text {

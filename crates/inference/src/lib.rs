@@ -31,12 +31,12 @@ use regent_models::{Event, Events, Names, Provider, ProviderError, ProviderReque
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use batch::{Batch, BatchEvent, Job, REMEMBERED_BYTES};
-use chat::Chat;
+use batch::{BatchEvent, BatchJob, BatchThread, REMEMBERED_BYTES};
+use chat::ChatTemplate;
 use draw::Draw;
 use examples::{FINISH, FINISH_ARGUMENT, is_finish};
 pub use gguf::{Gguf, GgufError};
-use grammar::{Grammar, Shape, Shapes};
+use grammar::{Grammar, SchemaShape, Shapes};
 use net::Net;
 use vocab::Vocab;
 
@@ -60,8 +60,8 @@ pub struct Local {
 struct Model {
     path: PathBuf,
     vocab: Arc<Vocab>,
-    chat: Chat,
-    batch: Batch,
+    chat: ChatTemplate,
+    batch: BatchThread,
     context: usize,
     is_small: bool,
 }
@@ -144,15 +144,15 @@ impl Model {
         let gguf = Gguf::open(file).map_err(said)?;
         let net = Net::read(&gguf).map_err(said)?;
         let vocab = Arc::new(Vocab::read(&gguf, net.shape.words).map_err(said)?);
-        let chat = Chat::new(gguf.text("tokenizer.chat_template"))?;
+        let chat = ChatTemplate::new(gguf.text("tokenizer.chat_template"))?;
         let context = net.shape.context.min(REMEMBERED_BYTES / net.token_bytes().max(1));
-        let batch = Batch::start(net, Arc::clone(&vocab), threads)?;
+        let batch = BatchThread::start(net, Arc::clone(&vocab), threads)?;
         Ok(Self { path: path.to_owned(), vocab, chat, batch, context, is_small })
     }
 
     /// Prepares the tokens of a conversation, the grammar of the answer, and its forced beginning.
-    fn prepare(&self, asked: &Attempt) -> Result<Prepared, ProviderError> {
-        let Attempt { inference, names, repeated } = asked;
+    fn prepare(&self, asked: &InferenceAttempt) -> Result<Prepared, ProviderError> {
+        let InferenceAttempt { inference, names, repeated } = asked;
         let mut prompt = self.chat.tokens(&self.vocab, inference, names).map_err(ProviderError::Unfit)?;
         let mut grammar = grammar_of(inference, names, repeated);
         if grammar.is_some() && !inference.tools.is_empty() {
@@ -178,7 +178,7 @@ impl Model {
 }
 
 /// A request, and the tools whose calls were rejected as repetitions.
-struct Attempt {
+struct InferenceAttempt {
     inference: Inference,
     names: Names,
     repeated: Vec<String>,
@@ -199,13 +199,14 @@ fn grammar_of(inference: &Inference, names: &Names, repeated: &[String]) -> Opti
         let mut calls = Vec::with_capacity(inference.tools.len());
         for offer in allowed(inference, repeated) {
             let name = Value::String(names.wire(&offer.name).to_owned()).to_string();
-            let name = shapes.add(Shape::OneOf(vec![name]));
+            let name = shapes.add(SchemaShape::OneOf(vec![name]));
             let args = shapes.compile(&chat::essential(&offer.input));
             let member =
                 |name: &str, shape| grammar::Member { name: format!("\"{name}\""), shape, is_required: true };
-            calls.push(shapes.add(Shape::Object(vec![member("name", name), member("arguments", args)])));
+            calls
+                .push(shapes.add(SchemaShape::Object(vec![member("name", name), member("arguments", args)])));
         }
-        shapes.add(Shape::Either(calls))
+        shapes.add(SchemaShape::Either(calls))
     };
     Some(Grammar::new(shapes, root, "", ""))
 }
@@ -253,7 +254,7 @@ impl Provider for Local {
             let model = self.load(ask.model).await?;
             let mut earlier = EarlierAttempts::default();
             loop {
-                let asked = Attempt {
+                let asked = InferenceAttempt {
                     inference: earlier.result.clone().unwrap_or_else(|| ask.inference.clone()),
                     names: ask.names.clone(),
                     repeated: earlier.repeated.clone(),
@@ -332,7 +333,15 @@ impl<'a> AnswerStream<'a> {
             earlier,
         };
         let draw = Draw::new(sampling.temperature, sampling.seed);
-        model.batch.ask(Job { prompt, grammar, draw, tokens_max, stop: sampling.stop.clone(), said, hold });
+        model.batch.ask(BatchJob {
+            prompt,
+            grammar,
+            draw,
+            tokens_max,
+            stop: sampling.stop.clone(),
+            said,
+            hold,
+        });
         answer
     }
 

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::dot::{Quantised, along, multiply};
 use super::gguf::{Gguf, GgufError};
-use super::packed::{Packed, Rows, read_row};
+use super::packed::{Packed, PackedRows, read_row};
 
 /// Maximum layers, width and vocabulary.
 const LAYERS_MAX: usize = 256;
@@ -17,7 +17,7 @@ const CONTEXT_MAX: usize = 1 << 20;
 
 /// The dimensions of a network.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Shape {
+pub(super) struct NetShape {
     layers: usize,
     width: usize,
     inner: usize,
@@ -42,7 +42,7 @@ enum RotaryLayout {
     Halves,
 }
 
-impl Shape {
+impl NetShape {
     fn read(gguf: &Gguf) -> Result<Self, GgufError> {
         let name =
             gguf.text("general.architecture").ok_or_else(|| GgufError::Missing("architecture".to_owned()))?;
@@ -100,7 +100,7 @@ impl Shape {
 }
 
 #[derive(Debug)]
-struct Layer {
+struct NetLayer {
     at: usize,
     attention_norm: Vec<f32>,
     query: Linear,
@@ -120,7 +120,7 @@ struct Linear {
 }
 
 impl Linear {
-    fn read(gguf: &Gguf, name: &str, rows: usize, shape: &Shape) -> Result<Self, GgufError> {
+    fn read(gguf: &Gguf, name: &str, rows: usize, shape: &NetShape) -> Result<Self, GgufError> {
         let weight = Packed::read(gguf, &format!("{name}.weight"), rows, shape.width)?;
         let bias = shape.has_bias.then(|| read_row(gguf, &format!("{name}.bias"), rows)).transpose()?;
         Ok(Self { weight, bias })
@@ -136,8 +136,8 @@ impl Linear {
     }
 }
 
-impl Layer {
-    fn read(gguf: &Gguf, at: usize, shape: &Shape) -> Result<Self, GgufError> {
+impl NetLayer {
+    fn read(gguf: &Gguf, at: usize, shape: &NetShape) -> Result<Self, GgufError> {
         let name = |rest: &str| format!("blk.{at}.{rest}");
         let (width, inner) = (shape.width, shape.inner);
         let matrix = |rest: &str, rows, cols| Packed::read(gguf, &name(rest), rows, cols);
@@ -159,20 +159,20 @@ impl Layer {
 /// Weights, loaded once and never changed.
 #[derive(Debug)]
 pub(super) struct Net {
-    pub(super) shape: Shape,
-    words: Words,
-    layers: Vec<Layer>,
+    pub(super) shape: NetShape,
+    words: Embeddings,
+    layers: Vec<NetLayer>,
     norm: Vec<f32>,
 }
 
 /// Input and output embeddings.
 #[derive(Debug)]
-enum Words {
+enum Embeddings {
     Same(Packed),
-    Apart { going_in: Rows, coming_out: Packed },
+    Apart { going_in: PackedRows, coming_out: Packed },
 }
 
-impl Words {
+impl Embeddings {
     fn out(&self) -> &Packed {
         match self {
             Self::Same(both) => both,
@@ -190,19 +190,19 @@ impl Words {
 
 /// The attention cache of a conversation.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct KvMemory {
     /// The cached tokens.
     tokens: Vec<u32>,
-    layers: Vec<Remembered>,
+    layers: Vec<RememberedPrompt>,
 }
 
 #[derive(Debug, Default)]
-struct Remembered {
+struct RememberedPrompt {
     keys: Vec<f32>,
     values: Vec<f32>,
 }
 
-impl Memory {
+impl KvMemory {
     /// The cached tokens.
     pub(super) fn tokens(&self) -> &[u32] {
         &self.tokens
@@ -215,7 +215,10 @@ impl Memory {
             let width = all.len() / self.tokens.len().max(1);
             all.get(..tokens * width).unwrap_or_default().to_vec()
         };
-        let layer = |layer: &Remembered| Remembered { keys: part(&layer.keys), values: part(&layer.values) };
+        let layer = |layer: &RememberedPrompt| RememberedPrompt {
+            keys: part(&layer.keys),
+            values: part(&layer.values),
+        };
         Self {
             tokens: self.tokens.get(..tokens).unwrap_or_default().to_vec(),
             layers: self.layers.iter().map(layer).collect(),
@@ -241,7 +244,7 @@ impl Memory {
 #[derive(Debug)]
 pub(super) struct Feed<'a> {
     /// Its cache, which grows by the new tokens.
-    pub(super) memory: &'a mut Memory,
+    pub(super) memory: &'a mut KvMemory,
     /// The new tokens.
     pub(super) tokens: &'a [u32],
     /// Whether the scores of the next token are needed.
@@ -250,7 +253,7 @@ pub(super) struct Feed<'a> {
 
 /// Scratch buffers, reused from step to step.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct NetScratch {
     quantised: Quantised,
     turned: Vec<f32>,
     normed: Vec<f32>,
@@ -264,15 +267,16 @@ pub(super) struct Room {
 impl Net {
     /// Loads the weights.
     pub(super) fn read(gguf: &Gguf) -> Result<Self, GgufError> {
-        let shape = Shape::read(gguf)?;
+        let shape = NetShape::read(gguf)?;
         let (rows, cols) = (shape.words, shape.width);
         let words = if gguf.has_tensor("output.weight") {
-            let going_in = Rows::read(gguf, "token_embd.weight", rows, cols)?;
-            Words::Apart { going_in, coming_out: Packed::read(gguf, "output.weight", rows, cols)? }
+            let going_in = PackedRows::read(gguf, "token_embd.weight", rows, cols)?;
+            Embeddings::Apart { going_in, coming_out: Packed::read(gguf, "output.weight", rows, cols)? }
         } else {
-            Words::Same(Packed::read(gguf, "token_embd.weight", rows, cols)?)
+            Embeddings::Same(Packed::read(gguf, "token_embd.weight", rows, cols)?)
         };
-        let layers = (0..shape.layers).map(|at| Layer::read(gguf, at, &shape)).collect::<Result<_, _>>()?;
+        let layers =
+            (0..shape.layers).map(|at| NetLayer::read(gguf, at, &shape)).collect::<Result<_, _>>()?;
         let norm = read_row(gguf, "output_norm.weight", cols)?;
         Ok(Self { shape, words, layers, norm })
     }
@@ -283,7 +287,7 @@ impl Net {
     }
 
     /// One step of all feeds. Returns the scores for those that need them, in order.
-    pub(super) fn step(&self, room: &mut Room, feeds: &mut [Feed<'_>]) -> Vec<Vec<f32>> {
+    pub(super) fn step(&self, room: &mut NetScratch, feeds: &mut [Feed<'_>]) -> Vec<Vec<f32>> {
         let places: Vec<TokenSlot> = places(feeds);
         let width = self.shape.width;
         let mut stream = vec![0.0; places.len() * width];
@@ -291,7 +295,7 @@ impl Net {
             self.words.row(place.word, into);
         }
         for feed in feeds.iter_mut() {
-            feed.memory.layers.resize_with(self.layers.len(), Remembered::default);
+            feed.memory.layers.resize_with(self.layers.len(), RememberedPrompt::default);
             feed.memory.tokens.extend_from_slice(feed.tokens);
         }
         for layer in &self.layers {
@@ -314,13 +318,13 @@ impl Net {
     /// Attention of one layer.
     fn attend(
         &self,
-        layer: &Layer,
-        room: &mut Room,
+        layer: &NetLayer,
+        room: &mut NetScratch,
         feeds: &mut [Feed<'_>],
         places: &[TokenSlot],
         stream: &mut [f32],
     ) {
-        let Room { quantised, turned, normed, query, key, value, mixed, .. } = room;
+        let NetScratch { quantised, turned, normed, query, key, value, mixed, .. } = room;
         let shape = &self.shape;
         let (head, key_width) = (shape.head, shape.key_width());
         norm(stream, &layer.attention_norm, shape.epsilon, normed);
@@ -367,8 +371,8 @@ impl Net {
     }
 
     /// The feed-forward part of one layer.
-    fn think(&self, layer: &Layer, room: &mut Room, stream: &mut [f32]) {
-        let Room { quantised, turned, normed, query: up, gate, .. } = room;
+    fn think(&self, layer: &NetLayer, room: &mut NetScratch, stream: &mut [f32]) {
+        let NetScratch { quantised, turned, normed, query: up, gate, .. } = room;
         norm(stream, &layer.inner_norm, self.shape.epsilon, normed);
         quantised.set(normed, self.shape.width);
         multiply(&layer.gate, quantised, turned, gate);
@@ -410,7 +414,7 @@ fn places(feeds: &[Feed<'_>]) -> Vec<TokenSlot> {
 
 /// The cached keys and values of one head, up to a token.
 struct Past<'a> {
-    memory: &'a Remembered,
+    memory: &'a RememberedPrompt,
     from: usize,
     head: usize,
     stride: usize,
@@ -466,7 +470,7 @@ fn add(stream: &mut [f32], more: &[f32]) {
 }
 
 /// Rotates each head by its position.
-fn turn_by(position: usize, shape: &Shape, vector: &mut [f32]) {
+fn turn_by(position: usize, shape: &NetShape, vector: &mut [f32]) {
     let half = shape.head / 2;
     let turns: Vec<(f32, f32)> = (0..half)
         .map(|at| {

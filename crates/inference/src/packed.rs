@@ -3,7 +3,7 @@
 
 use super::gguf::{Gguf, GgufError, Tensor, TensorFormat};
 
-/// Numbers that share one scale, or two ([`Form::Halves`]).
+/// Numbers that share one scale, or two ([`PackedForm::Halves`]).
 pub(super) const BLOCK: usize = 32;
 const HALF: usize = BLOCK / 2;
 /// Scales are padded to groups of eight, the SIMD width.
@@ -13,7 +13,7 @@ const PIECE_BYTES: usize = 4 << 20;
 
 /// How the bytes of a matrix encode numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Form {
+pub(super) enum PackedForm {
     /// `scale × i8`.
     Signed,
     /// `scale × (u8 − offset)`.
@@ -24,7 +24,7 @@ pub(super) enum Form {
     Halves(f32),
 }
 
-impl Form {
+impl PackedForm {
     fn for_tensor(format: TensorFormat) -> Self {
         match format {
             TensorFormat::F32 | TensorFormat::F16 | TensorFormat::Q8_0 => Self::Signed,
@@ -41,7 +41,7 @@ impl Form {
 pub(super) struct Packed {
     pub(super) rows: usize,
     pub(super) cols: usize,
-    pub(super) form: Form,
+    pub(super) form: PackedForm,
     /// A byte for each number.
     pub(super) quants: Vec<u8>,
     /// One per block, or two for halves; each row is zero-padded to a multiple of eight.
@@ -68,13 +68,13 @@ impl Packed {
     }
 
     fn empty(format: TensorFormat, rows: usize, cols: usize) -> Self {
-        let form = Form::for_tensor(format);
+        let form = PackedForm::for_tensor(format);
         let blocks = rows.saturating_mul(stride(cols));
         let mut packed =
             Self { rows, cols, form, quants: Vec::new(), scales: Vec::new(), leasts: Vec::new() };
         packed.quants.reserve_exact(rows.saturating_mul(cols));
-        packed.scales.reserve_exact(if matches!(form, Form::Halves(_)) { blocks * 2 } else { blocks });
-        if form == Form::Least {
+        packed.scales.reserve_exact(if matches!(form, PackedForm::Halves(_)) { blocks * 2 } else { blocks });
+        if form == PackedForm::Least {
             packed.leasts.reserve_exact(blocks);
         }
         packed
@@ -83,7 +83,7 @@ impl Packed {
     /// Adds complete rows.
     fn push(&mut self, format: TensorFormat, rows: &[u8]) {
         let (numbers, bytes) = format.block();
-        let scales = if matches!(self.form, Form::Halves(_)) { EIGHT * 2 } else { EIGHT };
+        let scales = if matches!(self.form, PackedForm::Halves(_)) { EIGHT * 2 } else { EIGHT };
         for row in rows.chunks_exact(format.row_bytes(self.cols).unwrap_or(1).max(1)) {
             if numbers == 1 {
                 row.chunks_exact(bytes * BLOCK).for_each(|block| self.push_floats(format, block));
@@ -224,16 +224,16 @@ impl Packed {
             }
         };
         match self.form {
-            Form::Signed => {
+            PackedForm::Signed => {
                 each(BLOCK, scales(blocks), &|quant, scale, _| scale * f32::from(quant.cast_signed()))
             }
-            Form::Offset(off) => {
+            PackedForm::Offset(off) => {
                 each(BLOCK, scales(blocks), &|quant, scale, _| scale * (f32::from(quant) - off))
             }
-            Form::Halves(off) => {
+            PackedForm::Halves(off) => {
                 each(HALF, scales(blocks * 2), &|quant, scale, _| scale * (f32::from(quant) - off))
             }
-            Form::Least => {
+            PackedForm::Least => {
                 let leasts = self.leasts.chunks_exact(blocks).nth(row).unwrap_or_default();
                 each(BLOCK, scales(blocks), &|quant, scale, at| {
                     scale * f32::from(quant) + leasts.get(at).copied().unwrap_or(0.0)
@@ -245,13 +245,13 @@ impl Packed {
 
 /// Rows that are looked up and not multiplied; they keep the file's format.
 #[derive(Debug)]
-pub(super) struct Rows {
+pub(super) struct PackedRows {
     format: TensorFormat,
     cols: usize,
     raw: Vec<u8>,
 }
 
-impl Rows {
+impl PackedRows {
     /// Reads the rows.
     pub(super) fn read(gguf: &Gguf, name: &str, rows: usize, cols: usize) -> Result<Self, GgufError> {
         let tensor = shaped(gguf, name, rows, cols)?;

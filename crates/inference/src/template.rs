@@ -55,7 +55,7 @@ pub(super) fn environment(template: &str) -> Result<Environment<'static>, String
 /// Renders the template.
 pub(super) fn render(environment: &Environment<'_>, context: Jinja) -> Result<String, String> {
     let template = environment.get_template("chat").map_err(|error| error.to_string())?;
-    let mut written = Written(Vec::new());
+    let mut written = TemplateOutput(Vec::new());
     template
         .render_captured_to(context, &mut written)
         .map_err(|error| format!("the chat template fails: {error}"))?;
@@ -242,9 +242,9 @@ fn span_of(node: &Value) -> Option<(usize, usize)> {
 }
 
 /// A writer with a size limit.
-struct Written(Vec<u8>);
+struct TemplateOutput(Vec<u8>);
 
-impl io::Write for Written {
+impl io::Write for TemplateOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.0.len().saturating_add(bytes.len()) > OUTPUT_BYTES_MAX {
             return Err(io::Error::other("the chat template's output exceeds its limit"));

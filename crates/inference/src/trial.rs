@@ -6,7 +6,7 @@ use std::path::Path;
 use rayon::ThreadPool;
 
 use super::gguf::Gguf;
-use super::net::{Feed, Memory, Net, Room};
+use super::net::{Feed, KvMemory, Net, NetScratch};
 
 /// Tokens per step.
 const STEP: usize = 64;
@@ -21,8 +21,8 @@ pub struct Trial {
 /// A conversation: evaluated tokens, and tokens to evaluate.
 #[derive(Debug)]
 pub struct Talk {
-    memory: Memory,
-    room: Room,
+    memory: KvMemory,
+    room: NetScratch,
     next: u32,
 }
 
@@ -43,7 +43,7 @@ impl Trial {
     pub fn read(&self, tokens: usize) -> Talk {
         let words = u32::try_from(self.net.shape.words).unwrap_or(1);
         let prompt: Vec<u32> = (0_u32..).take(tokens).map(|at| at.wrapping_mul(37) % words).collect();
-        let mut talk = Talk { memory: Memory::default(), room: Room::default(), next: 0 };
+        let mut talk = Talk { memory: KvMemory::default(), room: NetScratch::default(), next: 0 };
         prompt.chunks(STEP).for_each(|some| self.step(&mut talk, some));
         talk
     }

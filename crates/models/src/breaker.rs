@@ -38,18 +38,18 @@ pub enum BreakerState {
 pub struct Breaker {
     trip: Trip,
     clock: Arc<dyn Clock>,
-    inner: Mutex<Inner>,
+    inner: Mutex<BreakerInner>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct BreakerInner {
     failures: u32,
     /// Set while it isn't closed.
-    open: Option<Opened>,
+    open: Option<OpenBreaker>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Opened {
+struct OpenBreaker {
     until: Duration,
     for_ms: u64,
     probing: bool,
@@ -70,7 +70,7 @@ impl Breaker {
         Self { trip, clock, inner: Mutex::default() }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, BreakerInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -78,7 +78,7 @@ impl Breaker {
     pub fn state(&self) -> BreakerState {
         match self.inner().open {
             None => BreakerState::Closed,
-            Some(Opened { probing: true, .. }) => BreakerState::HalfOpen,
+            Some(OpenBreaker { probing: true, .. }) => BreakerState::HalfOpen,
             Some(_) => BreakerState::Open,
         }
     }
@@ -112,7 +112,7 @@ impl Pass<'_> {
         let mut inner = self.breaker.inner();
         // A call that began before it opened says nothing about now.
         if self.is_probe || inner.open.is_none() {
-            *inner = Inner::default();
+            *inner = BreakerInner::default();
         }
     }
 
@@ -129,7 +129,7 @@ impl Pass<'_> {
             None => return,
         };
         let until = clock.elapsed().saturating_add(Duration::from_millis(for_ms));
-        inner.open = Some(Opened { until, for_ms, probing: false });
+        inner.open = Some(OpenBreaker { until, for_ms, probing: false });
     }
 }
 

@@ -63,7 +63,7 @@ pub struct ToolDelta {
 /// An answer so far.
 #[derive(Debug, Default)]
 pub struct Gathered {
-    slots: Vec<Slot>,
+    slots: Vec<PartialPart>,
     said_bytes: usize,
     reasoning_bytes: usize,
     usage: Option<TokenUsage>,
@@ -72,7 +72,7 @@ pub struct Gathered {
 
 /// A part that is still coming.
 #[derive(Debug)]
-enum Slot {
+enum PartialPart {
     Text(String),
     Reasoning { text: String, opaque: Option<Value> },
     Call(PartialCall),
@@ -109,26 +109,28 @@ impl Gathered {
     fn take_text(&mut self, more: String) {
         self.said_bytes = self.said_bytes.saturating_add(more.len());
         match self.slots.last_mut() {
-            Some(Slot::Text(text)) => text.push_str(&more),
+            Some(PartialPart::Text(text)) => text.push_str(&more),
             Some(_) | None if more.is_empty() => {}
-            Some(_) | None => self.slots.push(Slot::Text(more)),
+            Some(_) | None => self.slots.push(PartialPart::Text(more)),
         }
     }
 
     fn take_reasoning(&mut self, more: String) {
         self.reasoning_bytes = self.reasoning_bytes.saturating_add(more.len());
         match self.slots.last_mut() {
-            Some(Slot::Reasoning { text, opaque: None }) => text.push_str(&more),
+            Some(PartialPart::Reasoning { text, opaque: None }) => text.push_str(&more),
             Some(_) | None if more.is_empty() => {}
-            Some(_) | None => self.slots.push(Slot::Reasoning { text: more, opaque: None }),
+            Some(_) | None => self.slots.push(PartialPart::Reasoning { text: more, opaque: None }),
         }
     }
 
     fn take_opaque(&mut self, value: Value) {
         let bytes = value.to_string().len();
         match self.slots.last_mut() {
-            Some(Slot::Reasoning { opaque: opaque @ None, .. }) => *opaque = Some(value),
-            Some(_) | None => self.slots.push(Slot::Reasoning { text: String::new(), opaque: Some(value) }),
+            Some(PartialPart::Reasoning { opaque: opaque @ None, .. }) => *opaque = Some(value),
+            Some(_) | None => {
+                self.slots.push(PartialPart::Reasoning { text: String::new(), opaque: Some(value) })
+            }
         }
         // Not thought again, only written otherwise.
         self.said_bytes = self.said_bytes.saturating_add(bytes);
@@ -144,11 +146,11 @@ impl Gathered {
             if self.calls().count() >= CALLS_MAX {
                 return Err(ProviderError::TooLarge("the list of tools that it asks for"));
             }
-            self.slots.push(Slot::Call(PartialCall { index: delta.index, ..PartialCall::default() }));
+            self.slots.push(PartialPart::Call(PartialCall { index: delta.index, ..PartialCall::default() }));
         }
         let mut calls = self.slots.iter_mut().rev().filter_map(|slot| match slot {
-            Slot::Call(call) => Some(call),
-            Slot::Text(_) | Slot::Reasoning { .. } => None,
+            PartialPart::Call(call) => Some(call),
+            PartialPart::Text(_) | PartialPart::Reasoning { .. } => None,
         });
         let Some(call) = calls.find(|call| is_same(call)) else { return Ok(()) };
         call.id = id.or(call.id.take());
@@ -162,8 +164,8 @@ impl Gathered {
 
     fn calls(&self) -> impl Iterator<Item = &PartialCall> {
         self.slots.iter().filter_map(|slot| match slot {
-            Slot::Call(call) => Some(call),
-            Slot::Text(_) | Slot::Reasoning { .. } => None,
+            PartialPart::Call(call) => Some(call),
+            PartialPart::Text(_) | PartialPart::Reasoning { .. } => None,
         })
     }
 
@@ -180,9 +182,9 @@ impl Gathered {
     /// Everything that was written, for our own count: text, arguments, and the bytes of what was thought.
     pub(crate) fn written(&self) -> (impl Iterator<Item = &str>, usize) {
         let words = self.slots.iter().flat_map(|slot| match slot {
-            Slot::Text(text) => [text.as_str(), ""],
-            Slot::Call(call) => [call.name.as_str(), call.args.as_str()],
-            Slot::Reasoning { .. } => ["", ""],
+            PartialPart::Text(text) => [text.as_str(), ""],
+            PartialPart::Call(call) => [call.name.as_str(), call.args.as_str()],
+            PartialPart::Reasoning { .. } => ["", ""],
         });
         (words, self.reasoning_bytes)
     }
@@ -195,12 +197,12 @@ impl Gathered {
         let (mut parts, mut asked) = (Vec::with_capacity(self.slots.len()), 0);
         for slot in self.slots {
             match slot {
-                Slot::Text(text) => parts.push(Part::Text { text }),
-                Slot::Reasoning { text, opaque } => {
+                PartialPart::Text(text) => parts.push(Part::Text { text }),
+                PartialPart::Reasoning { text, opaque } => {
                     let (provider, model) = (provider.to_owned(), own.to_owned());
                     parts.push(Part::Reasoning(Reasoning { provider, model, text, opaque }));
                 }
-                Slot::Call(call) => {
+                PartialPart::Call(call) => {
                     parts.extend(call.finish(asked, names, stop).map(Part::ToolUse));
                     asked += 1;
                 }

@@ -26,9 +26,9 @@ const EVENTS_WAITING_MAX: usize = 64;
 /// ```
 /// use std::sync::Arc;
 /// use regent_kernel::{BoxFuture, StopReason, SystemClock};
-/// use regent_models::{ProviderRequest, Event, Events, Hub, ProviderKind, Provider, ProviderError, ProviderSettings, RouterSettings};
+/// use regent_models::{Event, Events, Hub, Provider, ProviderError, ProviderKind, ProviderRequest, ProviderSettings, RouterSettings};
 ///
-/// /// Says back what it was told last.
+/// /// Returns the last message.
 /// #[derive(Debug)]
 /// struct Echo;
 ///
@@ -37,7 +37,7 @@ const EVENTS_WAITING_MAX: usize = 64;
 ///         None // it stays in this process
 ///     }
 ///
-///     fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {
+///     fn ask<'a>(&'a self, ask: ProviderRequest<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {
 ///         Box::pin(async move {
 ///             let last = ask.inference.messages.last().map(|message| message.text());
 ///             events.give(Event::Text(last.unwrap_or_default().into_owned())).await?;

@@ -34,25 +34,25 @@ pub struct Busy {
 
 /// Gives calls to one provider their turns.
 #[derive(Debug)]
-pub struct Scheduler(Arc<Shared>);
+pub struct Scheduler(Arc<SchedulerShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct SchedulerShared {
     room: Room,
     shares: HashMap<String, u32>,
-    inner: Mutex<Inner>,
+    inner: Mutex<SchedulerInner>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    queue: Fair<Waiting>,
+struct SchedulerInner {
+    queue: Fair<WaitingCall>,
     /// Turns that run, with the flag by which they are asked to make way.
     running: HashMap<u64, ScheduledCall>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingCall {
     agent: String,
     give: oneshot::Sender<SchedulerTurn>,
 }
@@ -66,7 +66,7 @@ struct ScheduledCall {
 /// A call's turn. Dropping it gives the next call its own.
 #[derive(Debug)]
 pub struct SchedulerTurn {
-    shared: Weak<Shared>,
+    shared: Weak<SchedulerShared>,
     agent: String,
     priority: Priority,
     place: Mutex<SchedulerTicket>,
@@ -82,7 +82,7 @@ struct SchedulerTicket {
 impl Scheduler {
     /// With room for so many, and shares by agent; one that isn't named has a share of 1.
     pub fn new(room: Room, shares: HashMap<String, u32>) -> Self {
-        Self(Arc::new(Shared { room, shares, inner: Mutex::default() }))
+        Self(Arc::new(SchedulerShared { room, shares, inner: Mutex::default() }))
     }
 
     /// Waits for a turn. `tokens` is what the call may take, the measure of what its agent has had. Dropping the future gives the
@@ -93,7 +93,7 @@ impl Scheduler {
             inner.queue.forget(|waiting| waiting.give.is_closed());
             if inner.queue.is_empty() && inner.running.len() < self.0.room.running_max {
                 inner.queue.charge(agent, self.0.share(agent), priority, tokens);
-                return Ok(Shared::start(&self.0, &mut inner, agent.to_owned(), priority));
+                return Ok(SchedulerShared::start(&self.0, &mut inner, agent.to_owned(), priority));
             }
             if inner.queue.len() >= self.0.room.waiting_max {
                 return Err(Busy { waiting: inner.queue.len() });
@@ -104,7 +104,7 @@ impl Scheduler {
                 self.0.share(agent),
                 priority,
                 tokens,
-                Waiting { agent: agent.to_owned(), give },
+                WaitingCall { agent: agent.to_owned(), give },
             );
             inner.ask_for_way(priority);
             turn
@@ -120,8 +120,8 @@ impl Scheduler {
     }
 }
 
-impl Shared {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+impl SchedulerShared {
+    fn inner(&self) -> MutexGuard<'_, SchedulerInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -129,7 +129,12 @@ impl Shared {
         self.shares.get(agent).copied().unwrap_or(1)
     }
 
-    fn start(shared: &Arc<Self>, inner: &mut Inner, agent: String, priority: Priority) -> SchedulerTurn {
+    fn start(
+        shared: &Arc<Self>,
+        inner: &mut SchedulerInner,
+        agent: String,
+        priority: Priority,
+    ) -> SchedulerTurn {
         let id = inner.next;
         inner.next = inner.next.wrapping_add(1);
         let make_way = Arc::new(AtomicBool::new(false));
@@ -152,10 +157,10 @@ impl Shared {
 
     /// Gives turns to those who wait, as far as there is room. A waiter that has gone away hands its turn back; dropping that takes the
     /// lock again, so it is for the caller to do outside.
-    fn hand_on(shared: &Arc<Self>, inner: &mut Inner) -> Vec<SchedulerTurn> {
+    fn hand_on(shared: &Arc<Self>, inner: &mut SchedulerInner) -> Vec<SchedulerTurn> {
         let mut refused = Vec::new();
         while inner.running.len() < shared.room.running_max
-            && let Some((priority, Waiting { agent, give })) = inner.queue.pop()
+            && let Some((priority, WaitingCall { agent, give })) = inner.queue.pop()
         {
             if give.is_closed() {
                 continue;
@@ -170,7 +175,7 @@ impl Shared {
     }
 }
 
-impl Inner {
+impl SchedulerInner {
     /// Asks one running call of lower priority to make way, if there is one that hasn't been asked.
     fn ask_for_way(&self, priority: Priority) {
         let lower = self.running.values().filter(|one| one.priority < priority);
@@ -196,11 +201,11 @@ impl SchedulerTurn {
         let refused = {
             let mut inner = shared.inner();
             inner.running.remove(&self.place().id);
-            let mut refused = Shared::hand_on(&shared, &mut inner);
+            let mut refused = SchedulerShared::hand_on(&shared, &mut inner);
             // Others first, then back into the queue. What it may take has been counted already.
-            let waiting = Waiting { agent: self.agent.clone(), give };
+            let waiting = WaitingCall { agent: self.agent.clone(), give };
             inner.queue.push(&self.agent, shared.share(&self.agent), self.priority, 1, waiting);
-            refused.extend(Shared::hand_on(&shared, &mut inner));
+            refused.extend(SchedulerShared::hand_on(&shared, &mut inner));
             refused
         };
         drop(refused);
@@ -219,7 +224,7 @@ impl Drop for SchedulerTurn {
     fn drop(&mut self) {
         let id = self.place().id;
         if let Some(shared) = self.shared.upgrade() {
-            Shared::ended(&shared, id);
+            SchedulerShared::ended(&shared, id);
         }
     }
 }

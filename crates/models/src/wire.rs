@@ -76,12 +76,12 @@ pub trait Decoder: Send + std::fmt::Debug {
 #[derive(Debug)]
 pub struct Reading {
     decoder: Box<dyn Decoder>,
-    form: Form,
+    form: WireForm,
     is_done: bool,
 }
 
 #[derive(Debug)]
-enum Form {
+enum WireForm {
     /// Nothing but space has come.
     Unknown(Framing),
     Stream(Lines),
@@ -92,7 +92,7 @@ enum Form {
 impl Reading {
     /// Of an answer in this protocol.
     pub fn new(wire: &dyn Wire) -> Self {
-        Self { decoder: wire.decoder(), form: Form::Unknown(wire.framing()), is_done: false }
+        Self { decoder: wire.decoder(), form: WireForm::Unknown(wire.framing()), is_done: false }
     }
 
     /// Whether the provider has ended the stream.
@@ -102,24 +102,24 @@ impl Reading {
 
     /// Takes a piece in and adds the events that are whole by then; also those that came before what can't be understood.
     pub fn push(&mut self, piece: &[u8], events: &mut Vec<Event>) -> Result<(), ProviderError> {
-        if let Form::Unknown(framing) = self.form {
+        if let WireForm::Unknown(framing) = self.form {
             match piece.iter().find(|byte| !byte.is_ascii_whitespace()) {
                 None => return Ok(()),
-                Some(b'{' | b'[') if framing == Framing::Events => self.form = Form::Whole(Vec::new()),
-                Some(_) => self.form = Form::Stream(Lines::new(framing)),
+                Some(b'{' | b'[') if framing == Framing::Events => self.form = WireForm::Whole(Vec::new()),
+                Some(_) => self.form = WireForm::Stream(Lines::new(framing)),
             }
         }
         let Self { decoder, form, is_done } = self;
         match form {
-            Form::Stream(lines) => lines.push(piece, |message| {
+            WireForm::Stream(lines) => lines.push(piece, |message| {
                 *is_done |= message.trim() == DONE;
                 understand(&mut **decoder, message, events)
             })?,
-            Form::Whole(bytes) if bytes.len().saturating_add(piece.len()) > WHOLE_BYTES_MAX => {
+            WireForm::Whole(bytes) if bytes.len().saturating_add(piece.len()) > WHOLE_BYTES_MAX => {
                 return Err(ProviderError::TooLarge("the answer"));
             }
-            Form::Whole(bytes) => bytes.extend_from_slice(piece),
-            Form::Unknown(_) => {}
+            WireForm::Whole(bytes) => bytes.extend_from_slice(piece),
+            WireForm::Unknown(_) => {}
         }
         Ok(())
     }
@@ -128,11 +128,11 @@ impl Reading {
     pub fn finish(self, events: &mut Vec<Event>) -> Result<(), ProviderError> {
         let mut decoder = self.decoder;
         match self.form {
-            Form::Unknown(_) => {}
-            Form::Stream(lines) => {
+            WireForm::Unknown(_) => {}
+            WireForm::Stream(lines) => {
                 lines.finish(|message| understand(&mut *decoder, message, events))?;
             }
-            Form::Whole(bytes) => {
+            WireForm::Whole(bytes) => {
                 let text = std::str::from_utf8(&bytes)
                     .map_err(|_| ProviderError::Malformed("the answer is not UTF-8".to_owned()))?;
                 understand(&mut *decoder, text, events)?;

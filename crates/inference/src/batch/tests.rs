@@ -9,14 +9,14 @@ use super::*;
 use crate::gguf::Gguf;
 use crate::tests::made_up;
 
-fn batch(seed: u64) -> (Batch, Arc<Vocab>) {
+fn batch(seed: u64) -> (BatchThread, Arc<Vocab>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.gguf");
     made_up::write(&path, seed);
     let gguf = Gguf::open(File::open(path).unwrap()).unwrap();
     let net = Net::read(&gguf).unwrap();
     let vocab = Arc::new(Vocab::read(&gguf, net.shape.words).unwrap());
-    (Batch::start(net, Arc::clone(&vocab), 1).unwrap(), vocab)
+    (BatchThread::start(net, Arc::clone(&vocab), 1).unwrap(), vocab)
 }
 
 struct TestRequest {
@@ -24,11 +24,11 @@ struct TestRequest {
     hold: Arc<AtomicBool>,
 }
 
-fn ask(batch: &Batch, prompt: &[u32], tokens_max: usize) -> TestRequest {
+fn ask(batch: &BatchThread, prompt: &[u32], tokens_max: usize) -> TestRequest {
     let (said, heard) = unbounded_channel();
     let hold = Arc::new(AtomicBool::new(false));
     let draw = Draw::new(Some(0.9), Some(5));
-    batch.ask(Job {
+    batch.ask(BatchJob {
         prompt: prompt.to_vec(),
         grammar: None,
         draw,
@@ -89,7 +89,7 @@ fn a_paused_conversation_stops_between_two_tokens_and_continues() {
 }
 
 /// Pauses after some tokens. Events in flight may still arrive; then none do while another conversation is served.
-fn is_held_and_continues(batch: &Batch, seed: u32, alone: &[u8]) -> bool {
+fn is_held_and_continues(batch: &BatchThread, seed: u32, alone: &[u8]) -> bool {
     let mut asked = ask(batch, &prompt(20, seed), 60);
     let mut bytes = Vec::new();
     while bytes.len() < 10 {

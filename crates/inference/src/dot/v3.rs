@@ -8,7 +8,7 @@ use std::arch::x86_64::{__m256, __m256i};
 use pulp::cast;
 use pulp::x86::V3;
 
-use super::{BLOCK, Dots, EIGHT, Eights, Row, Vector};
+use super::{BLOCK, Dots, EIGHT, Eights, MatrixRow, Vector};
 
 /// Index of the scale that applies to each sum: the same for all, or one per half.
 const ALL: [[i32; 8]; EIGHT] = [[0; 8], [1; 8], [2; 8], [3; 8], [4; 8], [5; 8], [6; 8], [7; 8]];
@@ -45,7 +45,7 @@ impl Wide {
 
     /// The products of the scales of up to eight blocks of a row and of a vector: one result, or two if blocks have halves.
     #[inline(always)]
-    fn scales<const HALVES: bool>(self, row: Row<'_>, with: Vector<'_>, at: usize) -> [__m256; 2] {
+    fn scales<const HALVES: bool>(self, row: MatrixRow<'_>, with: Vector<'_>, at: usize) -> [__m256; 2] {
         let (avx, own) = (self.0.avx, Self::eight(with.scales, at));
         if !HALVES {
             let scales = avx._mm256_mul_ps(Self::eight(row.scales, at), own);
@@ -64,7 +64,7 @@ impl Wide {
     fn add<const SIGNED: bool, const HALVES: bool, const N: usize, const T: usize>(
         self,
         sums: &mut [__m256; T],
-        row: Row<'_>,
+        row: MatrixRow<'_>,
         with: &[Vector<'_>; T],
         from: usize,
     ) {
@@ -98,7 +98,7 @@ impl Wide {
     #[inline(always)]
     fn dots<const SIGNED: bool, const HALVES: bool, const T: usize>(
         self,
-        row: Row<'_>,
+        row: MatrixRow<'_>,
         with: [Vector<'_>; T],
     ) -> [f32; T] {
         let V3 { avx, fma, .. } = self.0;
@@ -139,12 +139,16 @@ impl Wide {
 
 impl Dots for Wide {
     #[inline(always)]
-    fn whole<const SIGNED: bool, const T: usize>(self, row: Row<'_>, with: [Vector<'_>; T]) -> [f32; T] {
+    fn whole<const SIGNED: bool, const T: usize>(
+        self,
+        row: MatrixRow<'_>,
+        with: [Vector<'_>; T],
+    ) -> [f32; T] {
         self.dots::<SIGNED, false, T>(row, with)
     }
 
     #[inline(always)]
-    fn halves<const T: usize>(self, row: Row<'_>, with: [Vector<'_>; T]) -> [f32; T] {
+    fn halves<const T: usize>(self, row: MatrixRow<'_>, with: [Vector<'_>; T]) -> [f32; T] {
         self.dots::<false, true, T>(row, with)
     }
 }

@@ -13,7 +13,7 @@ pub(super) const ANY_LIST: usize = 1;
 
 /// The shape of a value.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Shape {
+pub(crate) enum SchemaShape {
     /// Any value.
     Any,
     /// A string of bounded length.
@@ -64,21 +64,21 @@ pub(crate) struct Member {
 
 /// All shapes of one answer.
 #[derive(Debug)]
-pub(crate) struct Shapes(Vec<Shape>);
+pub(crate) struct Shapes(Vec<SchemaShape>);
 
 impl Default for Shapes {
     fn default() -> Self {
-        Self(vec![Shape::Any, Shape::List { of: ANY, least: 0, most: u32::MAX }])
+        Self(vec![SchemaShape::Any, SchemaShape::List { of: ANY, least: 0, most: u32::MAX }])
     }
 }
 
 impl Shapes {
-    pub(super) fn get(&self, at: usize) -> &Shape {
-        self.0.get(at).unwrap_or(&Shape::Any)
+    pub(super) fn get(&self, at: usize) -> &SchemaShape {
+        self.0.get(at).unwrap_or(&SchemaShape::Any)
     }
 
     /// Adds a shape.
-    pub(crate) fn add(&mut self, shape: Shape) -> usize {
+    pub(crate) fn add(&mut self, shape: SchemaShape) -> usize {
         if self.0.len() >= SHAPES_MAX {
             return ANY;
         }
@@ -88,18 +88,18 @@ impl Shapes {
 
     /// Compiles a schema.
     pub(crate) fn compile(&mut self, schema: &Value) -> usize {
-        Reading { shapes: self, root: schema, seen: Vec::new() }.shape(schema, 0)
+        SchemaReading { shapes: self, root: schema, seen: Vec::new() }.shape(schema, 0)
     }
 }
 
-struct Reading<'a> {
+struct SchemaReading<'a> {
     shapes: &'a mut Shapes,
     root: &'a Value,
     /// Referenced parts and their indices; a recursive part is compiled once.
     seen: Vec<(&'a str, usize)>,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> SchemaReading<'a> {
     fn shape(&mut self, schema: &'a Value, depth: usize) -> usize {
         if depth > DEPTH_MAX {
             return ANY;
@@ -108,10 +108,10 @@ impl<'a> Reading<'a> {
             return self.referred(refers, depth);
         }
         if let Some(only) = schema.get("const") {
-            return self.shapes.add(Shape::OneOf(vec![spaced(only)]));
+            return self.shapes.add(SchemaShape::OneOf(vec![spaced(only)]));
         }
         if let Some(Value::Array(values)) = schema.get("enum") {
-            return self.shapes.add(Shape::OneOf(values.iter().map(spaced).collect()));
+            return self.shapes.add(SchemaShape::OneOf(values.iter().map(spaced).collect()));
         }
         for key in ["anyOf", "oneOf"] {
             if let Some(Value::Array(schemas)) = schema.get(key) {
@@ -129,7 +129,7 @@ impl<'a> Reading<'a> {
                     .filter_map(Value::as_str)
                     .map(|kind| self.kind(kind, schema, depth))
                     .collect();
-                self.shapes.add(Shape::Either(kinds))
+                self.shapes.add(SchemaShape::Either(kinds))
             }
             _ if schema.get("properties").is_some() => self.kind("object", schema, depth),
             _ => ANY,
@@ -138,7 +138,7 @@ impl<'a> Reading<'a> {
 
     fn either(&mut self, schemas: &'a [Value], depth: usize) -> usize {
         let shapes = schemas.iter().map(|schema| self.shape(schema, depth + 1)).collect();
-        self.shapes.add(Shape::Either(shapes))
+        self.shapes.add(SchemaShape::Either(shapes))
     }
 
     fn referred(&mut self, refers: &'a str, depth: usize) -> usize {
@@ -149,12 +149,12 @@ impl<'a> Reading<'a> {
             return ANY;
         };
         // The index comes first, so that the part can refer to itself. A part that is only itself allows nothing.
-        let at = self.shapes.add(Shape::Either(Vec::new()));
+        let at = self.shapes.add(SchemaShape::Either(Vec::new()));
         self.seen.push((refers, at));
         let shape = self.shape(schema, depth + 1);
         let is_itself = shape == at;
         if let Some(place) = self.shapes.0.get_mut(at).filter(|_| at != ANY) {
-            *place = if is_itself { Shape::Any } else { Shape::Either(vec![shape]) };
+            *place = if is_itself { SchemaShape::Any } else { SchemaShape::Either(vec![shape]) };
         }
         at
     }
@@ -164,17 +164,17 @@ impl<'a> Reading<'a> {
             schema.get(key).and_then(Value::as_u64).map(|count| u32::try_from(count).unwrap_or(u32::MAX))
         };
         let shape = match kind {
-            "string" => Shape::Text {
+            "string" => SchemaShape::Text {
                 least: count("minLength").unwrap_or(0),
                 most: count("maxLength").unwrap_or(u32::MAX),
             },
-            "integer" => Shape::Number { is_whole: true },
-            "number" => Shape::Number { is_whole: false },
-            "boolean" => Shape::Bool,
-            "null" => Shape::Null,
+            "integer" => SchemaShape::Number { is_whole: true },
+            "number" => SchemaShape::Number { is_whole: false },
+            "boolean" => SchemaShape::Bool,
+            "null" => SchemaShape::Null,
             "array" => {
                 let of = schema.get("items").map_or(ANY, |items| self.shape(items, depth + 1));
-                Shape::List {
+                SchemaShape::List {
                     of,
                     least: count("minItems").unwrap_or(0),
                     most: count("maxItems").unwrap_or(u32::MAX),
@@ -186,17 +186,17 @@ impl<'a> Reading<'a> {
         self.shapes.add(shape)
     }
 
-    fn object(&mut self, schema: &'a Value, depth: usize) -> Shape {
+    fn object(&mut self, schema: &'a Value, depth: usize) -> SchemaShape {
         if schema.get("properties").and_then(Value::as_object).is_none() {
             let closed = schema.get("additionalProperties") == Some(&Value::Bool(false));
-            return if closed { Shape::Object(Vec::new()) } else { Shape::AnyObject };
+            return if closed { SchemaShape::Object(Vec::new()) } else { SchemaShape::AnyObject };
         }
         let members = members_of(schema).into_iter().map(|(name, own, is_required)| Member {
             name: Value::String(name.to_owned()).to_string(),
             shape: self.shape(own, depth + 1),
             is_required,
         });
-        Shape::Object(members.collect())
+        SchemaShape::Object(members.collect())
     }
 }
 

@@ -13,7 +13,7 @@ use crate::tokens;
 
 /// One call's account.
 #[derive(Debug, Default)]
-pub(super) struct Account {
+pub(super) struct CallAccount {
     /// How often the provider was asked.
     pub(super) tries: u32,
     /// Codes of what went wrong before it went right.
@@ -31,7 +31,7 @@ pub(super) struct Account {
     used: Option<(TokenUsage, &'static str)>,
 }
 
-impl Account {
+impl CallAccount {
     /// Whether an answer has begun.
     pub(super) fn has_begun(&self) -> bool {
         self.has_begun || self.gathered.has_begun()

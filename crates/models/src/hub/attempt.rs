@@ -5,7 +5,7 @@ use std::time::Duration;
 use regent_kernel::{Channel, Completion, Inference, Op, Permit, RawOutput, Secret, tier};
 use serde_json::{Value, json};
 
-use super::account::Account;
+use super::account::CallAccount;
 use super::{Hub, ProviderEntry, class_of, outgoing};
 use crate::event::{Event, Gathered};
 use crate::names::Names;
@@ -39,7 +39,7 @@ impl Hub {
             Err(reason) => return RawOutput::failed(&reason.code, reason.message),
         };
         let is_remote = entry.provider.endpoint(model).is_some();
-        let mut account = Account::default();
+        let mut account = CallAccount::default();
         account.is_remote = is_remote;
         let fitting = outgoing::fitting(&inference, &entry.name, model);
         let redacted = (is_remote && entry.redact).then(|| outgoing::redacted(permit, &fitting));
@@ -98,7 +98,7 @@ impl Hub {
     async fn in_turn(
         &self,
         mut running: ProviderCall<'_>,
-        account: &mut Account,
+        account: &mut CallAccount,
     ) -> Result<Completion, ProviderError> {
         let ProviderCall { permit, entry, inference, .. } = running;
         if let Some(name) = entry.provider.secret() {
@@ -124,7 +124,7 @@ impl Hub {
         &self,
         running: &ProviderCall<'_>,
         turn: &SchedulerTurn,
-        account: &mut Account,
+        account: &mut CallAccount,
     ) -> Result<Completion, ProviderError> {
         let ProviderEntry { breaker, patience, .. } = running.entry;
         let mut last = None;
@@ -182,12 +182,12 @@ fn retry_of(error: &ProviderError, now_ms: i64) -> Value {
 async fn ask(
     running: &ProviderCall<'_>,
     turn: &SchedulerTurn,
-    account: &mut Account,
+    account: &mut CallAccount,
 ) -> Result<Completion, ProviderError> {
     account.gathered = Gathered::default();
     let refused = running.entry.refused_by(running.model);
     account.refused.clone_from(&refused);
-    let Account { gathered, bytes_out, .. } = account;
+    let CallAccount { gathered, bytes_out, .. } = account;
     let (events, mut coming) = Events::channel();
     let ask = ProviderRequest {
         model: running.model,

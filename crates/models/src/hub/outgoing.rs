@@ -135,7 +135,7 @@ fn without_encoded(text: &mut String, findings: impl Fn(&mut Vec<u8>) -> usize) 
             rest = from;
             continue;
         }
-        let block = Block::first(from);
+        let block = LetterBlock::first(from);
         let is_long = block.letters.len() >= ENCODED_CHARS_MIN;
         let found = if is_long { findings(&mut decoded(&block.letters)) } else { 0 };
         let (word, after) = from.split_at(block.bytes);
@@ -164,13 +164,13 @@ const BREAKS: &[&str] = &["\r\n", "\n", "\\r\\n", "\\n"];
 
 /// Lines of letters of the same length, one after the other; the last one may be shorter. A value may go across the end of a line.
 #[derive(Debug, Default)]
-struct Block {
+struct LetterBlock {
     /// How much of the text it takes.
     bytes: usize,
     letters: String,
 }
 
-impl Block {
+impl LetterBlock {
     /// The block that a text begins with.
     fn first(text: &str) -> Self {
         let mut block = Self::default();
