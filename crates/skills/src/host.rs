@@ -15,7 +15,7 @@ use crate::error::SkillError;
 use crate::package::Package;
 use crate::permission::{PermissionError, Permissions};
 use crate::skill::SKILL_FILE;
-use crate::skills::{Agreed, Skills};
+use crate::skills::{InstallApproval, Skills};
 
 /// The best label of a skill's text; text without a trusted signature gets a worse one.
 const SIGNED: Label = Label { integrity: Integrity::SignedSkill, confidentiality: Confidentiality::Internal };
@@ -140,7 +140,7 @@ async fn install(
     let by_agent = context.call().principal().class() == Class::Agent;
     let skills = Arc::clone(tools.skills());
     let result = blocking(move || {
-        let agreed = Agreed {
+        let agreed = InstallApproval {
             digest,
             source: &source,
             granted: &granted,

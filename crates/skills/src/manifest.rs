@@ -52,7 +52,7 @@ impl std::fmt::Display for Difference {
 impl Manifest {
     /// The manifest of a package.
     pub fn from_package(package: &Package) -> Self {
-        let mark = |content: &crate::package::Content| FileMark {
+        let mark = |content: &crate::package::PackageFile| FileMark {
             sha256: Digest::of(&content.bytes),
             bytes: content.bytes.len() as u64,
             executable: content.executable,

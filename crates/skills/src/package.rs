@@ -23,7 +23,7 @@ const DEPTH_MAX: usize = 16;
 /// The files of a skill by path, separated by `/`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Package {
-    files: BTreeMap<String, Content>,
+    files: BTreeMap<String, PackageFile>,
     /// Every path and folder folded to lower case, with its original spelling: some file systems ignore case.
     folded: BTreeMap<String, String>,
     bytes: u64,
@@ -31,7 +31,7 @@ pub struct Package {
 
 /// One file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Content {
+pub(crate) struct PackageFile {
     pub(crate) bytes: Vec<u8>,
     pub(crate) executable: bool,
 }
@@ -72,7 +72,7 @@ impl Package {
         self.files.get(path).map(|content| content.bytes.as_slice())
     }
 
-    pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &Content)> {
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &PackageFile)> {
         self.files.iter().map(|(path, content)| (path.as_str(), content))
     }
 
@@ -114,14 +114,14 @@ impl Package {
             return refused("is a file and a folder");
         }
         self.bytes += length;
-        self.files.insert(path, Content { bytes, executable });
+        self.files.insert(path, PackageFile { bytes, executable });
         Ok(())
     }
 
     /// Adds or replaces a generated file.
     #[must_use]
     pub fn with_file(mut self, path: &str, bytes: Vec<u8>) -> Self {
-        self.files.insert(path.to_owned(), Content { bytes, executable: false });
+        self.files.insert(path.to_owned(), PackageFile { bytes, executable: false });
         self
     }
 

@@ -17,15 +17,15 @@ const SCHEMA: &str = "regent.skill-pins/v1";
 /// The pins of one project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Pins {
+pub(crate) struct SkillPins {
     schema: String,
-    pub(crate) skills: BTreeMap<String, Pin>,
+    pub(crate) skills: BTreeMap<String, SkillPin>,
 }
 
 /// The approval of one skill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Pin {
+pub(crate) struct SkillPin {
     /// The digest over all its files.
     pub(crate) digest: Digest,
     /// Its granted permissions.
@@ -34,13 +34,13 @@ pub(crate) struct Pin {
     pub(crate) by_agent: bool,
 }
 
-impl Default for Pins {
+impl Default for SkillPins {
     fn default() -> Self {
         Self { schema: SCHEMA.to_owned(), skills: BTreeMap::new() }
     }
 }
 
-impl Pins {
+impl SkillPins {
     /// Reads the pins; only a missing file means none.
     pub(crate) fn read(file: &PinFile) -> Result<Self, SkillError> {
         let pins: Self = file.read().map_err(|error| SkillError::pins(file, error))?;

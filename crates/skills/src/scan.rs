@@ -14,7 +14,7 @@ use crate::package::Package;
 use crate::permission::Permission;
 use crate::signature::SIGNATURE_FILE;
 use crate::skill::{Runtime, SKILL_FILE, Skill};
-use rules::{RULES, Rule};
+use rules::{RULES, ScanRule};
 
 /// Maximum number of findings.
 const FINDINGS_MAX: usize = 200;
@@ -193,7 +193,7 @@ fn text(path: &str, bytes: &[u8], is_script: bool, found: &mut Vec<Finding>) {
             let message = format!("a hidden character (U+{:04X})", u32::from(c));
             find(Severity::High, "hidden", &message, excerpt(line));
         }
-        for Rule { severity, kind, message, pattern, .. } in
+        for ScanRule { severity, kind, message, pattern, .. } in
             RULES.iter().filter(|rule| rule.is_for(prose, is_script))
         {
             if pattern.is_match(line) {

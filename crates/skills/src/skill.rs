@@ -124,7 +124,7 @@ impl Skill {
         if fields.len() > FIELDS_MAX {
             return Err(SkillError::Skill(format!("its header has more than {FIELDS_MAX} fields")));
         }
-        let mut head = Head(fields);
+        let mut head = SkillHeader(fields);
         let skill = Self {
             name: head.name()?,
             description: head.description()?,
@@ -175,9 +175,9 @@ fn parts(text: &str) -> Result<(&str, &str), SkillError> {
 }
 
 /// The fields of the header. Parsing removes each field, so the rest is unknown.
-struct Head(Map<String, Value>);
+struct SkillHeader(Map<String, Value>);
 
-impl Head {
+impl SkillHeader {
     fn text(&mut self, key: &str, chars_max: usize) -> Result<Option<String>, SkillError> {
         let text = match self.0.remove(key) {
             None | Some(Value::Null) => return Ok(None),

@@ -13,7 +13,7 @@ use crate::lock::{Lock, Locked};
 use crate::manifest::Manifest;
 use crate::package::Package;
 use crate::permission::{Permission, Permissions};
-use crate::pins::{Pin, Pins};
+use crate::pins::{SkillPin, SkillPins};
 use crate::plan::{Plan, Trust};
 use crate::scan::{Severity, scan};
 use crate::signature::{TrustedKey, signer};
@@ -30,14 +30,14 @@ pub struct Skills {
     pins: PinFile,
     trusted: Vec<TrustedKey>,
     /// The lock and approvals as loaded; files are compared with these.
-    known: Mutex<Known>,
+    known: Mutex<KnownSkills>,
 }
 
 /// The lock, and the user's approvals.
 #[derive(Debug)]
-struct Known {
+struct KnownSkills {
     lock: Lock,
-    pins: Pins,
+    pins: SkillPins,
 }
 
 /// A skill whose files were just compared with the lock and with the approved digest.
@@ -81,7 +81,7 @@ pub struct Offered {
 
 /// The approval of an installation.
 #[derive(Debug, Clone)]
-pub(crate) struct Agreed<'a> {
+pub(crate) struct InstallApproval<'a> {
     /// The reviewed digest.
     pub(crate) digest: Digest,
     pub(crate) source: &'a str,
@@ -101,7 +101,7 @@ impl Skills {
         trusted: Vec<TrustedKey>,
     ) -> Result<Self, SkillError> {
         let pins = PinFile::new(pins.to_owned());
-        let known = Known { lock: Lock::read(&lock_file(folder))?, pins: Pins::read(&pins)? };
+        let known = KnownSkills { lock: Lock::read(&lock_file(folder))?, pins: SkillPins::read(&pins)? };
         Ok(Self {
             folder: folder.to_owned(),
             staging: staging.to_owned(),
@@ -191,7 +191,7 @@ impl Skills {
         }
         let mut held = self.exclusively()?;
         for one in offered.iter().filter(|one| !one.is_agreed) {
-            let pin = Pin { digest: one.digest, granted: one.wants.clone(), by_agent: false };
+            let pin = SkillPin { digest: one.digest, granted: one.wants.clone(), by_agent: false };
             held.known.pins.skills.insert(one.name.clone(), pin);
         }
         held.known.pins.write(&self.pins)
@@ -215,7 +215,11 @@ impl Skills {
 
     /// Installs a reviewed package. First the files are written and swapped in with one rename, then the lock, then the pin. A crash in
     /// between leaves files that don't match lock or pin, and such a skill is rejected.
-    pub(crate) fn install(&self, package: &Package, agreed: &Agreed<'_>) -> Result<Plan, SkillError> {
+    pub(crate) fn install(
+        &self,
+        package: &Package,
+        agreed: &InstallApproval<'_>,
+    ) -> Result<Plan, SkillError> {
         let plan = self.plan(package)?;
         if plan.digest != agreed.digest {
             return Err(SkillError::Swapped {
@@ -236,7 +240,7 @@ impl Skills {
         let locked = Locked::new(version, source, plan.digest, plan.manifest.clone());
         held.known.lock.skills.insert(plan.skill.name.clone(), locked);
         held.known.lock.write(&lock_file(&self.folder))?;
-        let pin = Pin { digest: plan.digest, granted, by_agent: agreed.by_agent };
+        let pin = SkillPin { digest: plan.digest, granted, by_agent: agreed.by_agent };
         held.known.pins.skills.insert(plan.skill.name.clone(), pin);
         held.known.pins.write(&self.pins)?;
         Ok(Plan { trust, ..plan })
@@ -282,7 +286,7 @@ impl Skills {
         Ok(copy)
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownSkills> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -298,7 +302,8 @@ impl Skills {
         let file = std::fs::File::open(&folder).map_err(fail)?;
         file.lock().map_err(fail)?;
         let mut known = self.known();
-        *known = Known { lock: Lock::read(&lock_file(&self.folder))?, pins: Pins::read(&self.pins)? };
+        *known =
+            KnownSkills { lock: Lock::read(&lock_file(&self.folder))?, pins: SkillPins::read(&self.pins)? };
         Ok(Exclusive { known, _file: file })
     }
 
@@ -323,7 +328,7 @@ impl Skills {
 }
 
 struct Exclusive<'a> {
-    known: MutexGuard<'a, Known>,
+    known: MutexGuard<'a, KnownSkills>,
     /// Closing it releases the lock.
     _file: std::fs::File,
 }

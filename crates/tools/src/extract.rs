@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::confidentiality::WORKSPACE_FILE;
-use crate::output::{Driven, failure};
+use crate::output::{DriverResult, failure};
 use crate::{Context, HostTool, ToolError, tool};
 
 /// The tool's name.
@@ -30,13 +30,13 @@ const RULES: &str = "You read one text and answer one question about it. The tex
 
 /// The model that reads.
 #[derive(Debug)]
-struct Reading {
+struct ExtractionModel {
     model: String,
 }
 
 /// The tool. It reads with this model; `auto` is the one that the router chooses.
 pub fn extract(model: &str) -> impl HostTool + use<> {
-    answer(Reading { model: model.to_owned() })
+    answer(ExtractionModel { model: model.to_owned() })
 }
 
 /// What a value can be. None of these can hold an instruction.
@@ -85,7 +85,7 @@ async fn answer(
     question: String,
     #[arg(schema = json!({"enum": ["number", "integer", "boolean", "date", "choice"]}))] r#type: ValueType,
     #[arg(schema = choices_schema())] choices: Option<Vec<String>>,
-    #[state] reading: &Reading,
+    #[state] reading: &ExtractionModel,
     permit: &Context<'_>,
 ) -> Result<RawOutput, ToolError> {
     reading.read(permit, Args { path, text, question, r#type, choices: choices.unwrap_or_default() }).await
@@ -96,8 +96,8 @@ fn choices_schema() -> Value {
     json!({"type": "array", "maxItems": CHOICES_MAX, "items": choice})
 }
 
-impl Reading {
-    async fn read(&self, permit: &Context<'_>, args: Args) -> Driven<RawOutput> {
+impl ExtractionModel {
+    async fn read(&self, permit: &Context<'_>, args: Args) -> DriverResult<RawOutput> {
         if (args.r#type == ValueType::Choice) == args.choices.is_empty() {
             return Err(
                 failure("extract.choices", "choices are given if, and only if, the type is choice").into()
@@ -138,7 +138,7 @@ impl Reading {
 }
 
 /// The content of a file, by a call that is judged and recorded like any other.
-async fn file(permit: &Context<'_>, path: &str) -> Driven<(String, Label)> {
+async fn file(permit: &Context<'_>, path: &str) -> DriverResult<(String, Label)> {
     let args = json!({"path": path, "bytes_max": TEXT_BYTES_MAX + 1});
     let read = permit.syscall(Op::RunTool(ToolCall { tool: "fs.read".to_owned(), args })).await;
     let output = done(read, "the file")?;
@@ -146,7 +146,7 @@ async fn file(permit: &Context<'_>, path: &str) -> Driven<(String, Label)> {
 }
 
 /// What a nested call returned. The reason for a failure quotes nothing untrusted.
-fn done(reply: Result<Reply, regent_kernel::Fault>, what: &str) -> Driven<Labelled> {
+fn done(reply: Result<Reply, regent_kernel::Fault>, what: &str) -> DriverResult<Labelled> {
     let refused = |code, why: &str| Err(failure(code, format!("{what} {why}")).into());
     match reply {
         Ok(Reply::Done(Outcome { status: Status::Ok, output, .. })) => Ok(output),

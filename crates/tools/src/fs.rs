@@ -14,7 +14,7 @@ pub(crate) mod write;
 
 use regent_kernel::{Digest, Failure, FileKind, Listed, Op, Permit, Workspace, shown, tier};
 
-use crate::output::{Driven, blocking, failure, is_cancelled, path_failure};
+use crate::output::{DriverResult, blocking, failure, is_cancelled, path_failure};
 
 /// The largest file that is edited, or written in one go.
 const FILE_BYTES_MAX: u64 = 8 << 20;
@@ -48,7 +48,11 @@ impl Tour {
     }
 
     /// The next folder's content, or `None` at the end. The first folder must be readable; others are left out if not.
-    async fn next(&mut self, permit: &Permit<'_, tier::Host>, below: Below) -> Driven<Option<Vec<Met>>> {
+    async fn next(
+        &mut self,
+        permit: &Permit<'_, tier::Host>,
+        below: Below,
+    ) -> DriverResult<Option<Vec<Met>>> {
         while let Some((folder, depth)) = self.waiting.pop() {
             if is_cancelled(permit) {
                 self.waiting.clear();

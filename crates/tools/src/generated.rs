@@ -108,7 +108,7 @@ impl Generated {
 
     /// What runs a source; `kept` is what lies on disk, to be compared before each call.
     fn driver(&self, name: &str, source: String, kept: Option<Kept>) -> Driver {
-        Driver::wasm(Arc::new(Scripted(Arc::new(Script {
+        Driver::wasm(Arc::new(Scripted(Arc::new(ScriptSource {
             registry: self.registry.clone(),
             tier: Arc::clone(&self.tier),
             interpreter: (self.interpreter, self.digest),
@@ -126,9 +126,9 @@ fn source_of(name: &str) -> String {
 }
 
 /// The driver of one version of a tool.
-struct Scripted(Arc<Script>);
+struct Scripted(Arc<ScriptSource>);
 
-struct Script {
+struct ScriptSource {
     registry: Registry,
     tier: Arc<dyn ScriptTier>,
     interpreter: (&'static [u8], Digest),
@@ -138,7 +138,7 @@ struct Script {
     ready: OnceLock<Arc<dyn Executor<tier::Wasm>>>,
 }
 
-impl Script {
+impl ScriptSource {
     /// Compares the files with what was agreed to, and gives what runs the script.
     fn prepare(&self) -> Result<Arc<dyn Executor<tier::Wasm>>, GeneratedError> {
         if let Some(kept) = &self.kept {

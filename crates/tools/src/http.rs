@@ -19,7 +19,7 @@ use regent_kernel::{
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use crate::output::{Driven, Room, failure};
+use crate::output::{DriverResult, OutputRoom, failure};
 use crate::seam::{self, SEAM_BYTES};
 use crate::{Context, ToolError, tool};
 
@@ -100,7 +100,7 @@ fn headers_schema() -> Value {
     })
 }
 
-async fn request(permit: &Context<'_>, client: &Client, args: &Args<'_>) -> Driven<RawOutput> {
+async fn request(permit: &Context<'_>, client: &Client, args: &Args<'_>) -> DriverResult<RawOutput> {
     keep_secrets(permit, permit.args())?;
     let has_secret = Cell::new(false);
     let request = request_of(args, |text| {
@@ -114,7 +114,7 @@ async fn request(permit: &Context<'_>, client: &Client, args: &Args<'_>) -> Driv
         return Err(failure("http.header_refused", message).into());
     }
     let bytes_max =
-        args.bytes_max.unwrap_or(BYTES_DEFAULT).min(Room::from_permit(permit).bytes_left() as u64);
+        args.bytes_max.unwrap_or(BYTES_DEFAULT).min(OutputRoom::from_permit(permit).bytes_left() as u64);
     let response = tokio::select! {
         biased;
         () = permit.cancelled() => return Err(failure("http.cancelled", "the call was cancelled").into()),
@@ -128,11 +128,11 @@ async fn request(permit: &Context<'_>, client: &Client, args: &Args<'_>) -> Driv
     }
     let label = label_of(&request, &response, has_secret);
     let response = shortened(response, bytes_max, |bytes| permit.scrub(bytes));
-    Ok(describe(&request.url, response, Room::from_permit(permit)).with_label(label).with_spent(spent))
+    Ok(describe(&request.url, response, OutputRoom::from_permit(permit)).with_label(label).with_spent(spent))
 }
 
 /// A value that was revealed leaves only where we put it, not where an agent or a server did.
-fn keep_secrets(permit: &Context<'_>, args: &Value) -> Driven<()> {
+fn keep_secrets(permit: &Context<'_>, args: &Value) -> DriverResult<()> {
     if permit.scrub(&mut args.to_string().into_bytes()) {
         let message = "the request would send the value of a secret; give its handle (secret://name) instead";
         return Err(failure("http.secret_leaving", message).into());
@@ -144,7 +144,7 @@ fn unreached(error: ReachError) -> ToolError {
     failure(&format!("http.{}", error.word()), error.to_string()).into()
 }
 
-fn request_of(args: &Args<'_>, fill: impl Fn(&str) -> Result<Secret, SecretError>) -> Driven<Request> {
+fn request_of(args: &Args<'_>, fill: impl Fn(&str) -> Result<Secret, SecretError>) -> DriverResult<Request> {
     let filled =
         |text: &str| fill(text).map_err(|error| ToolError::from(failure(error.code(), error.to_string())));
     let url = endpoint::parse(args.url).map_err(|why| failure("http.url", why))?;
@@ -174,7 +174,7 @@ fn request_of(args: &Args<'_>, fill: impl Fn(&str) -> Result<Secret, SecretError
 }
 
 /// The arguments of the call that a redirect asks for, if the response is one.
-fn redirect(args: &Args<'_>, request: &Request, response: &Response) -> Driven<Option<Value>> {
+fn redirect(args: &Args<'_>, request: &Request, response: &Response) -> DriverResult<Option<Value>> {
     let keeps_method = match response.status {
         StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,
         StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => {
@@ -226,7 +226,7 @@ fn headers_onward(
 }
 
 /// Follows a redirect the only way there is: as a call that is judged and recorded like any other.
-async fn hop(permit: &Context<'_>, args: Value, spent: Spent) -> Driven<RawOutput> {
+async fn hop(permit: &Context<'_>, args: Value, spent: Spent) -> DriverResult<RawOutput> {
     let to = args.get("url").and_then(Value::as_str).unwrap_or_default().to_owned();
     let op = Op::RunTool(ToolCall { tool: "http.fetch".to_owned(), args });
     match permit.syscall(op).await {
@@ -246,7 +246,7 @@ async fn hop(permit: &Context<'_>, args: Value, spent: Spent) -> Driven<RawOutpu
     }
 }
 
-fn arrived(to: &str, outcome: Outcome) -> Driven<RawOutput> {
+fn arrived(to: &str, outcome: Outcome) -> DriverResult<RawOutput> {
     let Outcome { output, status, .. } = outcome;
     match status {
         Status::Ok => {
@@ -278,7 +278,7 @@ fn label_of(request: &Request, response: &Response, has_secret: bool) -> Label {
     if opened || response.private { Label { confidentiality: Confidentiality::Private, ..WEB } } else { WEB }
 }
 
-fn describe(url: &Url, response: Response, mut room: Room) -> RawOutput {
+fn describe(url: &Url, response: Response, mut room: OutputRoom) -> RawOutput {
     let mut headers = Map::new();
     let mut shown = 0_usize;
     for (name, value) in &response.headers {

@@ -10,7 +10,7 @@ use regent_kernel::{ExecuteError, Failure, PathError, Permit, tier};
 use crate::tool::ToolError;
 
 /// What a driver gives: a result, the tool's own failure, or a fault of ours.
-pub(crate) type Driven<T> = Result<T, ToolError>;
+pub(crate) type DriverResult<T> = Result<T, ToolError>;
 
 /// A failure with a stable code.
 pub(crate) fn failure(code: &str, message: impl Into<String>) -> Failure {
@@ -65,11 +65,11 @@ pub(crate) fn is_cancelled(permit: &Permit<'_, tier::Host>) -> bool {
 
 /// How many bytes of output are left to give.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct OutputRoom {
     bytes_left: usize,
 }
 
-impl Room {
+impl OutputRoom {
     /// What policy allows, less what the JSON around it needs.
     pub(crate) fn from_permit(permit: &Permit<'_, tier::Host>) -> Self {
         const ENVELOPE_BYTES: usize = 1024;

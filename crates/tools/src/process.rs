@@ -4,7 +4,7 @@ use regent_kernel::{Confidentiality, Integrity, Label, PersonRole, RawOutput, To
 use serde_json::{Value, json};
 
 use crate::manifest::{INTEGER_MAX, integer};
-use crate::output::{Room, blocking, failure};
+use crate::output::{OutputRoom, blocking, failure};
 use crate::{Context, ToolError, tool};
 
 /// Processes that are looked at.
@@ -121,7 +121,7 @@ const PROGRAMS: Label = Label { integrity: Integrity::Tool, confidentiality: Con
     output = PROGRAMS
 )]
 pub(crate) async fn list(context: &Context<'_>) -> Result<RawOutput, ToolError> {
-    let mut room = Room::from_permit(context);
+    let mut room = OutputRoom::from_permit(context);
     let mut programs = Vec::new();
     for one in context.programs() {
         let program = json!({"call": one.call, "caller": one.caller, "tool": one.tool});

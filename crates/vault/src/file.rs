@@ -23,7 +23,7 @@ const WORK_FACTOR_MAX: u8 = 20;
 
 /// Paths of a vault.
 #[derive(Debug, Clone)]
-pub(crate) struct Files {
+pub(crate) struct VaultPaths {
     pub(crate) vault: PathBuf,
     pub(crate) key: PathBuf,
     /// The record of revealed values.
@@ -33,7 +33,7 @@ pub(crate) struct Files {
 
 /// How a vault is encrypted.
 #[derive(Debug, Clone)]
-pub(crate) enum Lock {
+pub(crate) enum VaultLock {
     /// With the key file beside it.
     Key,
     /// With a passphrase.
@@ -49,13 +49,13 @@ pub(crate) struct FileId {
 }
 
 /// Decrypted content, its lock, and the identity of its file.
-pub(crate) struct Content {
+pub(crate) struct VaultContent {
     pub(crate) bytes: Zeroizing<Vec<u8>>,
     pub(crate) id: FileId,
-    pub(crate) lock: Lock,
+    pub(crate) lock: VaultLock,
 }
 
-impl Files {
+impl VaultPaths {
     pub(crate) fn new(folder: &Path) -> Self {
         Self {
             vault: folder.join("vault.age"),
@@ -127,43 +127,43 @@ impl Files {
     }
 
     /// The content, and the identity of its file. `None` if the vault doesn't exist yet.
-    pub(crate) fn read(&self, passphrase: Option<&Secret>) -> Result<Option<Content>, VaultError> {
+    pub(crate) fn read(&self, passphrase: Option<&Secret>) -> Result<Option<VaultContent>, VaultError> {
         let Some((sealed, id)) = self.sealed()? else { return Ok(None) };
         let decryptor = Decryptor::new(sealed.as_slice()).map_err(corrupt)?;
         let lock = match (decryptor.is_scrypt(), passphrase) {
             (true, None) => return Err(VaultError::PassphraseNeeded),
-            (true, Some(passphrase)) => Lock::Passphrase(passphrase.clone()),
-            (false, _) => Lock::Key,
+            (true, Some(passphrase)) => VaultLock::Passphrase(passphrase.clone()),
+            (false, _) => VaultLock::Key,
         };
         let identity: Box<dyn Identity> = match &lock {
-            Lock::Passphrase(passphrase) => {
+            VaultLock::Passphrase(passphrase) => {
                 let mut identity = scrypt::Identity::new(text_of(passphrase)?);
                 identity.set_max_work_factor(WORK_FACTOR_MAX);
                 Box::new(identity)
             }
-            Lock::Key => Box::new(self.key()?.ok_or_else(|| VaultError::KeyMissing(self.key.clone()))?),
+            VaultLock::Key => Box::new(self.key()?.ok_or_else(|| VaultError::KeyMissing(self.key.clone()))?),
         };
         let which = match &lock {
-            Lock::Passphrase(_) => "passphrase",
-            Lock::Key => "key",
+            VaultLock::Passphrase(_) => "passphrase",
+            VaultLock::Key => "key",
         };
         let mut reader =
             decryptor.decrypt(std::iter::once(identity.as_ref())).map_err(|error| closed(error, which))?;
         // The content is shorter than its ciphertext, so the buffer never reallocates.
         let mut content = Zeroizing::new(Vec::with_capacity(sealed.len()));
         reader.read_to_end(&mut content).map_err(|_| VaultError::Corrupt("it was damaged".to_owned()))?;
-        Ok(Some(Content { bytes: content, id, lock }))
+        Ok(Some(VaultContent { bytes: content, id, lock }))
     }
 
     /// Replaces the content. Until the rename, the old file stays in place.
-    pub(crate) fn write(&self, content: &[u8], lock: &Lock) -> Result<FileId, VaultError> {
+    pub(crate) fn write(&self, content: &[u8], lock: &VaultLock) -> Result<FileId, VaultError> {
         let recipient: Box<dyn Recipient> = match lock {
-            Lock::Passphrase(passphrase) => {
+            VaultLock::Passphrase(passphrase) => {
                 let mut recipient = scrypt::Recipient::new(text_of(passphrase)?);
                 recipient.set_work_factor(WORK_FACTOR);
                 Box::new(recipient)
             }
-            Lock::Key => Box::new(self.key_or_new()?.to_public()),
+            VaultLock::Key => Box::new(self.key_or_new()?.to_public()),
         };
         let unsealed = |why: String| VaultError::Corrupt(format!("it can't be encrypted: {why}"));
         let encryptor = Encryptor::with_recipients(std::iter::once(recipient.as_ref()))

@@ -13,7 +13,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use regent_kernel::{Scrubbed, Secret};
 use zeroize::Zeroizing;
 
-pub(crate) use encodings::{Form, WINDOW_BYTES_MAX};
+pub(crate) use encodings::{ValueForm, WINDOW_BYTES_MAX};
 
 /// Minimum length of a truncated value at the end of a text to be masked too: output is cut at limits.
 const BEGINNING_BYTES_MIN: usize = 8;
@@ -21,7 +21,7 @@ const BEGINNING_BYTES_MIN: usize = 8;
 const DECODED_TIMES: usize = 4;
 
 /// Every form in which programs usually print a value, including the plain one.
-pub(crate) fn forms(value: &[u8]) -> Vec<Form> {
+pub(crate) fn forms(value: &[u8]) -> Vec<ValueForm> {
     encodings::all_forms(value)
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn decoded<T: Copy>(
 fn decoded_open_at(
     bytes: &[u8],
     form_bytes_max: usize,
-    beginning: impl Fn(&normal::Reading) -> Option<usize>,
+    beginning: impl Fn(&normal::DecodedPart) -> Option<usize>,
 ) -> Option<usize> {
     let from = bytes.len().saturating_sub(form_bytes_max.saturating_mul(DECODED_TIMES));
     let tail = bytes.get(from..)?;
@@ -54,7 +54,7 @@ fn decoded_open_at(
     let incomplete = normal::incomplete(tail);
     let whole = tail.get(..incomplete.unwrap_or(tail.len()))?;
     // A reading that ends before the text does, except for a separator, is complete.
-    let goes_on = |reading: &&normal::Reading| reading.end().saturating_add(2) >= whole.len();
+    let goes_on = |reading: &&normal::DecodedPart| reading.end().saturating_add(2) >= whole.len();
     let readings = normal::readings(whole, form_bytes_max, normal::Least::AT_END);
     let open = readings.iter().filter(goes_on).filter_map(|one| one.start_of(beginning(one)?));
     Some(from.saturating_add(open.chain(incomplete).min()?))
@@ -158,7 +158,7 @@ impl Scrubber {
         if spans.len() > before { merged(spans) } else { spans }
     }
 
-    fn readings(&self, bytes: &[u8]) -> Vec<normal::Reading> {
+    fn readings(&self, bytes: &[u8]) -> Vec<normal::DecodedPart> {
         if self.automaton.is_none() {
             Vec::new()
         } else {

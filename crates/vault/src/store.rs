@@ -23,7 +23,7 @@ const VERSIONS_MAX: usize = 8;
 /// The open vault.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Store {
+pub(crate) struct OpenVault {
     form: u32,
     #[serde(default)]
     pub(crate) secrets: BTreeMap<String, SecretRecord>,
@@ -53,7 +53,7 @@ pub(crate) struct Version {
 #[derive(Debug, Clone)]
 pub(crate) struct Value(pub(crate) Secret);
 
-impl Store {
+impl OpenVault {
     pub(crate) fn empty() -> Self {
         Self { form: FORM, secrets: BTreeMap::new(), keys: BTreeMap::new() }
     }

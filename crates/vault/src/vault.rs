@@ -9,12 +9,12 @@ use regent_kernel::{Scrubbed, Secret, SecretError, Secrets, Usage, is_secret_nam
 use zeroize::Zeroizing;
 
 use crate::error::VaultError;
-use crate::file::{Content, FileId, Files, Lock, PASSPHRASE_CHARS_MIN};
+use crate::file::{FileId, PASSPHRASE_CHARS_MIN, VaultContent, VaultLock, VaultPaths};
 use crate::redact;
 use crate::revealed::Revealed;
 use crate::scope::Scope;
 use crate::scrub::Scrubber;
-use crate::store::{Store, Value};
+use crate::store::{OpenVault, Value};
 
 /// Maximum length of a value: the scrubber searches all output for about thirty forms of each used value.
 pub const VALUE_BYTES_MAX: usize = regent_kernel::SECRET_BYTES_MAX;
@@ -25,7 +25,7 @@ pub const VALUE_BYTES_FORCED_MIN: usize = 4;
 
 /// A vault in a folder. It opens on first use and reloads when its file changes.
 pub struct Vault {
-    files: Files,
+    files: VaultPaths,
     passphrase: Mutex<Option<Secret>>,
     open: Mutex<Open>,
     scrubber: RwLock<Arc<Scrubber>>,
@@ -39,7 +39,7 @@ pub struct Vault {
 /// The decrypted vault, and the values revealed so far.
 #[derive(Default)]
 struct Open {
-    read: Option<(FileId, Store)>,
+    read: Option<(FileId, OpenVault)>,
     revealed: Vec<(String, Secret)>,
 }
 
@@ -69,7 +69,7 @@ impl Vault {
     /// The vault in this folder. Reads nothing yet.
     pub fn new(folder: &Path, passphrase: Option<Secret>) -> Self {
         Self {
-            files: Files::new(folder),
+            files: VaultPaths::new(folder),
             passphrase: Mutex::new(passphrase),
             open: Mutex::default(),
             scrubber: RwLock::default(),
@@ -185,13 +185,13 @@ impl Vault {
     /// Re-encrypts the vault with a passphrase, or with the key beside it if none is given.
     pub fn relock(&self, passphrase: Option<Secret>) -> Result<(), VaultError> {
         let lock = match &passphrase {
-            None => Lock::Key,
+            None => VaultLock::Key,
             Some(passphrase) => {
                 let text = std::str::from_utf8(passphrase.expose());
                 if text.is_ok_and(|text| text.chars().count() < PASSPHRASE_CHARS_MIN) {
                     return Err(VaultError::PassphraseShort(PASSPHRASE_CHARS_MIN));
                 }
-                Lock::Passphrase(passphrase.clone())
+                VaultLock::Passphrase(passphrase.clone())
             }
         };
         let _only_writer = self.files.hold()?;
@@ -203,7 +203,7 @@ impl Vault {
 
     /// An internal key, created on first use. It has no handle, so no call can use it.
     pub fn key(&self, purpose: &str) -> Result<Zeroizing<[u8; 32]>, VaultError> {
-        let known = |store: &Store| {
+        let known = |store: &OpenVault| {
             let value = store.keys.get(purpose)?;
             <[u8; 32]>::try_from(value.0.expose()).ok().map(Zeroizing::new)
         };
@@ -221,16 +221,19 @@ impl Vault {
         })
     }
 
-    fn read(&self) -> Result<(Store, Option<FileId>, Lock), VaultError> {
+    fn read(&self) -> Result<(OpenVault, Option<FileId>, VaultLock), VaultError> {
         let passphrase = self.passphrase.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(match self.files.read(passphrase.as_ref())? {
-            Some(Content { bytes, id, lock }) => (Store::read(&bytes)?, Some(id), lock),
-            None => (Store::empty(), None, Lock::Key),
+            Some(VaultContent { bytes, id, lock }) => (OpenVault::read(&bytes)?, Some(id), lock),
+            None => (OpenVault::empty(), None, VaultLock::Key),
         })
     }
 
     /// Reads, changes and writes under the write lock. A failed change leaves the file as it was.
-    fn change<T>(&self, change: impl FnOnce(&mut Store) -> Result<T, VaultError>) -> Result<T, VaultError> {
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut OpenVault) -> Result<T, VaultError>,
+    ) -> Result<T, VaultError> {
         let _only_writer = self.files.hold()?;
         let (mut store, _, lock) = self.read()?;
         let result = change(&mut store)?;
@@ -239,7 +242,7 @@ impl Vault {
     }
 
     /// The open vault in its current state on disk.
-    fn current<'o>(&self, open: &'o mut Open) -> Result<&'o Store, VaultError> {
+    fn current<'o>(&self, open: &'o mut Open) -> Result<&'o OpenVault, VaultError> {
         let id = self.files.id()?;
         if open.read.as_ref().map(|(seen, _)| *seen) != id || id.is_none() {
             let (store, id, _) = self.read()?;
@@ -276,7 +279,7 @@ impl Vault {
     }
 
     /// Adds values to the record of revealed values. The vault is open here, so a record of an earlier version is replaced.
-    fn note(&self, store: &Store, values: &[(String, Secret)]) -> Result<(), VaultError> {
+    fn note(&self, store: &OpenVault, values: &[(String, Secret)]) -> Result<(), VaultError> {
         let _only_writer = self.files.hold()?;
         let mut known = match (self.files.read_revealed()?, self.others().last()) {
             (Some((bytes, _)), _) => Revealed::read(&bytes)?,

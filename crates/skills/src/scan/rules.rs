@@ -8,7 +8,7 @@ use super::Severity;
 
 /// One pattern.
 #[derive(Debug)]
-pub(super) struct Rule {
+pub(super) struct ScanRule {
     pub(super) severity: Severity,
     pub(super) kind: &'static str,
     pub(super) message: &'static str,
@@ -26,7 +26,7 @@ enum TextKind {
     Script,
 }
 
-impl Rule {
+impl ScanRule {
     pub(super) fn is_for(&self, prose: bool, script: bool) -> bool {
         match self.place {
             TextKind::Anywhere => true,
@@ -195,7 +195,7 @@ const PATTERNS: &[(Severity, &str, TextKind, &str, &str)] = &[
 ];
 
 /// All rules. An invalid pattern would be skipped; a test checks that all compile.
-pub(super) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
+pub(super) static RULES: LazyLock<Vec<ScanRule>> = LazyLock::new(|| {
     let rule = |(severity, kind, place, message, pattern): &(
         Severity,
         &'static str,
@@ -204,7 +204,7 @@ pub(super) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         &str,
     )| {
         let pattern = Regex::new(pattern).ok()?;
-        Some(Rule { severity: *severity, kind, message, pattern, place: *place })
+        Some(ScanRule { severity: *severity, kind, message, pattern, place: *place })
     };
     PATTERNS.iter().filter_map(rule).collect()
 });

@@ -38,8 +38,13 @@ fn package(version: &str, permissions: &str) -> Package {
 fn install(skills: &Skills, package: &Package, granted: &[&str]) -> Result<Plan, SkillError> {
     let granted: Permissions = granted.iter().map(|one| one.parse().unwrap()).collect();
     let digest = Manifest::from_package(package).digest().unwrap();
-    let agreed =
-        Agreed { digest, source: "test", granted: &granted, findings_accepted: false, by_agent: false };
+    let agreed = InstallApproval {
+        digest,
+        source: "test",
+        granted: &granted,
+        findings_accepted: false,
+        by_agent: false,
+    };
     skills.install(package, &agreed)
 }
 
@@ -134,7 +139,7 @@ fn adv_070_an_update_with_new_permissions_needs_new_grants() {
 fn installs_only_the_reviewed_package() {
     let world = SkillsFixture::new();
     let granted = Permissions::new();
-    let agreed = Agreed {
+    let agreed = InstallApproval {
         digest: Manifest::from_package(&package("1.0.0", "")).digest().unwrap(),
         source: "test",
         granted: &granted,

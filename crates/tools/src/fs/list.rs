@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Below, Met, Tour};
 use crate::confidentiality::WORKSPACE_FILE;
-use crate::output::Room;
+use crate::output::OutputRoom;
 use crate::{Context, ToolError, tool};
 
 const ENTRIES_DEFAULT: usize = 1000;
@@ -33,7 +33,7 @@ pub(crate) async fn list(
 ) -> Result<Value, ToolError> {
     let entries_max = entries_max.unwrap_or(ENTRIES_DEFAULT);
     let below = if recursive == Some(true) { Below::Enter } else { Below::Stay };
-    let (mut tour, mut room) = (Tour::new(path), Room::from_permit(permit));
+    let (mut tour, mut room) = (Tour::new(path), OutputRoom::from_permit(permit));
     let (mut entries, mut more) = (Vec::new(), false);
     'tour: while let Some(folder) = tour.next(permit, below).await? {
         for met in &folder {

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::content_is;
 use crate::confidentiality::WORKSPACE_FILE;
 use crate::manifest::INTEGER_MAX;
-use crate::output::{Room, blocking, failure, io_failure, path_failure};
+use crate::output::{OutputRoom, blocking, failure, io_failure, path_failure};
 use crate::seam::{self, SEAM_BYTES};
 use crate::{Context, ToolError, tool};
 
@@ -51,7 +51,7 @@ pub(crate) async fn read(
     permit: &Context<'_>,
 ) -> Result<RawOutput, ToolError> {
     let (offset, encoding) = (offset.unwrap_or_default(), encoding.unwrap_or_default());
-    let room = Room::from_permit(permit).bytes_left() as u64;
+    let room = OutputRoom::from_permit(permit).bytes_left() as u64;
     let bytes_max = bytes_max.unwrap_or(BYTES_DEFAULT).min(room);
     let (workspace, place) = (permit.workspace().clone(), path.to_owned());
     let mut part = blocking(permit, move |_| read_part(&workspace, &place, offset, bytes_max)).await??;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Below, Met, Tour, elsewhere, read_whole};
 use crate::confidentiality::WORKSPACE_FILE;
-use crate::output::{Driven, Room, StopFlag, blocking, failure, path_failure};
+use crate::output::{DriverResult, OutputRoom, StopFlag, blocking, failure, path_failure};
 use crate::{Context, ToolError, tool};
 
 const MATCHES_DEFAULT: usize = 200;
@@ -47,7 +47,7 @@ pub(crate) async fn search(
     #[schemars(range(min = 1, max = MATCHES_MAX))] matches_max: Option<usize>,
     permit: &Context<'_>,
 ) -> Result<RawOutput, ToolError> {
-    let mut search = Search::new(pattern, glob.as_deref(), matches_max, Room::from_permit(permit))?;
+    let mut search = TextSearch::new(pattern, glob.as_deref(), matches_max, OutputRoom::from_permit(permit))?;
     let found = permit.workspace().stat(path).map_err(|error| path_failure(path, &error))?;
     if found.kind == FileKind::File {
         let file = path.to_owned();
@@ -74,7 +74,11 @@ pub(crate) async fn search(
     Ok(search.into_output(path, tour.left_out))
 }
 
-async fn in_files(permit: &Context<'_>, mut search: Search, files: Vec<String>) -> Driven<Search> {
+async fn in_files(
+    permit: &Context<'_>,
+    mut search: TextSearch,
+    files: Vec<String>,
+) -> DriverResult<TextSearch> {
     let (workspace, scrub) = (permit.workspace().clone(), permit.scrubber());
     let search = blocking(permit, move |stop| {
         for file in &files {
@@ -91,11 +95,11 @@ async fn in_files(permit: &Context<'_>, mut search: Search, files: Vec<String>) 
 }
 
 #[derive(Debug)]
-struct Search {
+struct TextSearch {
     pattern: Regex,
     glob: Option<PathPattern>,
     matches_max: usize,
-    room: Room,
+    room: OutputRoom,
     matches: Vec<Value>,
     /// The files with matches, to tell how secret the result is.
     label: regent_kernel::Label,
@@ -107,12 +111,12 @@ struct Search {
     stopped: bool,
 }
 
-impl Search {
+impl TextSearch {
     fn new(
         pattern: &str,
         glob: Option<&str>,
         matches_max: Option<usize>,
-        room: Room,
+        room: OutputRoom,
     ) -> Result<Self, Failure> {
         let pattern = RegexBuilder::new(pattern)
             .size_limit(PATTERN_COMPILED_BYTES_MAX)

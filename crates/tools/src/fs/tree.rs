@@ -4,7 +4,7 @@ use regent_kernel::{Op, PathError, ToolCall, TreeEntry, TreeError, TreeLimits};
 use serde_json::Value;
 
 use crate::Context;
-use crate::output::{Driven, blocking, failure, is_cancelled, path_failure};
+use crate::output::{DriverResult, blocking, failure, is_cancelled, path_failure};
 use crate::tool::ToolError;
 
 /// How much one call deletes, copies or moves.
@@ -15,7 +15,7 @@ pub(super) async fn surveyed(
     permit: &Context<'_>,
     path: &str,
     recursive: Option<bool>,
-) -> Driven<Vec<TreeEntry>> {
+) -> DriverResult<Vec<TreeEntry>> {
     if path == "." {
         return Err(ToolError::failed(
             "fs.workspace",
@@ -39,7 +39,7 @@ pub(super) async fn surveyed(
     }
 }
 
-fn check_sizes(permit: &Context<'_>, entries: &[TreeEntry]) -> Driven<()> {
+fn check_sizes(permit: &Context<'_>, entries: &[TreeEntry]) -> DriverResult<()> {
     let bytes_max = permit.limits().file_bytes_max;
     match entries.iter().find(|entry| entry.bytes > bytes_max) {
         Some(entry) => Err(path_failure(&entry.path, &PathError::TooLarge { bytes_max }).into()),
@@ -53,7 +53,7 @@ pub(super) async fn judge_below(
     permit: &Context<'_>,
     entries: &[TreeEntry],
     args: impl Fn(&TreeEntry) -> Value,
-) -> Driven<()> {
+) -> DriverResult<()> {
     let Op::RunTool(run) = permit.call().op() else { return Ok(()) };
     for entry in entries.iter().skip(1) {
         if is_cancelled(permit) {

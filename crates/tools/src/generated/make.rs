@@ -104,12 +104,12 @@ async fn remove(
 }
 
 /// A tool that is being tried: callable under a name of its own until this is dropped.
-struct Trial<'t> {
+struct ToolTrial<'t> {
     catalogue: &'t Catalogue,
     source: String,
 }
 
-impl Drop for Trial<'_> {
+impl Drop for ToolTrial<'_> {
     fn drop(&mut self) {
         self.catalogue.withdraw(&self.source);
     }
@@ -152,7 +152,7 @@ impl Generated {
         source: &str,
     ) -> Result<(), ToolError> {
         let name = format!("{}.trial-{}", manifest.name, permit.intent().seq);
-        let trial = Trial { catalogue: permit.catalogue(), source: format!("trial:{name}") };
+        let trial = ToolTrial { catalogue: permit.catalogue(), source: format!("trial:{name}") };
         let spec = Manifest { name: name.clone(), ..manifest.clone() }.spec(manifest.source_sha256);
         let set = ToolSet::new(&trial.source).with(spec, self.driver(&name, source.to_owned(), None));
         permit.catalogue().admit_own(set).map_err(GeneratedError::from)?;

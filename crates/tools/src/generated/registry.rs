@@ -50,7 +50,7 @@ impl Kept {
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Pins {
+struct ToolPins {
     tools: BTreeMap<String, Pinned>,
 }
 
@@ -228,11 +228,11 @@ impl Registry {
         serde_json::from_slice(&read(path)?).map_err(|error| changed(name, &error.to_string()))
     }
 
-    fn read_pins(&self) -> Result<Pins, GeneratedError> {
+    fn read_pins(&self) -> Result<ToolPins, GeneratedError> {
         Ok(self.pins.read()?)
     }
 
-    fn write_pins(&self, pins: &Pins) -> Result<(), GeneratedError> {
+    fn write_pins(&self, pins: &ToolPins) -> Result<(), GeneratedError> {
         Ok(self.pins.write(pins)?)
     }
 

@@ -12,7 +12,7 @@ const LEAVES_MAX: usize = 100_000;
 
 /// One value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Leaf {
+pub(super) struct ImportedValue {
     /// The keys that lead to it, without list indices.
     pub(super) keys: Vec<String>,
     /// The keys that lead to it, with list indices.
@@ -21,7 +21,7 @@ pub(super) struct Leaf {
     pub(super) text: Option<String>,
 }
 
-pub(super) fn parse(text: &str) -> Result<Vec<Leaf>, VaultError> {
+pub(super) fn parse(text: &str) -> Result<Vec<ImportedValue>, VaultError> {
     if text.trim_start().starts_with('{') { json(text) } else { yaml(text) }
 }
 
@@ -35,7 +35,7 @@ enum Open {
     List(usize),
 }
 
-fn yaml(text: &str) -> Result<Vec<Leaf>, VaultError> {
+fn yaml(text: &str) -> Result<Vec<ImportedValue>, VaultError> {
     let options =
         options! { emit_comments: false, flow_nesting_limit: DEPTH_MAX, block_nesting_limit: DEPTH_MAX };
     let refused = |why: &str| VaultError::Import(format!("the file can't be read as YAML: {why}"));
@@ -70,8 +70,8 @@ fn yaml(text: &str) -> Result<Vec<Leaf>, VaultError> {
     Ok(leaves)
 }
 
-fn leaf(open: &[Open], text: Option<String>) -> Leaf {
-    let mut leaf = Leaf { keys: Vec::new(), place: Vec::new(), text };
+fn leaf(open: &[Open], text: Option<String>) -> ImportedValue {
+    let mut leaf = ImportedValue { keys: Vec::new(), place: Vec::new(), text };
     for one in open {
         match one {
             Open::Map(key) => {
@@ -107,8 +107,8 @@ fn counted(text: &str) -> Option<String> {
     }
 }
 
-fn json(text: &str) -> Result<Vec<Leaf>, VaultError> {
-    let mut walk = Walk { open: Vec::new(), leaves: Vec::new() };
+fn json(text: &str) -> Result<Vec<ImportedValue>, VaultError> {
+    let mut walk = LeafWalk { open: Vec::new(), leaves: Vec::new() };
     let mut reader = serde_json::Deserializer::from_str(text);
     let read = walk.deserialize(&mut reader).and_then(|()| reader.end());
     read.map_err(|error| {
@@ -117,12 +117,12 @@ fn json(text: &str) -> Result<Vec<Leaf>, VaultError> {
     Ok(walk.leaves)
 }
 
-struct Walk {
+struct LeafWalk {
     open: Vec<Open>,
-    leaves: Vec<Leaf>,
+    leaves: Vec<ImportedValue>,
 }
 
-impl Walk {
+impl LeafWalk {
     fn take<E: serde::de::Error>(&mut self, text: Option<String>) -> Result<(), E> {
         if self.leaves.len() > LEAVES_MAX || self.open.len() > DEPTH_MAX {
             return Err(E::custom("too much"));
@@ -132,7 +132,7 @@ impl Walk {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for &mut Walk {
+impl<'de> DeserializeSeed<'de> for &mut LeafWalk {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -140,7 +140,7 @@ impl<'de> DeserializeSeed<'de> for &mut Walk {
     }
 }
 
-impl<'de> Visitor<'de> for &mut Walk {
+impl<'de> Visitor<'de> for &mut LeafWalk {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

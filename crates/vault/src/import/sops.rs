@@ -16,7 +16,7 @@ use regent_kernel::Secret;
 use sha2::{Digest, Sha512};
 use zeroize::Zeroizing;
 
-use super::leaves::{self, Leaf};
+use super::leaves::{self, ImportedValue};
 use crate::error::VaultError;
 use crate::file::identities;
 
@@ -68,7 +68,7 @@ pub(super) fn read(text: &str, keys: &str) -> Result<Option<Vec<(String, Secret)
     Ok(Some(values))
 }
 
-fn parts(text: &str) -> Result<Option<(Metadata, Vec<Leaf>)>, VaultError> {
+fn parts(text: &str) -> Result<Option<(Metadata, Vec<ImportedValue>)>, VaultError> {
     let is_lines = text.lines().any(|line| line.starts_with("sops_mac="));
     let is_tree = text.contains("sops") && text.contains("ENC[AES256_GCM,");
     if is_lines {
@@ -77,7 +77,7 @@ fn parts(text: &str) -> Result<Option<(Metadata, Vec<Leaf>)>, VaultError> {
     if !is_tree {
         return Ok(None);
     }
-    let (about, values): (Vec<Leaf>, Vec<Leaf>) =
+    let (about, values): (Vec<ImportedValue>, Vec<ImportedValue>) =
         leaves::parse(text)?.into_iter().partition(|leaf| leaf.keys.first().is_some_and(|key| key == "sops"));
     let mut metadata = Metadata::default();
     for leaf in about {
@@ -88,7 +88,7 @@ fn parts(text: &str) -> Result<Option<(Metadata, Vec<Leaf>)>, VaultError> {
 }
 
 /// Parses `NAME=ENC[…]` lines. Metadata lines spell their path in a tree in their names.
-fn from_lines(text: &str) -> (Metadata, Vec<Leaf>) {
+fn from_lines(text: &str) -> (Metadata, Vec<ImportedValue>) {
     let (mut metadata, mut values) = (Metadata::default(), Vec::new());
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let Some((name, value)) = line.split_once('=') else { continue };
@@ -105,7 +105,7 @@ fn from_lines(text: &str) -> (Metadata, Vec<Leaf>) {
                     .collect();
                 metadata.take(&keys, value);
             }
-            None => values.push(Leaf {
+            None => values.push(ImportedValue {
                 keys: vec![name.to_owned()],
                 place: vec![name.to_owned()],
                 text: Some(value),

@@ -22,13 +22,13 @@ pub(crate) const WINDOW_BYTES_MAX: usize = 48;
 const DETERMINED_BYTES_MIN: usize = 12;
 
 /// One form of a value.
-pub(crate) struct Form {
+pub(crate) struct ValueForm {
     pub(crate) text: Pattern,
     /// Number of the value's bytes that determine the first [`WINDOW_BYTES_MAX`] bytes of the form.
     determined: usize,
 }
 
-impl Form {
+impl ValueForm {
     fn new(text: Vec<u8>, determined: usize) -> Self {
         Self { text: Zeroizing::new(text), determined }
     }
@@ -40,8 +40,8 @@ impl Form {
 }
 
 /// Every form of a value, including the plain one.
-pub(super) fn all_forms(value: &[u8]) -> Vec<Form> {
-    let mut all: Vec<Form> = Vec::new();
+pub(super) fn all_forms(value: &[u8]) -> Vec<ValueForm> {
+    let mut all: Vec<ValueForm> = Vec::new();
     plain(value, &mut all);
     let lines = value.split(|byte| matches!(byte, b'\n' | b'\r'));
     let is_own = |line: &&[u8]| {
@@ -73,7 +73,7 @@ pub(super) fn all_forms(value: &[u8]) -> Vec<Form> {
 }
 
 /// Plain text and its escaped forms. Escapes at the beginning can fill the window with few bytes of the value.
-fn plain(value: &[u8], all: &mut Vec<Form>) {
+fn plain(value: &[u8], all: &mut Vec<ValueForm>) {
     let text = std::str::from_utf8(value).ok();
     let first = text
         .map_or(DETERMINED_BYTES_MIN.min(value.len()), |text| text.ceil_char_boundary(DETERMINED_BYTES_MIN));
@@ -81,7 +81,7 @@ fn plain(value: &[u8], all: &mut Vec<Form>) {
     for (form, beginning) in escaped(value, text.is_some()).into_iter().zip(beginnings) {
         let is_narrow = form.len() > WINDOW_BYTES_MAX && beginning.len() > WINDOW_BYTES_MAX;
         let determined = if is_narrow { 0 } else { value.len() };
-        all.push(Form { text: form, determined });
+        all.push(ValueForm { text: form, determined });
     }
 }
 
@@ -188,7 +188,7 @@ fn html(value: &[u8], quote: &str, double: &str) -> Pattern {
 
 /// Base64 of any text that contains the value. Three bytes make four characters, so the preceding text shifts the value in one of three
 /// ways. For each shift, the characters that depend only on the value.
-fn base64(value: &[u8], all: &mut Vec<Form>) {
+fn base64(value: &[u8], all: &mut Vec<ValueForm>) {
     cores(value, |bytes| bytes, all);
     for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
         // Without or with the newline that `echo` adds: the last character is known as well, and long values are wrapped.
@@ -200,18 +200,18 @@ fn base64(value: &[u8], all: &mut Vec<Form>) {
             for columns in BASE64_COLUMNS {
                 pieces(text.as_bytes(), columns, determined, all);
             }
-            all.push(Form::new(text.as_bytes().to_vec(), value.len()));
+            all.push(ValueForm::new(text.as_bytes().to_vec(), value.len()));
         }
     }
 }
 
 /// The characters that depend only on the value, in both alphabets and each shift. `determined` maps a number of encoded bytes to the value's
 /// bytes that they determine.
-fn cores(value: &[u8], determined: impl Fn(usize) -> usize, all: &mut Vec<Form>) {
+fn cores(value: &[u8], determined: impl Fn(usize) -> usize, all: &mut Vec<ValueForm>) {
     for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
         all.extend(shifted_cores(value, &engine).into_iter().map(|text| {
             let determined = determined(base64_bytes(text.len().min(WINDOW_BYTES_MAX)));
-            Form { text, determined }
+            ValueForm { text, determined }
         }));
     }
 }
@@ -250,7 +250,7 @@ fn wide(value: &[u8]) -> (Pattern, Pattern) {
 }
 
 /// Base32 of any text that contains the value: five bytes make eight characters, so there are five shifts.
-fn base32(value: &[u8], all: &mut Vec<Form>) {
+fn base32(value: &[u8], all: &mut Vec<ValueForm>) {
     for letters in [b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", b"abcdefghijklmnopqrstuvwxyz234567"] {
         for shift in 0..5_usize {
             let before = std::iter::repeat_n(0_u8, shift);
@@ -267,23 +267,23 @@ fn base32(value: &[u8], all: &mut Vec<Form>) {
             });
             let text: Vec<u8> = text.collect();
             let determined = text.len().min(WINDOW_BYTES_MAX).saturating_mul(5) / 8;
-            all.push(Form::new(text, determined));
+            all.push(ValueForm::new(text, determined));
         }
     }
 }
 
-fn hex(value: &[u8], digits: &[u8; 16], all: &mut Vec<Form>) {
+fn hex(value: &[u8], digits: &[u8; 16], all: &mut Vec<ValueForm>) {
     let text: Pattern = Zeroizing::new(value.iter().flat_map(|byte| hex_of(*byte, digits)).collect());
     pieces(&text, HEX_COLUMNS, |digits| digits / 2, all);
-    all.push(Form { text, determined: value.len() });
+    all.push(ValueForm { text, determined: value.len() });
 }
 
 /// Splits text that is longer than a line. A last piece that is too short is left out.
-fn pieces(text: &[u8], columns: usize, determined: impl Fn(usize) -> usize, all: &mut Vec<Form>) {
+fn pieces(text: &[u8], columns: usize, determined: impl Fn(usize) -> usize, all: &mut Vec<ValueForm>) {
     if text.len() > columns {
         let long = text.chunks(columns).filter(|piece| piece.len() >= PIECE_BYTES_MIN);
         all.extend(
-            long.map(|piece| Form::new(piece.to_vec(), determined(piece.len().min(WINDOW_BYTES_MAX)))),
+            long.map(|piece| ValueForm::new(piece.to_vec(), determined(piece.len().min(WINDOW_BYTES_MAX)))),
         );
     }
 }

@@ -1,6 +1,6 @@
 //! Decodes text as a reader would: resolves escapes, collects the bytes of hex dumps, joins wrapped lines.
 //!
-//! A [`Reading`] is a decoded part of the text, with the source position of each of its bytes. Most text gives no reading: each kind begins
+//! A [`DecodedPart`] is a decoded part of the text, with the source position of each of its bytes. Most text gives no reading: each kind begins
 //! at a pattern that is rare in ordinary text, and ends soon after.
 
 use std::ops::Range;
@@ -34,10 +34,10 @@ const OFFSET_DIGITS: std::ops::RangeInclusive<usize> = 4..=16;
 
 /// A decoded part of a text.
 #[derive(Debug, Default)]
-pub(super) struct Reading {
+pub(super) struct DecodedPart {
     pub(super) bytes: Vec<u8>,
     /// The source of each byte.
-    from: Sources,
+    from: ByteSources,
     /// Text columns of a dump: the range of bytes that each shows, and its range in the text.
     columns: Vec<(Range<usize>, Range<usize>)>,
     /// Whether it is joined lines.
@@ -46,14 +46,14 @@ pub(super) struct Reading {
 
 /// Sources of bytes, run-length encoded: 16 MiB of base64 or of a dump take one run per line, not one range per byte.
 #[derive(Debug, Default)]
-struct Sources {
-    runs: Vec<Run>,
+struct ByteSources {
+    runs: Vec<SourceRun>,
     count: usize,
 }
 
 /// Bytes whose sources have equal length and distance.
 #[derive(Debug)]
-struct Run {
+struct SourceRun {
     /// The first of these bytes, and its source.
     byte: usize,
     start: usize,
@@ -61,7 +61,7 @@ struct Run {
     width: usize,
 }
 
-impl Sources {
+impl ByteSources {
     fn push(&mut self, from: Range<usize>) {
         let at = self.count;
         self.count += 1;
@@ -74,7 +74,7 @@ impl Sources {
                 return;
             }
         }
-        self.runs.push(Run { byte: at, start: from.start, step: 0, width: from.len() });
+        self.runs.push(SourceRun { byte: at, start: from.start, step: 0, width: from.len() });
     }
 
     fn get(&self, byte: usize) -> Option<Range<usize>> {
@@ -87,14 +87,14 @@ impl Sources {
     }
 }
 
-impl Run {
+impl SourceRun {
     fn source(&self, byte: usize) -> Range<usize> {
         let start = self.start + self.step * (byte - self.byte);
         start..start + self.width
     }
 }
 
-impl Reading {
+impl DecodedPart {
     fn push(&mut self, byte: u8, from: Range<usize>) {
         self.bytes.push(byte);
         self.from.push(from);
@@ -142,7 +142,7 @@ impl Reading {
 }
 
 /// Every reading of a text. A reading includes `reach` bytes on either side of an escape.
-pub(super) fn readings(text: &[u8], reach: usize, least: Least) -> Vec<Reading> {
+pub(super) fn readings(text: &[u8], reach: usize, least: Least) -> Vec<DecodedPart> {
     let mut all = Vec::new();
     escaped(text, reach, &mut all);
     hex(text, least, &mut all);
@@ -172,7 +172,7 @@ pub(super) fn incomplete(text: &[u8]) -> Option<usize> {
 }
 
 /// Decodes escapes: `%41`, `%2541`, `\x41`, `\u0041`, `\101`, `&#65;`, `&#x41;`, `=41`.
-fn escaped(text: &[u8], reach: usize, all: &mut Vec<Reading>) {
+fn escaped(text: &[u8], reach: usize, all: &mut Vec<DecodedPart>) {
     let mut at = 0;
     while let Some(found) = text.get(at..).and_then(|rest| memchr::memchr3(b'%', b'\\', b'&', rest)) {
         let first = at.saturating_add(found);
@@ -198,8 +198,8 @@ fn escaped(text: &[u8], reach: usize, all: &mut Vec<Reading>) {
 }
 
 /// Decodes from `start` to `reach` bytes after the last escape. The first escape is at `first`.
-fn around(text: &[u8], start: usize, first: usize, reach: usize) -> Reading {
-    let mut reading = Reading::default();
+fn around(text: &[u8], start: usize, first: usize, reach: usize) -> DecodedPart {
+    let mut reading = DecodedPart::default();
     let (mut at, mut last) = (start, first);
     while at < text.len() && at <= last.saturating_add(reach) {
         let escape = decoded(text, at).or_else(|| simple(text, at)).or_else(|| printable(text, at));
@@ -336,7 +336,7 @@ fn number(digits: &[u8], count: usize, radix: u32) -> Option<u32> {
 }
 
 /// Hex bytes with separators: `68 75`, `68:75`, `0x68, 0x75`, and the dumps of `xxd`, `hexdump` and `od -tx1`.
-fn hex(text: &[u8], least: Least, all: &mut Vec<Reading>) {
+fn hex(text: &[u8], least: Least, all: &mut Vec<DecodedPart>) {
     let mut open: Option<Dump> = None;
     let mut start = 0;
     for line in text.split_inclusive(|byte| *byte == b'\n') {
@@ -358,12 +358,12 @@ fn hex(text: &[u8], least: Least, all: &mut Vec<Reading>) {
 }
 
 /// One line of a dump: its groups of digits, and the text after them.
-struct Row {
+struct DumpRow {
     groups: Vec<Range<usize>>,
     column: Range<usize>,
 }
 
-fn dump_line(text: &[u8], line: Range<usize>) -> Option<Row> {
+fn dump_line(text: &[u8], line: Range<usize>) -> Option<DumpRow> {
     let (offset, mut at) = group(text, line.start, line.end)?;
     if offset.start != line.start || !OFFSET_DIGITS.contains(&offset.len()) {
         return None;
@@ -388,7 +388,7 @@ fn dump_line(text: &[u8], line: Range<usize>) -> Option<Row> {
         groups.push(digits);
         at = end;
     }
-    (!groups.is_empty()).then_some(Row { groups, column: at..line.end })
+    (!groups.is_empty()).then_some(DumpRow { groups, column: at..line.end })
 }
 
 /// The hex digits at this position, unless they are part of a word.
@@ -402,12 +402,12 @@ fn group(text: &[u8], at: usize, end: usize) -> Option<(Range<usize>, usize)> {
 /// Consecutive lines of a dump: in the order of the digits, and with the two bytes of each group swapped.
 #[derive(Default)]
 struct Dump {
-    plain: Reading,
-    swapped: Reading,
+    plain: DecodedPart,
+    swapped: DecodedPart,
 }
 
 impl Dump {
-    fn add(&mut self, text: &[u8], row: Row) {
+    fn add(&mut self, text: &[u8], row: DumpRow) {
         let begun = self.plain.bytes.len();
         for group in &row.groups {
             let pairs: Vec<Range<usize>> = group.clone().step_by(2).map(|at| at..at + 2).collect();
@@ -425,7 +425,7 @@ impl Dump {
         self.swapped.columns.push((shown, column));
     }
 
-    fn close(self, least: Least, all: &mut Vec<Reading>) {
+    fn close(self, least: Least, all: &mut Vec<DecodedPart>) {
         if self.plain.bytes.len() >= least.bytes {
             all.extend([self.plain, self.swapped]);
         }
@@ -445,8 +445,8 @@ fn byte_at(text: &[u8], pair: &Range<usize>) -> u8 {
 }
 
 /// Groups of digits in a line, with only separators between them.
-fn separated(text: &[u8], line: Range<usize>, least: Least, all: &mut Vec<Reading>) {
-    let mut reading = Reading::default();
+fn separated(text: &[u8], line: Range<usize>, least: Least, all: &mut Vec<DecodedPart>) {
+    let mut reading = DecodedPart::default();
     // Whether digits may begin here: no word precedes.
     let (mut at, mut groups, mut fresh) = (line.start, 0_usize, true);
     while at < line.end {
@@ -474,7 +474,7 @@ fn separated(text: &[u8], line: Range<usize>, least: Least, all: &mut Vec<Readin
     close(&mut reading, &mut groups, least, all);
 }
 
-fn close(reading: &mut Reading, groups: &mut usize, least: Least, all: &mut Vec<Reading>) {
+fn close(reading: &mut DecodedPart, groups: &mut usize, least: Least, all: &mut Vec<DecodedPart>) {
     let done = std::mem::take(reading);
     if *groups >= least.parts && done.bytes.len() >= least.bytes {
         all.push(done);
@@ -495,8 +495,8 @@ fn separator(text: &[u8], at: usize, end: usize) -> Option<usize> {
 }
 
 /// Lines that consist only of encoded characters, joined: base64, base32 and hex at any width.
-fn blocks(text: &[u8], least: Least, all: &mut Vec<Reading>) {
-    let empty = || Reading { is_block: true, ..Reading::default() };
+fn blocks(text: &[u8], least: Least, all: &mut Vec<DecodedPart>) {
+    let empty = || DecodedPart { is_block: true, ..DecodedPart::default() };
     let mut reading = empty();
     let (mut start, mut lines) = (0, 0_usize);
     for line in text.split_inclusive(|byte| *byte == b'\n') {
