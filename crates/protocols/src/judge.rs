@@ -118,7 +118,7 @@ struct Session {
     attached: bool,
     /// The host performs a call with other arguments, if policy changes them.
     applies_changes: bool,
-    waiting: HashMap<String, Waiting>,
+    waiting: HashMap<String, WaitingDecision>,
     /// Where the calls that were performed are in the ledger, by the host's ids. An id that was used twice names neither.
     performed: HashMap<String, Option<u64>>,
     /// Tools of which is remembered what their results hold.
@@ -126,7 +126,7 @@ struct Session {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingDecision {
     call: Call,
     flow: HostFlow,
     state: Judged,
@@ -362,7 +362,7 @@ impl Judge {
         if session.waiting.len() >= WAITING_MAX {
             return Err(JudgeError::TooMany);
         }
-        if matches!(session.waiting.get(&key), Some(Waiting { state: Judged::Allowed { .. }, .. })) {
+        if matches!(session.waiting.get(&key), Some(WaitingDecision { state: Judged::Allowed { .. }, .. })) {
             return Err(JudgeError::Refused(
                 "a call with this id was allowed and not yet reported".to_owned(),
             ));
@@ -383,7 +383,7 @@ impl Judge {
         match put? {
             Put::Allowed { allowed, observe, reply } => {
                 let state = Judged::Allowed { intent: allowed.intent, observe, reply };
-                session.waiting.insert(key, Waiting { call, flow, state });
+                session.waiting.insert(key, WaitingDecision { call, flow, state });
                 Ok(Decision::Allow { args: allowed.args, intent: allowed.intent, reason: String::new() })
             }
             Put::Ended(reply) => match *reply {
@@ -398,7 +398,7 @@ impl Judge {
                     let answer = asked::answer(&session.waiting, &ticket);
                     let cause = ticket.question.cause.clone();
                     let state = Judged::Asked { ticket: ticket.id, cause, intent: ticket.intent.seq };
-                    session.waiting.insert(key, Waiting { call, flow, state });
+                    session.waiting.insert(key, WaitingDecision { call, flow, state });
                     Ok(answer)
                 }
                 Reply::Done(Outcome { status: Status::Failed(failure), .. }) => {

@@ -17,7 +17,7 @@ use crate::term;
 
 /// Asks on the terminal; an answer from another one counts as well.
 #[derive(Debug)]
-pub(crate) struct Terminal {
+pub(crate) struct TerminalAsker {
     host: Host,
     /// Who answers.
     person: Principal,
@@ -26,7 +26,7 @@ pub(crate) struct Terminal {
     valid_ms: u64,
 }
 
-impl Terminal {
+impl TerminalAsker {
     /// Asks on this stage; an approval is valid for this long.
     pub(crate) fn new(running: &BootedKernel, stage: Arc<Stage>, valid_ms: u64) -> Self {
         let (host, person) = (running.host.clone(), running.caller());
@@ -113,7 +113,7 @@ impl Terminal {
     }
 }
 
-impl Terminal {
+impl TerminalAsker {
     fn ask(&self, keyboard: &mut Keyboard, text: &str) {
         self.stage.ask(text);
         keyboard.asked();
@@ -122,7 +122,7 @@ impl Terminal {
 
 /// The question and its prompt, and whether it leaves out a part of the call. Only the no is marked as what comes of a bare Enter.
 fn render_question(stage: &Stage, kernel: &Host, batch: &Batch, length: Length) -> (String, bool) {
-    let question::View { text, cut } = batch.view(stage.screen(), kernel, length);
+    let question::QuestionText { text, cut } = batch.view(stage.screen(), kernel, length);
     let is_worn = |one: &OpenQuestion| one.attention.as_ref().is_some_and(Attention::is_worn);
     let is_narrow = batch.questions().iter().any(|one| one.open_names || is_worn(one));
     let wide = if is_narrow { "" } else { "  [s] this session" };
@@ -184,7 +184,7 @@ fn meant(line: &str, valid_ms: u64) -> Option<Answer> {
     }
 }
 
-impl Asker for Terminal {
+impl Asker for TerminalAsker {
     fn ask<'a>(&'a self, _kernel: &'a Kernel, ticket: &'a Ticket) -> BoxFuture<'a, Asking> {
         Box::pin(self.put(ticket))
     }

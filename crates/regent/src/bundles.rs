@@ -30,13 +30,13 @@ pub(crate) struct Bundle {
     schema: String,
     /// When it was made, which is also its version: a later one takes an earlier one's place.
     pub(crate) made_at_ms: i64,
-    pub(crate) files: Vec<File>,
+    pub(crate) files: Vec<PolicyFile>,
 }
 
 /// A policy file, and the files that it refers to.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct File {
+pub(crate) struct PolicyFile {
     pub(crate) name: String,
     sha256: String,
     pub(crate) text: String,
@@ -45,7 +45,7 @@ pub(crate) struct File {
     pub(crate) beside: BTreeMap<String, String>,
 }
 
-impl File {
+impl PolicyFile {
     pub(crate) fn new(name: String, text: String, beside: BTreeMap<String, String>) -> Self {
         Self { name, sha256: Digest::of(text.as_bytes()).to_string(), text, beside }
     }
@@ -59,7 +59,7 @@ impl File {
 }
 
 impl Bundle {
-    pub(crate) fn new(files: Vec<File>, made_at_ms: i64) -> Self {
+    pub(crate) fn new(files: Vec<PolicyFile>, made_at_ms: i64) -> Self {
         Self { schema: SCHEMA.to_owned(), made_at_ms, files }
     }
 
@@ -225,10 +225,10 @@ pub(crate) fn keep(paths: &Paths, opened: &Opened, text: &str) -> Result<(), Fai
 }
 
 /// The record and the bundle as they were, `None` where there was none.
-pub(crate) type Kept = [(PathBuf, Option<Vec<u8>>); 2];
+pub(crate) type SavedBundle = [(PathBuf, Option<Vec<u8>>); 2];
 
 /// What is kept now, to be put back if what follows fails.
-pub(crate) fn kept(paths: &Paths) -> Result<Kept, Failure> {
+pub(crate) fn kept(paths: &Paths) -> Result<SavedBundle, Failure> {
     let read = |path: PathBuf| match std::fs::read(&path) {
         Ok(bytes) => Ok((path, Some(bytes))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok((path, None)),
@@ -238,7 +238,7 @@ pub(crate) fn kept(paths: &Paths) -> Result<Kept, Failure> {
 }
 
 /// Puts back what was kept.
-pub(crate) fn put_back(kept: Kept) -> Result<(), Failure> {
+pub(crate) fn put_back(kept: SavedBundle) -> Result<(), Failure> {
     for (path, bytes) in kept {
         match bytes {
             Some(bytes) => paths::write_private(&path, &bytes)?,

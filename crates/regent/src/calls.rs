@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::live::LiveOutput;
 use crate::prompt;
-use crate::question::{self, Length, View};
+use crate::question::{self, Length, QuestionText};
 use crate::term;
 
 /// Makes one call. "No" and "not yet" are failures to the user who made the call.
@@ -190,7 +190,7 @@ fn pending(ticket: &Ticket) -> Failure {
 async fn ask(context: &Context, host: &Host, ticket: &Ticket) -> Result<(), Failure> {
     const AGAIN: &str = "  Allow this once? [y/N] ";
     let screen = context.screen.aside();
-    let View { text, cut: mut unseen } = question::inline(&screen, host, ticket, Length::Cut);
+    let QuestionText { text, cut: mut unseen } = question::inline(&screen, host, ticket, Length::Cut);
     let choice = if unseen { "[y/N, a to show it in full]" } else { "[y/N]" };
     let id = &ticket.id.0;
     let mut asked = format!(
@@ -211,7 +211,7 @@ async fn ask(context: &Context, host: &Host, ticket: &Ticket) -> Result<(), Fail
             typed = prompt::awaited(&context.screen, &asked) => typed?.unwrap_or_default(),
         };
         if unseen && matches!(typed.trim(), "a" | "all") {
-            let View { text, cut } = question::inline(&screen, host, ticket, Length::Whole);
+            let QuestionText { text, cut } = question::inline(&screen, host, ticket, Length::Whole);
             unseen = cut;
             asked = format!("\n{text}{AGAIN}");
             continue;

@@ -36,7 +36,7 @@ pub(crate) fn tools(eraser: Eraser) -> Vec<Arc<dyn HostTool>> {
 
 /// The tools that download models into this folder. `told` gets the progress of a download.
 pub(crate) fn model_tools(folder: PathBuf, told: ProgressSink) -> Vec<Arc<dyn HostTool>> {
-    vec![Arc::new(pull_model(Arc::new(Shelf { folder, told }))), Arc::new(download_package())]
+    vec![Arc::new(pull_model(Arc::new(ModelShelf { folder, told }))), Arc::new(download_package())]
 }
 
 /// Erase a payload from the ledger, wherever it is stored. The entries keep its digest. Returns JSON: records (how many were overwritten), erased_before (how many had been).
@@ -108,7 +108,7 @@ async fn remove_group(
 }
 
 /// Where models are kept.
-struct Shelf {
+struct ModelShelf {
     folder: PathBuf,
     told: ProgressSink,
 }
@@ -125,7 +125,7 @@ struct Shelf {
     output = OWN
 )]
 async fn pull_model(
-    #[state] shelf: &Arc<Shelf>,
+    #[state] shelf: &Arc<ModelShelf>,
     context: &Permit<'_>,
     #[schemars(length(max = 256))] name: String,
 ) -> Result<Value, ToolError> {

@@ -48,7 +48,7 @@ use crate::secrets;
 use crate::state::{Apart, Sealed};
 use crate::trust::Trust;
 use crate::user_namespace;
-use ledger::Start;
+use ledger::LedgerStart;
 use restoring::Restoring;
 
 pub(crate) use ledger::{ledger_key, payload_key};
@@ -96,7 +96,7 @@ impl BootedKernel {
     ) -> Result<Self, Failure> {
         let own = context.paths.demand_apart(project)?;
         context.paths.make()?;
-        let tiers = Tiers::new(context);
+        let tiers = ToolTiers::new(context);
         let catalogue = Catalogue::default();
         admit(&catalogue, regent_tools::built_in(&tiers.broker, &tiers.programs()))?;
         let skills = Arc::new(skills::open(context, project)?);
@@ -108,7 +108,7 @@ impl BootedKernel {
         let state = crate::state::open(context).await?;
         let vault = secrets::vault(context)?;
         let hub = Arc::new(models(context)?);
-        let ledger = ledger::ledger(context, project, &vault, Start::Behind)?;
+        let ledger = ledger::ledger(context, project, &vault, LedgerStart::Behind)?;
         let mut chores = chores::tools(Eraser { ledger: ledger.clone(), clock: Arc::clone(&context.clock) });
         chores.push(Arc::new(Restoring(tasks::snapshots_folder(context, project))));
         admit(&catalogue, tool_set("operator", chores))?;
@@ -207,7 +207,7 @@ pub(crate) async fn judge(
         QuestionRecipient::Here => shared(context, lasting, &vault),
     };
     let shared = (state, vault);
-    let host = standalone(context, executors, catalogue, shared, Start::Behind).await?;
+    let host = standalone(context, executors, catalogue, shared, LedgerStart::Behind).await?;
     let memory = Memory::new(context.paths.state.clone());
     let parts = judge::Parts {
         kernel: host.kernel(),
@@ -257,7 +257,7 @@ pub(crate) async fn for_chores(context: &Context, tools: Vec<Arc<dyn HostTool>>)
     let vault = secrets::vault(context)?;
     let state = shared(context, crate::state::open(context).await?, &vault);
     // Chores remove payloads; those of their own calls must not keep the others.
-    standalone(context, executors, catalogue, (state, vault), Start::Apart).await
+    standalone(context, executors, catalogue, (state, vault), LedgerStart::Apart).await
 }
 
 /// Puts a set of Regent's own tools in force.
@@ -282,7 +282,7 @@ async fn standalone(
     executors: Executors,
     catalogue: Catalogue,
     (state, vault): (Arc<dyn State>, Arc<Vault>),
-    start: Start,
+    start: LedgerStart,
 ) -> Result<Host, Failure> {
     context.paths.make()?;
     let trusted = Trust::of_judged(&context.paths, &context.cwd)?;
@@ -323,7 +323,7 @@ async fn standalone(
 }
 
 /// What runs tools that aren't functions of ours, and what they reach the network through.
-pub(crate) struct Tiers {
+pub(crate) struct ToolTiers {
     broker: Broker,
     process: ProcessTier,
     #[cfg(feature = "wasm")]
@@ -332,7 +332,7 @@ pub(crate) struct Tiers {
     microvm: Option<Arc<MicrovmTier>>,
 }
 
-impl Tiers {
+impl ToolTiers {
     /// Those of this machine. Whether each works is tried with its first call; until then it costs nothing.
     pub(crate) fn new(context: &Context) -> Self {
         let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };

@@ -50,7 +50,7 @@ pub(crate) fn count(reader: &Reader, questions: &[&OpenQuestion]) -> Vec<Option<
     let covers: Vec<Option<Covering>> =
         questions.iter().map(|one| one.cover.as_ref().and_then(Cover::compiled)).collect();
     let newest_ms = questions.iter().map(|one| one.created_at_ms).max().unwrap_or(0);
-    let mut tally = Tally {
+    let mut tally = CoveredTally {
         since_ms: newest_ms.saturating_sub(DAY_MS.saturating_mul(i64::from(DAYS))),
         began: Instant::now(),
         entries: 0,
@@ -60,14 +60,14 @@ pub(crate) fn count(reader: &Reader, questions: &[&OpenQuestion]) -> Vec<Option<
     if covers.iter().any(Option::is_some) {
         tally.read(reader, questions, &covers);
     }
-    let Tally { entries, complete, found, .. } = tally;
+    let CoveredTally { entries, complete, found, .. } = tally;
     let told = found.into_iter().zip(&covers).map(|((calls, not_allowed_then), cover)| {
         cover.as_ref().map(|_| Covered { days: DAYS, calls, not_allowed_then, entries, complete })
     });
     told.collect()
 }
 
-struct Tally {
+struct CoveredTally {
     since_ms: i64,
     began: Instant,
     entries: u64,
@@ -75,7 +75,7 @@ struct Tally {
     found: Vec<(u64, u64)>,
 }
 
-impl Tally {
+impl CoveredTally {
     fn read(&mut self, reader: &Reader, questions: &[&OpenQuestion], covers: &[Option<Covering>]) {
         // Lanes are numbered as they begin, so the highest is the newest run.
         for lane in reader.lanes().unwrap_or_default().into_iter().rev() {

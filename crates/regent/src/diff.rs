@@ -12,7 +12,7 @@ const SEARCH_MAX: Duration = Duration::from_millis(200);
 
 /// A line of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Line<'a> {
+pub(crate) enum DiffLine<'a> {
     /// In both.
     Same(&'a str),
     /// Goes.
@@ -24,7 +24,7 @@ pub(crate) enum Line<'a> {
 }
 
 /// How one text becomes another. Nothing if they have the same lines.
-pub(crate) fn lines<'a>(old: &'a str, new: &'a str) -> Vec<Line<'a>> {
+pub(crate) fn lines<'a>(old: &'a str, new: &'a str) -> Vec<DiffLine<'a>> {
     let (old, new): (Vec<&str>, Vec<&str>) =
         (old.split_terminator('\n').collect(), new.split_terminator('\n').collect());
     if old == new {
@@ -33,19 +33,19 @@ pub(crate) fn lines<'a>(old: &'a str, new: &'a str) -> Vec<Line<'a>> {
     let deadline = Instant::now().checked_add(SEARCH_MAX);
     let operations = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, deadline);
     let changes = operations.iter().flat_map(|operation: &DiffOp| operation.iter_changes(&old, &new));
-    let all: Vec<Line<'a>> = changes
+    let all: Vec<DiffLine<'a>> = changes
         .map(|change| match change.tag() {
-            ChangeTag::Equal => Line::Same(change.value()),
-            ChangeTag::Delete => Line::Old(change.value()),
-            ChangeTag::Insert => Line::New(change.value()),
+            ChangeTag::Equal => DiffLine::Same(change.value()),
+            ChangeTag::Delete => DiffLine::Old(change.value()),
+            ChangeTag::Insert => DiffLine::New(change.value()),
         })
         .collect();
     shortened(&all)
 }
 
 /// Leaves out what is the same and far from any change.
-fn shortened<'a>(all: &[Line<'a>]) -> Vec<Line<'a>> {
-    let is_change = |line: &Line<'_>| matches!(line, Line::Old(_) | Line::New(_));
+fn shortened<'a>(all: &[DiffLine<'a>]) -> Vec<DiffLine<'a>> {
+    let is_change = |line: &DiffLine<'_>| matches!(line, DiffLine::Old(_) | DiffLine::New(_));
     let near: Vec<bool> = (0..all.len())
         .map(|at| {
             let around =
@@ -61,13 +61,13 @@ fn shortened<'a>(all: &[Line<'a>]) -> Vec<Line<'a>> {
             continue;
         }
         if skipped > 0 {
-            out.push(Line::Skipped(skipped));
+            out.push(DiffLine::Skipped(skipped));
             skipped = 0;
         }
         out.push(*line);
     }
     if skipped > 0 {
-        out.push(Line::Skipped(skipped));
+        out.push(DiffLine::Skipped(skipped));
     }
     out
 }
@@ -79,11 +79,11 @@ mod tests {
     use super::*;
 
     fn render(old: &str, new: &str) -> String {
-        let line = |line: &Line<'_>| match line {
-            Line::Same(text) => format!(" {text}\n"),
-            Line::Old(text) => format!("-{text}\n"),
-            Line::New(text) => format!("+{text}\n"),
-            Line::Skipped(count) => format!("@{count}\n"),
+        let line = |line: &DiffLine<'_>| match line {
+            DiffLine::Same(text) => format!(" {text}\n"),
+            DiffLine::Old(text) => format!("-{text}\n"),
+            DiffLine::New(text) => format!("+{text}\n"),
+            DiffLine::Skipped(count) => format!("@{count}\n"),
         };
         lines(old, new).iter().map(line).collect()
     }
@@ -105,9 +105,9 @@ mod tests {
         #[test]
         fn each_side_can_be_read_off(old in "([abc]\n){0,12}", new in "([abc]\n){0,12}") {
             let diff = lines(&old, &new);
-            let count = |side: fn(&Line<'_>) -> Option<usize>| diff.iter().filter_map(side).sum::<usize>();
-            let of_old = count(|line| match line { Line::Same(_) | Line::Old(_) => Some(1), Line::Skipped(many) => Some(*many), Line::New(_) => None });
-            let of_new = count(|line| match line { Line::Same(_) | Line::New(_) => Some(1), Line::Skipped(many) => Some(*many), Line::Old(_) => None });
+            let count = |side: fn(&DiffLine<'_>) -> Option<usize>| diff.iter().filter_map(side).sum::<usize>();
+            let of_old = count(|line| match line { DiffLine::Same(_) | DiffLine::Old(_) => Some(1), DiffLine::Skipped(many) => Some(*many), DiffLine::New(_) => None });
+            let of_new = count(|line| match line { DiffLine::Same(_) | DiffLine::New(_) => Some(1), DiffLine::Skipped(many) => Some(*many), DiffLine::Old(_) => None });
             prop_assert!(diff.is_empty() == (old == new));
             prop_assert!(diff.is_empty() || (of_old, of_new) == (old.lines().count(), new.lines().count()));
         }

@@ -51,12 +51,12 @@ pub(crate) struct Excerpt {
     /// All of its text.
     pub(crate) text: String,
     /// The places.
-    pub(crate) marks: Vec<Mark>,
+    pub(crate) marks: Vec<ExcerptMark>,
 }
 
 /// One place in a file.
 #[derive(Debug)]
-pub(crate) struct Mark {
+pub(crate) struct ExcerptMark {
     /// Line, from 1.
     pub(crate) line: usize,
     /// Column, from 1.

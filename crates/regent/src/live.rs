@@ -16,12 +16,12 @@ use crate::term;
 pub(crate) struct LiveOutput {
     /// Stdin and stdout are a user's terminal, which a program may be lent.
     lends_terminal: bool,
-    stdout: Target,
-    stderr: Target,
+    stdout: LiveTarget,
+    stderr: LiveTarget,
 }
 
 #[derive(Debug)]
-struct Target {
+struct LiveTarget {
     channel: Channel,
     /// Written to a terminal: it must not drive it.
     inert: bool,
@@ -37,7 +37,8 @@ struct Target {
 impl LiveOutput {
     pub(crate) fn new(lends_terminal: bool) -> Self {
         let inert = (std::io::stdout().is_terminal(), std::io::stderr().is_terminal());
-        let (stdout, stderr) = (Target::new(Channel::Output, inert.0), Target::new(Channel::Error, inert.1));
+        let (stdout, stderr) =
+            (LiveTarget::new(Channel::Output, inert.0), LiveTarget::new(Channel::Error, inert.1));
         Self { lends_terminal, stdout, stderr }
     }
 
@@ -83,7 +84,7 @@ impl LiveOutput {
     }
 }
 
-impl Target {
+impl LiveTarget {
     fn new(channel: Channel, inert: bool) -> Self {
         Self { channel, inert, is_drawn: false, partial: Vec::new(), last: None, error: None }
     }

@@ -203,7 +203,7 @@ impl Screen {
             },
         };
         let handler = GraphicalReportHandler::new_themed(theme).with_width(self.width).with_links(false);
-        let shown = Report::from_failure(failure);
+        let shown = FailureReport::from_failure(failure);
         let mut text = String::new();
         match handler.render_report(&mut text, &shown) {
             Ok(()) => text,
@@ -233,7 +233,7 @@ pub(crate) fn line(value: &Value) -> Vec<u8> {
 
 /// A failure in the form that the renderer takes, made inert.
 #[derive(Debug)]
-struct Report {
+struct FailureReport {
     code: String,
     message: String,
     help: Option<String>,
@@ -241,7 +241,7 @@ struct Report {
     labels: Vec<LabeledSpan>,
 }
 
-impl Report {
+impl FailureReport {
     fn from_failure(failure: &Failure) -> Self {
         let more = format!("more: `regent explain {}`", failure.code);
         let mut help: Vec<String> = failure.help.iter().map(|help| term::block(help).into_owned()).collect();
@@ -271,15 +271,15 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for FailureReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Report {}
+impl std::error::Error for FailureReport {}
 
-impl miette::Diagnostic for Report {
+impl miette::Diagnostic for FailureReport {
     fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
         Some(Box::new(&self.code))
     }

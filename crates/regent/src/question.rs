@@ -13,7 +13,7 @@ use regent_wire::body::EntryBody;
 use serde_json::Value;
 
 use crate::covered::{self, Covered};
-use crate::diff::{self, Line};
+use crate::diff::{self, DiffLine};
 use crate::output::Screen;
 use crate::term;
 pub(crate) use batch::{Batch, batches};
@@ -37,7 +37,7 @@ pub(crate) enum Length {
 
 /// A question as text.
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct QuestionText {
     /// Everything but the prompt.
     pub(crate) text: String,
     /// A part of the call is left out of it.
@@ -51,7 +51,7 @@ pub(crate) fn view(
     question: &OpenQuestion,
     covered: Option<&Covered>,
     length: Length,
-) -> View {
+) -> QuestionText {
     let mut page = Page { screen, length, text: String::new(), cut: false };
     page.call(kernel, question);
     page.cause(question);
@@ -66,11 +66,11 @@ pub(crate) fn view(
     if let Some(attention) = &question.attention {
         page.text.push_str(&meter(screen, attention, question.read_ms));
     }
-    View { text: page.text, cut: page.cut }
+    QuestionText { text: page.text, cut: page.cut }
 }
 
 /// A question that has just been put to this person.
-pub(crate) fn inline(screen: &Screen, kernel: &Host, ticket: &Ticket, length: Length) -> View {
+pub(crate) fn inline(screen: &Screen, kernel: &Host, ticket: &Ticket, length: Length) -> QuestionText {
     Batch::alone(placed(ticket)).view(screen, kernel, length)
 }
 
@@ -200,10 +200,10 @@ impl Page<'_> {
         };
         for line in lines.iter().take(lines_max) {
             let (mark, text) = match line {
-                Line::Same(text) => ("  ", *text),
-                Line::Old(text) => ("- ", *text),
-                Line::New(text) => ("+ ", *text),
-                Line::Skipped(count) => {
+                DiffLine::Same(text) => ("  ", *text),
+                DiffLine::Old(text) => ("- ", *text),
+                DiffLine::New(text) => ("+ ", *text),
+                DiffLine::Skipped(count) => {
                     let skipped = self.screen.faint(&format!("… {count} unchanged lines"));
                     self.text.push_str(&format!("    {skipped}\n"));
                     continue;

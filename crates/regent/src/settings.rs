@@ -13,7 +13,7 @@ use toml_edit::{Document, DocumentMut, Item};
 use crate::bundles;
 use crate::codes;
 use crate::controls::{self, Controls};
-use crate::failure::{Excerpt, Failure, Mark, did_you_mean};
+use crate::failure::{Excerpt, ExcerptMark, Failure, did_you_mean};
 use crate::output::Color;
 use crate::paths::Paths;
 
@@ -22,7 +22,7 @@ const FOREVER: &str = "forever";
 
 /// One setting that exists.
 #[derive(Debug)]
-pub(crate) struct Key {
+pub(crate) struct SettingKey {
     /// `section.name`.
     pub(crate) name: &'static str,
     /// What it is when nobody says otherwise.
@@ -58,99 +58,99 @@ enum InProject {
 }
 
 /// All settings.
-pub(crate) const KEYS: &[Key] = &[
-    Key {
+pub(crate) const KEYS: &[SettingKey] = &[
+    SettingKey {
         name: "approve.valid_for",
         default: "10m",
         help: "how long an approval is valid unless `--for` is given",
         kind: SettingKind::Duration,
         in_project: InProject::OnlyStricter,
     },
-    Key {
+    SettingKey {
         name: "gc.dead_projects",
         default: "90d",
         help: "how long `regent gc` keeps data of deleted projects (witnesses, snapshots, lookup indexes, pins): a time such as `90d`, or `forever`",
         kind: SettingKind::Keeping,
         in_project: InProject::Refused,
     },
-    Key {
+    SettingKey {
         name: "gc.payloads",
         default: "forever",
         help: "how long `regent gc` keeps arguments and results in the ledger (entries with their digests stay): a time such as `365d`, or `forever`",
         kind: SettingKind::Keeping,
         in_project: InProject::Refused,
     },
-    Key {
+    SettingKey {
         name: "gc.snapshots",
         default: "30d",
         help: "how long `regent gc` keeps the snapshots of finished tasks, which `regent task rollback` needs (those of the 20 newest tasks always stay): a time such as `30d`, or `forever`",
         kind: SettingKind::Keeping,
         in_project: InProject::Refused,
     },
-    Key {
+    SettingKey {
         name: "ledger.encrypt",
         default: "false",
         help: "encrypt the payloads of the ledger (arguments and results) with a key that the vault keeps: `true` or `false`",
         kind: SettingKind::Word(&["false", "true"]),
         in_project: InProject::OnlyStricter,
     },
-    Key {
+    SettingKey {
         name: "network.allow_private",
         default: "",
         help: "private addresses that `http.fetch` and programs may contact, as `host:port`, separated by commas",
         kind: SettingKind::Endpoints,
         in_project: InProject::Refused,
     },
-    Key {
+    SettingKey {
         name: "policy.publishers",
         default: "",
         help: "keys whose bundles `regent policy apply` accepts, as `regent policy bundle` prints them, separated by commas",
         kind: SettingKind::Publishers,
         in_project: InProject::Refused,
     },
-    Key {
+    SettingKey {
         name: "sandbox.floor",
         default: "landlock-seccomp",
         help: "the minimum confinement of programs: `landlock-seccomp`, or `full` (with namespaces)",
         kind: SettingKind::Word(&["landlock-seccomp", "full"]),
         in_project: InProject::OnlyStricter,
     },
-    Key {
+    SettingKey {
         name: "sandbox.memory",
         default: "any",
         help: "the minimum enforcement of a program's memory limit: `any`, `watch` (monitors its processes), or `cgroup` (the kernel); otherwise programs are refused",
         kind: SettingKind::Word(&["any", "watch", "cgroup"]),
         in_project: InProject::OnlyStricter,
     },
-    Key {
+    SettingKey {
         name: "skills.trusted_keys",
         default: "",
         help: "keys whose signatures make a skill verified, as `regent skill sign` prints them, separated by commas",
         kind: SettingKind::Keys,
         in_project: InProject::Refused,
     },
-    Key {
+    SettingKey {
         name: "state.accept_loss",
         default: "false",
         help: "accept a server of the shared state that can lose acknowledged commits in a crash, such as a Redis without `appendfsync always`: `true` or `false`",
         kind: SettingKind::Word(&["true", "false"]),
         in_project: InProject::Refused,
     },
-    Key {
+    SettingKey {
         name: "state.url_file",
         default: "",
         help: "a file of mode 0600 with the address of a server for approvals, rates and budgets (`postgres://`, `redis://`, `rediss://` or `dynamodb://`), so that several machines share them; without it they are in a file of this machine",
         kind: SettingKind::SecretFile,
         in_project: InProject::Refused,
     },
-    Key {
+    SettingKey {
         name: "task.unattended",
         default: "wait",
         help: "what a task without a terminal does with a call that needs an approval: `wait` (it stops, and can be resumed), or `deny` (it continues, and lists what was left undone)",
         kind: SettingKind::Word(&["wait", "deny"]),
         in_project: InProject::Refused,
     },
-    Key {
+    SettingKey {
         name: "ui.color",
         default: "auto",
         help: "colours: `auto`, `always` or `never`",
@@ -218,7 +218,7 @@ impl Settings {
     }
 
     /// A project's value counts if it is stricter than the user's; a looser one is not an error, it has no effect.
-    fn narrow(&mut self, key: &'static Key, value: String, origin: Origin) -> Result<(), Failure> {
+    fn narrow(&mut self, key: &'static SettingKey, value: String, origin: Origin) -> Result<(), Failure> {
         if key.in_project == InProject::Refused {
             let message = format!("`{}` can't be set by a project ({origin})", key.name);
             return Err(Failure::new(codes::CONFIG_INVALID, message)
@@ -328,7 +328,7 @@ impl Settings {
 }
 
 /// The setting of that name.
-pub(crate) fn key(name: &str) -> Result<&'static Key, Failure> {
+pub(crate) fn key(name: &str) -> Result<&'static SettingKey, Failure> {
     KEYS.iter().find(|key| key.name == name).ok_or_else(|| {
         let names: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
         let all = format!("the settings are {}", names.join(", "));
@@ -359,7 +359,7 @@ pub(crate) fn set(path: &Path, name: &str, value: &str) -> Result<(), Failure> {
 }
 
 /// The environment variable that overrides a setting.
-pub(crate) fn variable(key: &Key) -> String {
+pub(crate) fn variable(key: &SettingKey) -> String {
     format!("REGENT_{}", key.name.replace('.', "_").to_ascii_uppercase())
 }
 
@@ -380,7 +380,7 @@ fn items(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty())
 }
 
-fn check(key: &Key, value: &str) -> Result<(), String> {
+fn check(key: &SettingKey, value: &str) -> Result<(), String> {
     let name = key.name;
     match key.kind {
         SettingKind::Word(words) if words.contains(&value) => Ok(()),
@@ -422,7 +422,7 @@ fn check(key: &Key, value: &str) -> Result<(), String> {
     }
 }
 
-type Read = (&'static Key, String, Origin);
+type Read = (&'static SettingKey, String, Origin);
 
 /// A project's file has no say in which models there are: where conversations go is the user's own.
 fn read_project(controls: &Controls) -> Result<Vec<Read>, Failure> {
@@ -511,8 +511,14 @@ fn scalar(item: &Item) -> Option<String> {
 pub(crate) fn invalid(path: &Path, text: &str, span: Option<std::ops::Range<usize>>, why: &str) -> Failure {
     let span = span.unwrap_or(0..0);
     let (line, column) = place(text, span.start);
-    let mark =
-        Mark { line, column, offset: span.start, length: span.len(), message: why.to_owned(), help: None };
+    let mark = ExcerptMark {
+        line,
+        column,
+        offset: span.start,
+        length: span.len(),
+        message: why.to_owned(),
+        help: None,
+    };
     let excerpt = Excerpt { name: path.display().to_string(), text: text.to_owned(), marks: vec![mark] };
     Failure::new(codes::CONFIG_INVALID, format!("`{}`, line {line}: {why}", path.display())).excerpt(excerpt)
 }

@@ -36,7 +36,7 @@ struct Trusted {
 
 /// How a folder stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum TrustStanding {
     /// Trusted as it is.
     Trusted,
     /// Never trusted.
@@ -61,15 +61,15 @@ impl Trust {
     }
 
     /// How a folder stands with these control files.
-    pub(crate) fn standing(&self, controls: &Controls) -> Standing {
-        let Some(trusted) = self.folders.get(&key(controls.project())) else { return Standing::Never };
+    pub(crate) fn standing(&self, controls: &Controls) -> TrustStanding {
+        let Some(trusted) = self.folders.get(&key(controls.project())) else { return TrustStanding::Never };
         let now = controls.digests();
         if now == trusted.files {
-            return Standing::Trusted;
+            return TrustStanding::Trusted;
         }
         let differs = |name: &&String| now.get(*name) != trusted.files.get(*name);
         let changed = now.keys().chain(trusted.files.keys()).find(differs).cloned().unwrap_or_default();
-        Standing::Changed(changed)
+        TrustStanding::Changed(changed)
     }
 
     /// Refuses a folder that isn't trusted as it is. What the caller puts in force are the files that were compared here.
@@ -82,9 +82,9 @@ impl Trust {
         }
         let controls = Controls::read(project)?;
         let why = match trust.standing(&controls) {
-            Standing::Trusted => return Ok(controls),
-            Standing::Never => never(),
-            Standing::Changed(file) => {
+            TrustStanding::Trusted => return Ok(controls),
+            TrustStanding::Never => never(),
+            TrustStanding::Changed(file) => {
                 format!("`{file}` has changed since you trusted `{}`", project.root.display())
             }
         };
@@ -265,20 +265,20 @@ mod tests {
         let project = Project::open(&root).unwrap();
         let standing = || Trust::load(&paths).unwrap().standing(&Controls::read(&project).unwrap());
 
-        assert_eq!(standing(), Standing::Never);
+        assert_eq!(standing(), TrustStanding::Never);
         let digests = || Controls::read(&project).unwrap().digests();
         let grant = |now_ms| Trust::grant(&paths, &project, digests(), now_ms).unwrap();
         grant(1);
-        assert_eq!(standing(), Standing::Trusted);
+        assert_eq!(standing(), TrustStanding::Trusted);
         std::fs::write(root.join(".regent/policy.yml"), "version: 2").unwrap();
-        assert_eq!(standing(), Standing::Changed(".regent/policy.yml".to_owned()));
+        assert_eq!(standing(), TrustStanding::Changed(".regent/policy.yml".to_owned()));
         grant(2);
         std::fs::write(root.join(".regent/config.toml"), "").unwrap();
-        assert_eq!(standing(), Standing::Changed(".regent/config.toml".to_owned()));
+        assert_eq!(standing(), TrustStanding::Changed(".regent/config.toml".to_owned()));
         std::fs::remove_file(root.join(".regent/config.toml")).unwrap();
-        assert_eq!(standing(), Standing::Trusted);
+        assert_eq!(standing(), TrustStanding::Trusted);
         assert!(Trust::revoke(&paths, &project).unwrap());
-        assert_eq!(standing(), Standing::Never);
+        assert_eq!(standing(), TrustStanding::Never);
     }
 
     #[test]

@@ -126,14 +126,14 @@ pub struct AgentAnswer {
 
 /// Lets an agent work until it is done or has to stop.
 pub async fn work(door: &Door, craft: &Craft, work: &Work) -> Result<AgentAnswer, StopCause> {
-    let mut agent = Agent::prepare(door, craft, work).await?;
+    let mut agent = AgentLoop::prepare(door, craft, work).await?;
     craft.hooks.on_bootstrap(door.task(), &work.goal).await;
     let ended = agent.turns().await;
     craft.hooks.on_shutdown(door.task(), &ended).await;
     ended
 }
 
-struct Agent<'a> {
+struct AgentLoop<'a> {
     door: &'a Door,
     craft: &'a Craft,
     work: &'a Work,
@@ -146,7 +146,7 @@ struct Agent<'a> {
     seen: SeenFiles,
 }
 
-impl<'a> Agent<'a> {
+impl<'a> AgentLoop<'a> {
     async fn prepare(door: &'a Door, craft: &'a Craft, work: &'a Work) -> Result<Self, StopCause> {
         let mut agent = Self {
             door,

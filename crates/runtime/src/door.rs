@@ -13,7 +13,7 @@ use regent_kernel::{
 use tokio::sync::watch;
 
 use crate::event::{CallEnd, Event, Events, shorten};
-use crate::stop::{StopCause, Wish};
+use crate::stop::{StopCause, StopRequest};
 use crate::tokens;
 
 /// How often a call is made again because it needed an approval.
@@ -59,7 +59,7 @@ impl Patience {
 
 /// A call that is made later in the same turn. If a reviewer is asked about an earlier one, they see the question about this one too.
 #[derive(Debug, Clone)]
-pub(crate) struct Later {
+pub(crate) struct LaterCall {
     pub(crate) step: String,
     pub(crate) op: Op,
 }
@@ -139,7 +139,7 @@ pub(crate) struct Run {
     /// Only these steps may be asked for: a replay makes no call.
     pub(crate) recorded: Option<BTreeSet<String>>,
     pub(crate) asker: Option<Arc<dyn Asker>>,
-    pub(crate) wish: watch::Receiver<Wish>,
+    pub(crate) wish: watch::Receiver<StopRequest>,
     pub(crate) events: Events,
     pub(crate) budget: Budget,
     /// Where the ledger stood when the run began: what is older is replayed.
@@ -338,7 +338,7 @@ impl Door {
         step: &str,
         op: Op,
         patience: Patience,
-        later: &[Later],
+        later: &[LaterCall],
     ) -> Result<(CallResult, bool), StopCause> {
         let mut now = 0_u32;
         let mut last = None;
@@ -387,7 +387,7 @@ impl Door {
         &self,
         step: &str,
         op: Op,
-        later: &[Later],
+        later: &[LaterCall],
     ) -> Result<(CallResult, bool), StopCause> {
         let name = self.name_of(step);
         let (heard, replayed) = self.make(&name, op, later).await?;
@@ -412,7 +412,7 @@ impl Door {
         }
     }
 
-    async fn make(&self, name: &str, op: Op, later: &[Later]) -> Result<(CallResult, bool), StopCause> {
+    async fn make(&self, name: &str, op: Op, later: &[LaterCall]) -> Result<(CallResult, bool), StopCause> {
         if let Some(recorded) = &self.run.recorded
             && !recorded.contains(name)
         {
@@ -463,9 +463,9 @@ impl Door {
 
     /// Puts the questions about calls that come later in the turn, so that a reviewer gets one question for all that have one cause. Calls
     /// beside this one get a moment to put theirs. Gives back the last question of the same cause.
-    async fn ask_ahead(&self, ticket: &Ticket, later: &[Later]) -> TicketId {
+    async fn ask_ahead(&self, ticket: &Ticket, later: &[LaterCall]) -> TicketId {
         let mut last = (ticket.question.number, ticket.id.clone());
-        for Later { step, op } in later {
+        for LaterCall { step, op } in later {
             let Ok(who) = self.at_step(&self.name_of(step)) else { continue };
             // What goes wrong here goes wrong again when the call is made, and is reported then.
             let asked = self.run.kernel.ask_ahead(&who, op.clone()).await;
@@ -533,8 +533,8 @@ impl Door {
 }
 
 /// Waits until it is to stop.
-pub(crate) async fn wished(mut wish: watch::Receiver<Wish>) -> StopCause {
-    if let Ok(wish) = wish.wait_for(|wish| *wish != Wish::GoOn).await
+pub(crate) async fn wished(mut wish: watch::Receiver<StopRequest>) -> StopCause {
+    if let Ok(wish) = wish.wait_for(|wish| *wish != StopRequest::GoOn).await
         && let Some(stop) = wish.stop()
     {
         return stop;

@@ -22,14 +22,14 @@ use crate::agent::{AgentAnswer, Craft, first_question};
 use crate::door::{Ancestor, Asker, TaskUsage, Undone, is_before};
 use crate::event::{Event, Events};
 use crate::snapshot::{RestoreArgs, Restored, SnapshotError, Snapshots};
-use crate::stop::{StopCause, Wish};
+use crate::stop::{StopCause, StopRequest};
 use crate::task::{self, Difference, Tape, TaskIndex, TaskRecord, TaskSpec, TaskState, TaskView};
 pub(crate) use attempt::FILLED;
 use attempt::Replaying;
-use drive::Start;
+use drive::TaskStart;
 pub use drive::is_running;
 use held::{HeldJournals, Hold, Taking};
-use queue::Queue;
+use queue::JobQueue;
 
 /// How large a goal may be.
 const GOAL_BYTES_MAX: usize = 256 << 10;
@@ -160,17 +160,17 @@ pub struct TaskHandle {
 
 /// Stops a running task. Cloning shares it.
 #[derive(Debug, Clone)]
-pub struct Reins(watch::Sender<Wish>);
+pub struct Reins(watch::Sender<StopRequest>);
 
 impl Reins {
     /// Stops it before its next step, for good.
     pub fn cancel(&self) {
-        self.0.send_replace(Wish::Cancel);
+        self.0.send_replace(StopRequest::Cancel);
     }
 
     /// Stops it before its next step; it can be resumed.
     pub fn pause(&self) {
-        self.0.send_replace(Wish::Pause);
+        self.0.send_replace(StopRequest::Pause);
     }
 }
 
@@ -206,8 +206,8 @@ struct Inner {
     kernel: Kernel,
     owner: TaskOwner,
     options: Options,
-    queue: Queue,
-    live: Mutex<BTreeMap<TaskId, watch::Sender<Wish>>>,
+    queue: JobQueue,
+    live: Mutex<BTreeMap<TaskId, watch::Sender<StopRequest>>>,
     held: HeldJournals,
 }
 
@@ -217,7 +217,7 @@ impl Inner {
         task::read_tasks(&self.owner.records, self.options.index.as_deref(), tasks)
     }
 
-    fn live(&self) -> MutexGuard<'_, BTreeMap<TaskId, watch::Sender<Wish>>> {
+    fn live(&self) -> MutexGuard<'_, BTreeMap<TaskId, watch::Sender<StopRequest>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -225,7 +225,7 @@ impl Inner {
 impl Runtime {
     /// A runtime over a kernel. Its tasks are `owner`'s; the runtime itself has no authority.
     pub fn new(kernel: Kernel, owner: TaskOwner, options: Options) -> Self {
-        let queue = Queue::new(options.running_max, options.waiting_max);
+        let queue = JobQueue::new(options.running_max, options.waiting_max);
         Self(Arc::new(Inner {
             kernel,
             owner,
@@ -264,7 +264,11 @@ impl Runtime {
         self.check_tools(&view.record)?;
         let lock = self.0.lock(task).await?;
         let hold = self.0.held.take(&self.0.kernel, &[&view.record], Taking::Run).await?.pop();
-        self.enqueue(view.record, Start { state: view.state, run: view.runs, used: view.used }, (hold, lock))
+        self.enqueue(
+            view.record,
+            TaskStart { state: view.state, run: view.runs, used: view.used },
+            (hold, lock),
+        )
     }
 
     /// Continues every task that isn't over and waits for nobody, the most urgent first, then the oldest. One whose
@@ -295,7 +299,7 @@ impl Runtime {
         let holds = self.0.held.take(&self.0.kernel, &records, Taking::Run).await?;
         let mut handles = Vec::new();
         for ((view, lock), hold) in locked.into_iter().zip(holds) {
-            let start = Start { state: view.state, run: view.runs, used: view.used };
+            let start = TaskStart { state: view.state, run: view.runs, used: view.used };
             match self.enqueue(view.record, start, (Some(hold), lock)) {
                 Ok(handle) => handles.push(handle),
                 Err(TaskError::Busy(_)) => {}
@@ -344,7 +348,7 @@ impl Runtime {
     /// Stops a task: before its next step if it runs here, for good if it runs nowhere.
     pub async fn cancel(&self, task: &TaskId) -> Result<(), TaskError> {
         if let Some(wish) = self.0.live().get(task) {
-            wish.send_replace(Wish::Cancel);
+            wish.send_replace(StopRequest::Cancel);
             return Ok(());
         }
         let view = self.task(task)?;
@@ -495,7 +499,7 @@ impl Runtime {
         self.0.write_record(&record).await?;
         self.enqueue(
             record,
-            Start { state: TaskState::Initialized, run: 1, used: TaskUsage::default() },
+            TaskStart { state: TaskState::Initialized, run: 1, used: TaskUsage::default() },
             (hold, lock),
         )
     }
@@ -503,11 +507,11 @@ impl Runtime {
     fn enqueue(
         &self,
         record: TaskRecord,
-        start: Start,
+        start: TaskStart,
         (hold, lock): (Option<Hold>, Option<File>),
     ) -> Result<TaskHandle, TaskError> {
         let task = record.task.clone();
-        let (wish, wished) = watch::channel(Wish::GoOn);
+        let (wish, wished) = watch::channel(StopRequest::GoOn);
         {
             let mut live = self.0.live();
             if live.contains_key(&task) {

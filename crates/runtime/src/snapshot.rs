@@ -30,7 +30,7 @@ use regent_kernel::{Digest, PathError, Workspace};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
-use cache::{Cache, Stamp};
+use cache::{SnapshotCache, SnapshotStamp};
 pub use restore::{Missed, Restored};
 pub use retention::{Pruned, Retention};
 pub use tool::{RESTORE, RestoreArgs, restore_spec, run_restore};
@@ -209,7 +209,7 @@ pub struct Snapshots {
     folder: PathBuf,
     options: SnapshotOptions,
     /// What is known of files, and as much of it as is written down.
-    known: Mutex<Option<(Cache, Cache)>>,
+    known: Mutex<Option<(SnapshotCache, SnapshotCache)>>,
 }
 
 impl Snapshots {
@@ -227,7 +227,7 @@ impl Snapshots {
         let _shared = self.lock(FlockOperation::LockShared)?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let (cache, saved) = known.take().unwrap_or_else(|| {
-            let saved = Cache::load(&self.cache());
+            let saved = SnapshotCache::load(&self.cache());
             (saved.clone(), saved)
         });
         let now_ns = self.now_ns()?;
@@ -391,7 +391,7 @@ impl Snapshots {
         self.folder.join("known")
     }
 
-    fn save(&self, cache: &Cache) -> Result<(), SnapshotError> {
+    fn save(&self, cache: &SnapshotCache) -> Result<(), SnapshotError> {
         let text = serde_json::to_vec(cache).map_err(|error| SnapshotError::Damaged(error.to_string()))?;
         self.publish(&text, &self.cache())
     }
@@ -402,7 +402,7 @@ impl Snapshots {
         let place = self.folder.join("clock");
         remove_if_there(&place)?;
         let file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&place)?;
-        Ok(Stamp::now_ns(&rustix::fs::fstat(&file).map_err(std::io::Error::from)?))
+        Ok(SnapshotStamp::now_ns(&rustix::fs::fstat(&file).map_err(std::io::Error::from)?))
     }
 
     /// The content of a file in a snapshot, checked.

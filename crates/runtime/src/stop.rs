@@ -164,7 +164,7 @@ pub fn utc(ms: i64) -> String {
 
 /// What is wanted of a running task. It looks between two steps, so that no step is torn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum StopRequest {
     /// To continue.
     GoOn,
     /// To stop for now.
@@ -173,7 +173,7 @@ pub(crate) enum Wish {
     Cancel,
 }
 
-impl Wish {
+impl StopRequest {
     /// What it is to stop with, if it is to stop.
     pub(crate) fn stop(self) -> Option<StopCause> {
         match self {

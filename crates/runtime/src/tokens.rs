@@ -58,8 +58,8 @@ pub(crate) async fn asked(
 /// What has come on each channel and isn't whole yet.
 #[derive(Debug, Default)]
 struct News {
-    said: Text,
-    thought: Text,
+    said: PartialText,
+    thought: PartialText,
 }
 
 impl News {
@@ -124,7 +124,7 @@ pub(crate) async fn called(
 /// Output of a tool that hasn't been streamed yet.
 #[derive(Debug, Default)]
 struct Output {
-    channels: [Text; 2],
+    channels: [PartialText; 2],
     bytes: usize,
     pace: Pace,
 }
@@ -158,9 +158,9 @@ impl Output {
 
 /// Bytes that came, up to the beginning of a character whose end hasn't.
 #[derive(Debug, Default)]
-struct Text(Vec<u8>);
+struct PartialText(Vec<u8>);
 
-impl Text {
+impl PartialText {
     /// What is whole.
     fn whole(&mut self) -> String {
         let whole = match std::str::from_utf8(&self.0) {
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn characters_stay_whole_and_a_new_beginning_is_marked() {
-        let mut text = Text::default();
+        let mut text = PartialText::default();
         let mut told = Vec::new();
         for bytes in [&b"a\xc3"[..], b"\xa9", b"", b"b\x1ec", b"\x1e", b"\xff"] {
             text.0.extend_from_slice(bytes);

@@ -6,10 +6,10 @@ use regent_kernel::Ticket;
 use regent_wire::judge::Decision;
 use serde_json::Value;
 
-use super::{Judged, Waiting};
+use super::{Judged, WaitingDecision};
 
 /// The answer to `decide`, given the calls that wait.
-pub(super) fn answer(waiting: &HashMap<String, Waiting>, ticket: &Ticket) -> Decision {
+pub(super) fn answer(waiting: &HashMap<String, WaitingDecision>, ticket: &Ticket) -> Decision {
     let question = &ticket.question;
     let reason = match &question.quote {
         Some(quote) => format!("{}; {quote}", ticket.reason),
@@ -26,7 +26,7 @@ pub(super) fn answer(waiting: &HashMap<String, Waiting>, ticket: &Ticket) -> Dec
 }
 
 /// The host's id of the first call of this cause that waits for its user.
-fn first_of<'w>(waiting: &'w HashMap<String, Waiting>, cause: Option<&str>) -> Option<&'w Value> {
+fn first_of<'w>(waiting: &'w HashMap<String, WaitingDecision>, cause: Option<&str>) -> Option<&'w Value> {
     let asked = waiting.values().filter_map(|one| match &one.state {
         Judged::Asked { cause: its, intent, .. } if cause.is_some() && its.as_deref() == cause => {
             Some((*intent, &one.call.id))

@@ -32,7 +32,7 @@ pub async fn serve(
     // nobody takes its messages any more.
     std::thread::spawn(move || read_messages(input, &to));
     let mut answered = 0_u64;
-    let (mut turns, mut asked, mut is_open) = (Turns::default(), VecDeque::new(), true);
+    let (mut turns, mut asked, mut is_open) = (MessageOrder::default(), VecDeque::new(), true);
     while is_open || !asked.is_empty() {
         let message = tokio::select! {
             biased;
@@ -74,7 +74,7 @@ async fn first(asked: &mut VecDeque<JoinHandle<Answer>>) -> Answer {
 /// The messages of one session are answered one after the other. So are the reports on stores, also of different sessions: a read must
 /// find the label of every write that was reported before it.
 #[derive(Debug, Default)]
-struct Turns {
+struct MessageOrder {
     /// Closed when the last message of a session is answered.
     last: HashMap<String, Answered>,
     /// Closed when the last report on a store is answered.
@@ -84,7 +84,7 @@ struct Turns {
 /// Never sent anything: it is closed when a message is answered.
 type Answered = oneshot::Receiver<()>;
 
-impl Turns {
+impl MessageOrder {
     /// Begins to answer a message.
     fn answer(&mut self, judge: &Arc<Judge>, message: Incoming) -> JoinHandle<Answer> {
         if self.last.len() > SIDE_BY_SIDE_MAX {

@@ -5,7 +5,7 @@ use regent_wire::judge::{Read, ReadValue};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Judge, JudgeError, Judged, Waiting};
+use super::{Judge, JudgeError, Judged, WaitingDecision};
 
 /// What the tool that reads answers with.
 #[derive(Deserialize)]
@@ -25,7 +25,8 @@ impl Judge {
             return Err(JudgeError::Refused(why));
         }
         // The value is as confidential as what was quarantined, and only a report says what that was.
-        let is_owed = |one: &&Waiting| one.flow.quarantined && matches!(one.state, Judged::Allowed { .. });
+        let is_owed =
+            |one: &&WaitingDecision| one.flow.quarantined && matches!(one.state, Judged::Allowed { .. });
         if let Some(owed) = session.waiting.values().find(is_owed) {
             let why =
                 format!("report the result of call {} with `observe` first: it is quarantined", owed.call.id);

@@ -38,7 +38,7 @@ struct Counts {
 
 /// The labels of an entire store.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Whole {
+struct StoreLabels {
     /// The join of all labels in it, for reads that name no key.
     any: StoredLabel,
     /// Applies to every key, in addition to its own label.
@@ -48,7 +48,7 @@ struct Whole {
 /// A host's report: `{"name", "key", "wrote"}`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Report {
+struct StoreReport {
     name: String,
     #[serde(default)]
     key: Option<String>,
@@ -89,8 +89,8 @@ fn parse(report: &Value, args: &Value) -> Result<Option<StoreUse>, String> {
         return Ok(None);
     }
     let shape = "use {\"name\", \"key\"} for a read, and add \"wrote\": [arguments] for a write";
-    let Report { name, key, wrote } =
-        Report::deserialize(report).map_err(|error| format!("`store`: {error}; {shape}"))?;
+    let StoreReport { name, key, wrote } =
+        StoreReport::deserialize(report).map_err(|error| format!("`store`: {error}; {shape}"))?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/:".contains(c);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_plain) {
         return Err(format!("`store.name` must have 1 to {NAME_BYTES_MAX} letters, digits and `._-/:`"));
@@ -121,7 +121,7 @@ async fn get(state: &dyn State, used: &StoreUse) -> Result<StoredLabel, StateErr
     let keys = [Some(whole_key(used)), Some(EVERYWHERE.to_owned()), own_key(used)];
     let keys: Vec<String> = keys.into_iter().flatten().collect();
     store::change(state, &partition(), &keys, |records| {
-        let whole: Whole = records.load(&whole_key(used))?.unwrap_or_default();
+        let whole: StoreLabels = records.load(&whole_key(used))?.unwrap_or_default();
         let own = match own_key(used) {
             Some(key) => records.load::<StoredLabel>(&key)?.unwrap_or_default().join(&whole.every),
             None => whole.any,
@@ -145,7 +145,7 @@ async fn put(state: &dyn State, used: &StoreUse, label: &StoredLabel) -> Result<
     let keys: Vec<String> = keys.into_iter().flatten().collect();
     store::change(state, &partition(), &keys, |records| {
         let key = whole_key(used);
-        let known: Option<Whole> = records.load(&key)?;
+        let known: Option<StoreLabels> = records.load(&key)?;
         let mut counts: Counts = records.load(COUNTS)?.unwrap_or_default();
         if known.is_none() && counts.stores >= STORES_MAX {
             return raise(records, EVERYWHERE, label).map(drop);

@@ -23,7 +23,7 @@ use crate::covered::{self, Covered};
 use crate::failure::{Failure, did_you_mean};
 use crate::output::{CommandResult, Done, StdoutContent};
 use crate::pager;
-use crate::question::{self, Batch, Length, View};
+use crate::question::{self, Batch, Length, QuestionText};
 use crate::settings;
 use crate::term;
 
@@ -195,7 +195,7 @@ async fn look(context: &Context, running: &BootedKernel, id: &str, length: Lengt
     let batch = Batch::up_to(&one, &open);
     let covered = covered::count(&Reader::on(running.host.ledger().storage()), &[&one]);
     let covered = covered.into_iter().next().flatten();
-    let View { text, cut } = batch.view(&context.screen, &running.host, length);
+    let QuestionText { text, cut } = batch.view(&context.screen, &running.host, length);
     let elsewhere = match one.project == project_of(running) {
         true => String::new(),
         false => format!("  in another project: {}\n", term::inline(&one.project)),

@@ -117,9 +117,9 @@ async fn show(context: &Context) -> CommandResult {
     let running = BootedKernel::boot(context).await?;
     let shared = standings(&running).await;
     let shared = running.close(context, shared).await?;
-    let mut rows: Vec<Row> = shared
+    let mut rows: Vec<BudgetRow> = shared
         .into_iter()
-        .map(|(scope, standing)| Row {
+        .map(|(scope, standing)| BudgetRow {
             scope,
             limits: standing.limits,
             used: standing.used,
@@ -128,25 +128,25 @@ async fn show(context: &Context) -> CommandResult {
         .collect();
     let is_open = |view: &TaskView| !view.state.is_over() && view.record.spec.budget != Budget::default();
     let tasks = Past::open(context)?.newest(TASKS_MAX)?;
-    rows.extend(tasks.iter().filter(|view| is_open(view)).map(|view| Row {
+    rows.extend(tasks.iter().filter(|view| is_open(view)).map(|view| BudgetRow {
         scope: format!("task/{}", view.record.task),
         limits: view.record.spec.budget,
         used: money::counted(&view.used),
         held: Each::default(),
     }));
     let text: String = rows.iter().map(|row| row.line(&context.screen)).collect();
-    Ok(Done::new(json!({"budgets": rows.iter().map(Row::json).collect::<Vec<_>>()}), text))
+    Ok(Done::new(json!({"budgets": rows.iter().map(BudgetRow::json).collect::<Vec<_>>()}), text))
 }
 
 /// A budget and how it stands.
-struct Row {
+struct BudgetRow {
     scope: String,
     limits: Budget,
     used: Each<u64>,
     held: Each<u64>,
 }
 
-impl Row {
+impl BudgetRow {
     fn nearness(&self) -> Option<(u64, Nearness)> {
         let percent = money::percent_used(&self.limits, &self.used)?;
         Some((percent, Nearness::from_percent(percent)))

@@ -12,7 +12,7 @@ use regent_kernel::{Principal, Reply};
 use regent_ledger::{LedgerVerdict, Report, VerifyOptions};
 use serde_json::{Value, json};
 
-use self::script::{DemoFolders, DemoStep, Expected};
+use self::script::{DemoExpectation, DemoFolders, DemoStep};
 use crate::calls;
 use crate::codes;
 use crate::compose::{self, BootedKernel, error_chain};
@@ -124,7 +124,7 @@ struct Show<'c> {
 
 /// What the ledger says in the end.
 #[derive(Debug)]
-struct Evidence {
+struct DemoEvidence {
     report: Report,
     found: String,
 }
@@ -140,10 +140,10 @@ impl Show<'_> {
     fn step(&mut self, step: &DemoStep, came: Came) {
         let screen = &self.context.screen;
         let is_expected = match step.expected {
-            Expected::Done => came.verdict == "allow" && !came.is_stopped,
-            Expected::Denied(by) => came.verdict == "deny" && came.by == by,
-            Expected::Asked(by) => came.verdict == "ask" && came.by == by,
-            Expected::Contained => came.verdict == "allow" && came.is_stopped,
+            DemoExpectation::Done => came.verdict == "allow" && !came.is_stopped,
+            DemoExpectation::Denied(by) => came.verdict == "deny" && came.by == by,
+            DemoExpectation::Asked(by) => came.verdict == "ask" && came.by == by,
+            DemoExpectation::Contained => came.verdict == "allow" && came.is_stopped,
         };
         // Where the machine gives no confinement at all, refusing to run the program is what must happen.
         let is_less =
@@ -174,7 +174,7 @@ impl Show<'_> {
     }
 
     /// Verifies the ledger, then flips one bit in a copy and verifies that.
-    fn ledger(&mut self, audit: &Path, copy: &Path) -> Result<Evidence, Failure> {
+    fn ledger(&mut self, audit: &Path, copy: &Path) -> Result<DemoEvidence, Failure> {
         let verified = |folder: &Path| {
             regent_ledger::verify(folder, &VerifyOptions::default())
                 .map_err(|error| Failure::new(codes::AUDIT_UNREADABLE, error_chain(&error)))
@@ -211,10 +211,10 @@ impl Show<'_> {
             self.context.screen.bad("found"),
             term::inline(&found)
         ));
-        Ok(Evidence { report, found })
+        Ok(DemoEvidence { report, found })
     }
 
-    fn end(self, evidence: &Evidence) -> CommandResult {
+    fn end(self, evidence: &DemoEvidence) -> CommandResult {
         let sandbox = regent_sandbox::probe();
         let less = sandbox
             .full

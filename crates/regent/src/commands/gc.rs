@@ -56,26 +56,26 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// What goes for one reason.
 #[derive(Debug)]
-struct Group {
+struct GcGroup {
     what: &'static str,
     /// The setting that says so, with its value.
     rule: String,
-    items: Vec<Item>,
+    items: Vec<GcItem>,
     /// What the setting no longer keeps and can't be removed yet: a running process writes to it.
-    in_use: Vec<Item>,
+    in_use: Vec<GcItem>,
 }
 
 #[derive(Debug)]
-struct Item {
+struct GcItem {
     path: PathBuf,
     bytes: u64,
 }
 
-fn bytes(items: &[Item]) -> u64 {
+fn bytes(items: &[GcItem]) -> u64 {
     items.iter().fold(0, |sum, item| sum.saturating_add(item.bytes))
 }
 
-impl Group {
+impl GcGroup {
     /// All of it.
     fn planned(&self) -> Removed {
         Removed { count: self.items.len() as u64, bytes: bytes(&self.items) }
@@ -93,7 +93,7 @@ impl Group {
 
     /// As it is recorded and shown, with what went.
     fn note(&self, state: &Path, removed: Removed) -> RemovalGroup<'_> {
-        let name = |item: &Item| item.path.strip_prefix(state).unwrap_or(&item.path).display().to_string();
+        let name = |item: &GcItem| item.path.strip_prefix(state).unwrap_or(&item.path).display().to_string();
         RemovalGroup {
             bytes: removed.bytes,
             in_use: InUse { bytes: bytes(&self.in_use), count: self.in_use.len() as u64 },
@@ -113,7 +113,7 @@ pub(crate) async fn run(context: &Context, args: &GcArgs) -> CommandResult {
     }
     let groups = plan(context, project.as_ref())?;
     let state = &context.paths.state;
-    let planned: Vec<Removed> = groups.iter().map(Group::planned).collect();
+    let planned: Vec<Removed> = groups.iter().map(GcGroup::planned).collect();
     if args.dry_run || groups.iter().all(|group| group.items.is_empty()) {
         let rows: Vec<Value> =
             groups.iter().zip(&planned).map(|(group, count)| json!(group.note(state, *count))).collect();
@@ -148,7 +148,7 @@ async fn remove_all(context: &Context, host: &Host, remover: &Remover) -> Result
     Ok(removed)
 }
 
-fn render(groups: &[Group], removed: &[Removed], verb: &str) -> String {
+fn render(groups: &[GcGroup], removed: &[Removed], verb: &str) -> String {
     let mut text = String::new();
     for (group, removed) in groups.iter().zip(removed) {
         let (what, rule) = (group.what, term::inline(&group.rule));
@@ -170,7 +170,7 @@ fn render(groups: &[Group], removed: &[Removed], verb: &str) -> String {
     text
 }
 
-fn plan(context: &Context, project: Option<&Project>) -> Result<Vec<Group>, Failure> {
+fn plan(context: &Context, project: Option<&Project>) -> Result<Vec<GcGroup>, Failure> {
     let mut groups = Vec::new();
     let now_ms = context.clock.now_ms();
     let before =
@@ -179,20 +179,20 @@ fn plan(context: &Context, project: Option<&Project>) -> Result<Vec<Group>, Fail
     if let Some(project) = project {
         if let Some(before_ms) = before(context.settings.kept_ms("gc.payloads")) {
             let (in_use, items) = old_packs(&project.audit(), before_ms)?;
-            groups.push(Group { what: PAYLOADS, rule: rule("gc.payloads"), items, in_use });
+            groups.push(GcGroup { what: PAYLOADS, rule: rule("gc.payloads"), items, in_use });
         }
         if let Some(kept_ms) = context.settings.kept_ms("gc.snapshots") {
             let items = old_snapshots(context, project, kept_ms)?;
-            groups.push(Group { what: SNAPSHOTS, rule: rule("gc.snapshots"), items, in_use: Vec::new() });
+            groups.push(GcGroup { what: SNAPSHOTS, rule: rule("gc.snapshots"), items, in_use: Vec::new() });
         }
     }
     if let Some(before_ms) = before(context.settings.kept_ms("gc.dead_projects")) {
         let live = live(context, project)?;
         for (folder, what) in BY_PROJECT {
             let all = list(&context.paths.state.join(folder))?;
-            let dead = |item: &(Item, i64)| !live.contains(&digest_of(&item.0.path));
+            let dead = |item: &(GcItem, i64)| !live.contains(&digest_of(&item.0.path));
             let items = older(all.into_iter().filter(dead).collect(), before_ms);
-            groups.push(Group { what, rule: rule("gc.dead_projects"), items, in_use: Vec::new() });
+            groups.push(GcGroup { what, rule: rule("gc.dead_projects"), items, in_use: Vec::new() });
         }
     }
     groups.retain(|group| !group.items.is_empty() || !group.in_use.is_empty());
@@ -204,7 +204,7 @@ const SNAPSHOTS: &str = "snapshots of the workspace";
 
 /// Snapshots of tasks that are over and older. Those of the newest tasks, and of tasks that can continue, stay; so do those that are too young to
 /// be in the ledger.
-fn old_snapshots(context: &Context, project: &Project, kept_ms: u64) -> Result<Vec<Item>, Failure> {
+fn old_snapshots(context: &Context, project: &Project, kept_ms: u64) -> Result<Vec<GcItem>, Failure> {
     let now_ms = context.clock.now_ms();
     let retention = Retention {
         days: u32::try_from(kept_ms.div_ceil(DAY_MS)).unwrap_or(u32::MAX),
@@ -212,7 +212,7 @@ fn old_snapshots(context: &Context, project: &Project, kept_ms: u64) -> Result<V
     };
     let kept = retention.kept(&Past::open(context)?.newest(u32::MAX)?, now_ms);
     let all = list(&context.paths.tasks(&project.root).join("snapshots/trees"))?;
-    let goes = |item: &Item| {
+    let goes = |item: &GcItem| {
         let name = item.path.file_name().map(|name| name.to_string_lossy().into_owned());
         name.is_some_and(|name| !kept.contains(&name))
     };
@@ -242,21 +242,21 @@ fn digest_of(path: &Path) -> String {
 }
 
 /// Packs whose payloads are all older: those that are in use, and those that can go. The ledger decides, here and when they are removed.
-fn old_packs(audit: &Path, before_ms: i64) -> Result<(Vec<Item>, Vec<Item>), Failure> {
+fn old_packs(audit: &Path, before_ms: i64) -> Result<(Vec<GcItem>, Vec<GcItem>), Failure> {
     let old = Reader::new(audit).old_packs(before_ms).map_err(|error| unreadable(&error))?;
     let (in_use, free): (Vec<OldPack>, Vec<OldPack>) = old.into_iter().partition(|pack| pack.in_use);
     let items = |packs: Vec<OldPack>| {
-        packs.into_iter().map(|pack| Item { path: audit.join(pack.path()), bytes: pack.bytes }).collect()
+        packs.into_iter().map(|pack| GcItem { path: audit.join(pack.path()), bytes: pack.bytes }).collect()
     };
     Ok((items(in_use), items(free)))
 }
 
-fn older(all: Vec<(Item, i64)>, before_ms: i64) -> Vec<Item> {
+fn older(all: Vec<(GcItem, i64)>, before_ms: i64) -> Vec<GcItem> {
     all.into_iter().filter(|(_, changed_ms)| *changed_ms < before_ms).map(|(item, _)| item).collect()
 }
 
 /// What is in a folder, with the size of all of it and when any of it last changed. A folder that isn't there has nothing.
-fn list(folder: &Path) -> Result<Vec<(Item, i64)>, Failure> {
+fn list(folder: &Path) -> Result<Vec<(GcItem, i64)>, Failure> {
     let fail = |error: &std::io::Error| Failure::io("read", folder, error);
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -267,7 +267,7 @@ fn list(folder: &Path) -> Result<Vec<(Item, i64)>, Failure> {
     for entry in entries {
         let path = entry.map_err(|error| fail(&error))?.path();
         let (bytes, changed_ms) = extent(&path).map_err(|error| Failure::io("look at", &path, &error))?;
-        found.push((Item { path, bytes }, changed_ms));
+        found.push((GcItem { path, bytes }, changed_ms));
     }
     Ok(found)
 }
@@ -290,7 +290,7 @@ fn extent(path: &Path) -> std::io::Result<(u64, i64)> {
 struct Remover {
     context: Context,
     project: Option<Project>,
-    groups: Vec<Group>,
+    groups: Vec<GcGroup>,
     /// The ledger of the kernel that makes the calls; there once it is up.
     ledger: OnceLock<Ledger>,
 }
@@ -333,7 +333,7 @@ fn discard(path: &Path) -> Result<(), Failure> {
 }
 
 /// The names are in an entry, not only in the call's arguments: those are a payload, and payloads may be removed.
-fn record(context: &Context, ledger: &Ledger, group: &Group, by: &str) -> Result<(), Failure> {
+fn record(context: &Context, ledger: &Ledger, group: &GcGroup, by: &str) -> Result<(), Failure> {
     let gc = group.note(&context.paths.state, group.planned());
     let body = RemovalBody { by: by.into(), gc, v: Version::CURRENT };
     let body = CanonicalJson::of(&body).map_err(|error| Failure::new(codes::INTERNAL, error.to_string()))?;
@@ -346,7 +346,7 @@ fn unrecorded(error: &dyn std::error::Error) -> Failure {
         .help("nothing more was removed; fix this and try again")
 }
 
-fn forget_snapshots(context: &Context, project: &Project, group: &Group) -> Result<(), Failure> {
+fn forget_snapshots(context: &Context, project: &Project, group: &GcGroup) -> Result<(), Failure> {
     let folder = context.paths.tasks(&project.root).join("snapshots");
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
     let gone: BTreeSet<String> = group.items.iter().filter_map(|item| name(&item.path)).collect();

@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::controls::Controls;
 use crate::output::{CommandResult, Done};
 use crate::paths;
-use crate::trust::{Standing, Trust};
+use crate::trust::{Trust, TrustStanding};
 
 pub(crate) fn run(context: &Context) -> CommandResult {
     let (why, commands): (String, &[(&str, &str)]) = if !paths::may_exist(&context.paths.policy()) {
@@ -27,21 +27,21 @@ pub(crate) fn run(context: &Context) -> CommandResult {
                 &[("regent init", "set up Regent here"), ("regent demo", "watch a demonstration")],
             ),
             Ok(project) => match Trust::load(&context.paths)?.standing(&Controls::read(&project)?) {
-                Standing::Never => (
+                TrustStanding::Never => (
                     format!(
                         "You have not trusted {} yet; until then nothing in it takes effect.",
                         project.root.display()
                     ),
                     &[("regent policy check", "check its policy"), ("regent trust", "trust it")],
                 ),
-                Standing::Changed(file) => (
+                TrustStanding::Changed(file) => (
                     format!("{file} has changed since you trusted this folder."),
                     &[
                         ("regent policy check", "check the policy"),
                         ("regent trust", "trust its current state"),
                     ],
                 ),
-                Standing::Trusted => (
+                TrustStanding::Trusted => (
                     format!("Regent is set up in {}.", project.root.display()),
                     &[
                         ("regent task run GOAL", "give an agent a goal"),

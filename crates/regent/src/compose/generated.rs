@@ -12,7 +12,7 @@ use regent_tools::generated::Generated;
 use regent_tools::generated::ScriptTier;
 use regent_tools::tool_set;
 
-use super::Tiers;
+use super::ToolTiers;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::paths::Project;
@@ -20,14 +20,14 @@ use crate::term;
 
 /// The generated tools of a project; none where there is no tier that runs them.
 #[cfg(feature = "wasm")]
-pub(crate) fn open(context: &Context, project: &Project, tiers: &Tiers) -> Option<Arc<Generated>> {
+pub(crate) fn open(context: &Context, project: &Project, tiers: &ToolTiers) -> Option<Arc<Generated>> {
     let pins = context.paths.generated_pins(&project.root);
     let scripts = Arc::new(Scripts(Arc::clone(&tiers.wasm)));
     Some(Arc::new(Generated::new(project.folder().join("tools"), pins, scripts)))
 }
 
 #[cfg(not(feature = "wasm"))]
-pub(crate) fn open(_context: &Context, _project: &Project, _tiers: &Tiers) -> Option<Arc<Generated>> {
+pub(crate) fn open(_context: &Context, _project: &Project, _tiers: &ToolTiers) -> Option<Arc<Generated>> {
     None
 }
 

@@ -99,7 +99,7 @@ const SPAN_MS_MIN: i64 = 60_000;
 
 /// Where the first entry of an opened ledger goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Start {
+pub(crate) enum LedgerStart {
     /// Behind the last one.
     Behind,
     /// Into a segment of its own, so that the payloads before it can be removed.
@@ -111,10 +111,10 @@ pub(crate) fn ledger(
     context: &Context,
     project: &Project,
     vault: &Vault,
-    start: Start,
+    start: LedgerStart,
 ) -> Result<Ledger, Failure> {
     let root = project.audit();
-    let options = Options { fresh_segment: start == Start::Apart, ..options(context, project, vault)? };
+    let options = Options { fresh_segment: start == LedgerStart::Apart, ..options(context, project, vault)? };
     let key = ledger_key(&context.paths)?;
     Ledger::open(&root, key, options).map_err(|error| refused(&root, &error))
 }

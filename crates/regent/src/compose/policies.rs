@@ -11,7 +11,7 @@ use crate::bundles;
 use crate::codes;
 use crate::context::Context;
 use crate::controls::{self, Controls};
-use crate::failure::{Excerpt, Failure, Mark};
+use crate::failure::{Excerpt, ExcerptMark, Failure};
 use crate::manifests;
 use crate::paths::{self, Paths};
 
@@ -137,7 +137,7 @@ fn loaded(
 
 /// A policy's mistakes, with the lines they are in.
 pub(crate) fn invalid_policy(name: &str, text: String, error: &LoadError) -> Failure {
-    let marks = error.findings.iter().map(|finding| Mark {
+    let marks = error.findings.iter().map(|finding| ExcerptMark {
         line: usize::try_from(finding.line).unwrap_or(usize::MAX),
         column: usize::try_from(finding.column).unwrap_or(usize::MAX),
         offset: finding.span.start,
@@ -145,7 +145,7 @@ pub(crate) fn invalid_policy(name: &str, text: String, error: &LoadError) -> Fai
         message: finding.message.clone(),
         help: finding.help.clone(),
     });
-    let marks: Vec<Mark> = marks.collect();
+    let marks: Vec<ExcerptMark> = marks.collect();
     let message = match marks.as_slice() {
         [one] => format!(
             "the policy `{name}` is invalid: line {}, column {}: {}",

@@ -6,7 +6,7 @@ use regent_kernel::{Catalogue, ToolSpec};
 use regent_skills::{SkillTiers, SkillTools, Skills};
 use regent_tools::tool_set;
 
-use super::Tiers;
+use super::ToolTiers;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::paths::Project;
@@ -67,7 +67,7 @@ pub(crate) fn specs(context: &Context) -> Result<Vec<ToolSpec>, Failure> {
         let tools = Arc::new(SkillTools::new(Arc::clone(&skills), SkillTiers::default()));
         specs.extend(regent_skills::host_tools(&tools).iter().map(|tool| tool.spec()));
         specs.extend(skills.specs());
-        if let Some(generated) = super::generated::open(context, &project, &Tiers::new(context)) {
+        if let Some(generated) = super::generated::open(context, &project, &ToolTiers::new(context)) {
             specs.extend(regent_tools::generated::host_tools(&generated).iter().map(|tool| tool.spec()));
             specs.extend(generated.specs());
         }

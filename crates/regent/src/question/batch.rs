@@ -2,7 +2,7 @@
 
 use regent_kernel::{Digest, Host, Op, OpenQuestion, Reader, TicketId};
 
-use super::{Length, Page, View, covered, meter, view};
+use super::{Length, Page, QuestionText, covered, meter, view};
 use crate::output::Screen;
 use crate::term;
 
@@ -83,9 +83,9 @@ impl Batch {
     }
 
     /// All calls in full, and why they are asked about: once if that is the same for all of them.
-    pub(crate) fn view(&self, screen: &Screen, kernel: &Host, length: Length) -> View {
+    pub(crate) fn view(&self, screen: &Screen, kernel: &Host, length: Length) -> QuestionText {
         let (Some(first), Some(last)) = (self.0.first(), self.0.last()) else {
-            return View { text: String::new(), cut: false };
+            return QuestionText { text: String::new(), cut: false };
         };
         if self.is_one() {
             let covered = covered::count(&Reader::on(kernel.ledger().storage()), &[first]);
@@ -112,7 +112,7 @@ impl Batch {
             let read_ms = self.0.iter().fold(0, |sum: u64, one| sum.saturating_add(one.read_ms));
             page.text.push_str(&meter(screen, attention, read_ms));
         }
-        View { text: page.text, cut: page.cut }
+        QuestionText { text: page.text, cut: page.cut }
     }
 }
 

@@ -10,9 +10,9 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::placeholders::{Table, final_call};
-use super::{Agent, FINISH, observe};
-use crate::door::{CallResult, Later, Patience};
+use super::placeholders::{PlaceholderTable, final_call};
+use super::{AgentLoop, FINISH, observe};
+use crate::door::{CallResult, LaterCall, Patience};
 use crate::event::{Event, shorten};
 use crate::runtime::FILLED;
 use crate::stop::StopCause;
@@ -44,7 +44,7 @@ struct Acted {
     holds: Vec<(String, Option<String>)>,
 }
 
-impl Agent<'_> {
+impl AgentLoop<'_> {
     /// Makes the calls of a turn. A call that changes something waits for all before it, and all after it wait for it. The answers
     /// come in the order of the calls. Says also whether something was really done, not only read or replayed. `asked` is what the
     /// model wrote, `uses` the same with the values of its placeholders.
@@ -52,7 +52,7 @@ impl Agent<'_> {
         &mut self,
         turn: u32,
         (asked, uses): (&[ToolUse], &[ToolUse]),
-        table: &Table,
+        table: &PlaceholderTable,
     ) -> Result<(Vec<Message>, bool), StopCause> {
         let most = usize::try_from(self.work.limits.parallel_max.max(1)).unwrap_or(1);
         let mut acting = Acting {
@@ -101,16 +101,16 @@ impl Agent<'_> {
     }
 
     /// The calls that don't begin before this one has ended: those beside it are made at the same time.
-    fn later(&self, turn: u32, alone: bool, calls: &VecDeque<(usize, ToolCall)>) -> Vec<Later> {
+    fn later(&self, turn: u32, alone: bool, calls: &VecDeque<(usize, ToolCall)>) -> Vec<LaterCall> {
         let later = calls.iter().skip_while(|(_, call)| !alone && !self.is_ordered(call));
-        let later = later.map(|(index, call)| Later {
+        let later = later.map(|(index, call)| LaterCall {
             step: format!("{turn}/tool/{index}"),
             op: Op::RunTool(self.with_seen(call.clone())),
         });
         later.collect()
     }
 
-    fn start(&self, (turn, index): (u32, usize), call: ToolCall, later: Vec<Later>, acting: &mut Acting) {
+    fn start(&self, (turn, index): (u32, usize), call: ToolCall, later: Vec<LaterCall>, acting: &mut Acting) {
         let (door, room) = (self.door.clone(), Arc::clone(&acting.room));
         let step = format!("{turn}/tool/{index}");
         let nonce = self.work.markers.issue(&door.name_of(&turn.to_string()));
@@ -195,7 +195,7 @@ impl Agent<'_> {
         })
     }
 
-    fn call_to_make(&self, asked: &ToolUse, table: &Table) -> Result<ToolCall, &'static str> {
+    fn call_to_make(&self, asked: &ToolUse, table: &PlaceholderTable) -> Result<ToolCall, &'static str> {
         let tool = self.door.kernel().tool(&asked.tool);
         final_call(&call_of(asked), tool.as_ref().map(|tool| tool.spec()), table)
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::FINISH;
 
 /// Placeholders and what they stand for.
-pub(crate) type Table = BTreeMap<String, String>;
+pub(crate) type PlaceholderTable = BTreeMap<String, String>;
 
 /// The longest placeholder, such as `[private-key:4294967295]`.
 const PLACEHOLDER_BYTES_MAX: usize = 32;
@@ -20,7 +20,7 @@ const CREDENTIALS: [&str; 4] = ["[key:", "[token:", "[private-key:", "[password:
 
 /// Where the arguments of a call go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum ArgumentReach {
     /// Into files of this machine, or nowhere.
     Files,
     /// To a program without a network. Command lines are shown and recorded, so no credential is put there.
@@ -30,7 +30,7 @@ enum Reach {
 }
 
 /// A text with the values in it.
-pub(crate) fn restored_text(text: &str, table: &Table) -> String {
+pub(crate) fn restored_text(text: &str, table: &PlaceholderTable) -> String {
     let mut out = String::with_capacity(text.len());
     each_part(text, table, |part| match part {
         Part::Plain(plain) => out.push_str(plain),
@@ -40,7 +40,7 @@ pub(crate) fn restored_text(text: &str, table: &Table) -> String {
 }
 
 /// A value with the values in all its texts.
-pub(crate) fn restored(value: &Value, table: &Table) -> Value {
+pub(crate) fn restored(value: &Value, table: &PlaceholderTable) -> Value {
     match value {
         Value::String(text) => Value::String(restored_text(text, table)),
         Value::Array(items) => items.iter().map(|item| restored(item, table)).collect(),
@@ -54,7 +54,7 @@ pub(crate) fn restored(value: &Value, table: &Table) -> Value {
 /// A model's turn as it would have been without redaction.
 ///
 /// What it thought stays as it came: the model gets it back, and a signature covers it.
-pub(super) fn restored_message(mut message: Message, table: &Table) -> Message {
+pub(super) fn restored_message(mut message: Message, table: &PlaceholderTable) -> Message {
     if table.is_empty() {
         return message;
     }
@@ -67,7 +67,7 @@ pub(super) fn restored_message(mut message: Message, table: &Table) -> Message {
 pub(crate) fn final_call(
     asked: &ToolCall,
     spec: Option<&ToolSpec>,
-    table: &Table,
+    table: &PlaceholderTable,
 ) -> Result<ToolCall, &'static str> {
     let mut named = Vec::new();
     placeholders_in(&asked.args, table, &mut named);
@@ -75,40 +75,42 @@ pub(crate) fn final_call(
         |placeholder: &&str| CREDENTIALS.iter().any(|credential| placeholder.starts_with(credential));
     match reach_of(asked, spec) {
         _ if named.is_empty() => Ok(asked.clone()),
-        Reach::Leaves => Err(
+        ArgumentReach::Leaves => Err(
             "[refused: this call names a placeholder for a value that was taken out of your prompt. This tool can \
             send data off this machine, so the value is not put back. Only file tools, and programs without a network, get it]",
         ),
-        Reach::Program if named.iter().any(is_credential) => {
+        ArgumentReach::Program if named.iter().any(is_credential) => {
             Err("[refused: this call names a placeholder for a credential that was \
             taken out of your prompt. Command lines are shown and recorded, so it is not put back. Use a file tool]")
         }
-        Reach::Files | Reach::Program => {
+        ArgumentReach::Files | ArgumentReach::Program => {
             Ok(ToolCall { tool: asked.tool.clone(), args: restored(&asked.args, table) })
         }
     }
 }
 
-fn reach_of(call: &ToolCall, spec: Option<&ToolSpec>) -> Reach {
+fn reach_of(call: &ToolCall, spec: Option<&ToolSpec>) -> ArgumentReach {
     if call.tool == FINISH {
-        return Reach::Files;
+        return ArgumentReach::Files;
     }
     // What isn't known to stay leaves.
-    let Some(spec) = spec.filter(|spec| spec.effect != SideEffect::Network) else { return Reach::Leaves };
+    let Some(spec) = spec.filter(|spec| spec.effect != SideEffect::Network) else {
+        return ArgumentReach::Leaves;
+    };
     let has_network = call.args.get("network").is_some_and(|network| *network != Value::Bool(false));
     let is_file =
         |capability: &String| matches!(capability.as_str(), "file.read" | "file.write" | "file.delete");
     let stays = |capability: &String| is_file(capability) || capability == "process.exec";
     if spec.capabilities.is_empty() || has_network || !spec.capabilities.iter().all(stays) {
-        Reach::Leaves
+        ArgumentReach::Leaves
     } else if spec.capabilities.iter().all(is_file) {
-        Reach::Files
+        ArgumentReach::Files
     } else {
-        Reach::Program
+        ArgumentReach::Program
     }
 }
 
-fn placeholders_in<'t>(value: &Value, table: &'t Table, found: &mut Vec<&'t str>) {
+fn placeholders_in<'t>(value: &Value, table: &'t PlaceholderTable, found: &mut Vec<&'t str>) {
     match value {
         Value::String(text) => each_part(text, table, |part| {
             if let Part::Placeholder(placeholder, _) = part {
@@ -127,7 +129,7 @@ enum Part<'a, 't> {
 }
 
 /// One pass: what a value brings is not looked at again.
-fn each_part<'a, 't>(text: &'a str, table: &'t Table, mut part: impl FnMut(Part<'a, 't>)) {
+fn each_part<'a, 't>(text: &'a str, table: &'t PlaceholderTable, mut part: impl FnMut(Part<'a, 't>)) {
     let mut rest = text;
     while let Some(at) = rest.find('[') {
         let (before, from) = rest.split_at(at);
@@ -157,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    fn table() -> Table {
+    fn table() -> PlaceholderTable {
         let pairs = [("[email:1]", "a@b.example"), ("[email:11]", "[email:1]"), ("[key:1]", "AKIA")];
         pairs.map(|(placeholder, value)| (placeholder.to_owned(), value.to_owned())).into()
     }

@@ -3,7 +3,7 @@
 use regent_kernel::{Inference, Message, Role, Sampling};
 
 use super::graph::{Graph, Plan};
-use crate::agent::placeholders::{Table, final_call, restored_text};
+use crate::agent::placeholders::{PlaceholderTable, final_call, restored_text};
 use crate::agent::{Work, infer};
 use crate::door::Door;
 use crate::event::{Event, PlannedStep};
@@ -67,7 +67,7 @@ async fn ask(
 }
 
 /// A plan with what redaction took out. A call that would take it off this machine keeps the placeholder.
-fn with_values(door: &Door, mut plan: Plan, table: &Table) -> Plan {
+fn with_values(door: &Door, mut plan: Plan, table: &PlaceholderTable) -> Plan {
     for step in &mut plan.steps {
         step.goal = restored_text(&step.goal, table);
         if let Some(undo) = &mut step.undo {

@@ -17,7 +17,7 @@ use crate::context::Markers;
 use crate::door::{CallResult, Door, Milestones, Run, TaskUsage, Undone, is_before, is_not_now};
 use crate::event::Events;
 use crate::plan;
-use crate::stop::{StopCause, Wish};
+use crate::stop::{StopCause, StopRequest};
 use crate::task::{Mode, TaskRecord, TaskState, TaskStateRecord};
 
 /// Marks a field of a tool's schema that no model fills in.
@@ -35,7 +35,7 @@ impl Inner {
         record: &TaskRecord,
         known: Option<TaskUsage>,
         book: Arc<Mutex<Chronicle>>,
-        wish: watch::Receiver<Wish>,
+        wish: watch::Receiver<StopRequest>,
         events: &Events,
     ) -> (Result<AgentAnswer, StopCause>, TaskUsage, Vec<Undone>) {
         let remembered = match known {
@@ -85,7 +85,7 @@ impl Inner {
     ) -> Result<AgentAnswer, TaskError> {
         let _hold = self.held.take(&self.kernel, &[record], Taking::Replay).await?;
         let who = self.start_agent(record, TaskUsage::default()).await?;
-        let (_keep, wish) = watch::channel(Wish::GoOn);
+        let (_keep, wish) = watch::channel(StopRequest::GoOn);
         let run = Run { recorded: Some(steps.0), ..self.new_run(record, wish, Events::default()) };
         let door = Door::new(Arc::new(run), who);
         let ended = self.program(&door, record).await;
@@ -103,7 +103,7 @@ impl Inner {
         Ok((tape.used(), last))
     }
 
-    fn new_run(&self, record: &TaskRecord, wish: watch::Receiver<Wish>, events: Events) -> Run {
+    fn new_run(&self, record: &TaskRecord, wish: watch::Receiver<StopRequest>, events: Events) -> Run {
         let head = self.owner.records.head();
         Run {
             kernel: self.kernel.clone(),

@@ -16,7 +16,7 @@ use crate::agent::AgentAnswer;
 use crate::door::{TaskUsage, backoff_ms, wished};
 use crate::event::{Event, Events};
 use crate::snapshot::{RestoreArgs, Restored, SnapshotError};
-use crate::stop::{Outlook, StopCause, Wish};
+use crate::stop::{Outlook, StopCause, StopRequest};
 use crate::task::{RECORD_STEP, TaskRecord, TaskState, TaskStateRecord, TaskView, may_become};
 
 /// The key of what a task writes about itself; each replaces the one before, the ledger keeps them all.
@@ -43,7 +43,7 @@ fn lock_path(locks: &Path, task: &TaskId) -> PathBuf {
 
 /// Where a task stands when it is taken.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Start {
+pub(super) struct TaskStart {
     pub(super) state: TaskState,
     /// The number of the run that begins.
     pub(super) run: u32,
@@ -229,12 +229,12 @@ impl Inner {
     pub(super) async fn drive(
         self: &Arc<Self>,
         record: TaskRecord,
-        from: Start,
-        wish: watch::Receiver<Wish>,
+        from: TaskStart,
+        wish: watch::Receiver<StopRequest>,
         events: Events,
     ) -> TaskEnd {
         let task = record.task.clone();
-        let Start { state, run, used } = from;
+        let TaskStart { state, run, used } = from;
         let inner = Arc::clone(self);
         let book = Chronicle { inner, task: task.clone(), run, written: 0, state, events: events.clone() };
         let book = Arc::new(Mutex::new(book));
@@ -294,7 +294,7 @@ impl Inner {
 }
 
 /// Waits, unless it is to stop meanwhile.
-async fn paused(pause_ms: u64, wish: watch::Receiver<Wish>) -> Option<StopCause> {
+async fn paused(pause_ms: u64, wish: watch::Receiver<StopRequest>) -> Option<StopCause> {
     tokio::select! {
         () = tokio::time::sleep(Duration::from_millis(pause_ms)) => None,
         stop = wished(wish) => Some(stop),

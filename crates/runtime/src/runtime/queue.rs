@@ -10,7 +10,7 @@ use crate::task::Priority;
 
 /// Jobs that wait and jobs that run. Cloning shares it.
 #[derive(Clone)]
-pub(super) struct Queue {
+pub(super) struct JobQueue {
     state: Arc<Mutex<QueueState>>,
     running_max: usize,
     waiting_max: usize,
@@ -18,18 +18,18 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct QueueState {
-    waiting: BinaryHeap<Waiting>,
+    waiting: BinaryHeap<WaitingJob>,
     running: usize,
     came: u64,
 }
 
-struct Waiting {
+struct WaitingJob {
     priority: Priority,
     came: u64,
     job: BoxFuture<'static, ()>,
 }
 
-impl Queue {
+impl JobQueue {
     pub(super) fn new(running_max: usize, waiting_max: usize) -> Self {
         Self { state: Arc::default(), running_max: running_max.max(1), waiting_max }
     }
@@ -51,7 +51,7 @@ impl Queue {
             }
             state.came = state.came.saturating_add(1);
             let came = state.came;
-            state.waiting.push(Waiting { priority, came, job });
+            state.waiting.push(WaitingJob { priority, came, job });
         }
         self.start();
         true
@@ -79,7 +79,7 @@ impl Queue {
 }
 
 /// A place among those that run; given up even if the job panics.
-struct QueueSlot(Queue);
+struct QueueSlot(JobQueue);
 
 impl Drop for QueueSlot {
     fn drop(&mut self) {
@@ -94,7 +94,7 @@ impl Drop for QueueSlot {
     }
 }
 
-impl std::fmt::Debug for Queue {
+impl std::fmt::Debug for JobQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.lock();
         f.debug_struct("Queue")
@@ -104,25 +104,25 @@ impl std::fmt::Debug for Queue {
     }
 }
 
-impl Ord for Waiting {
+impl Ord for WaitingJob {
     fn cmp(&self, other: &Self) -> Ordering {
         (self.priority, std::cmp::Reverse(self.came)).cmp(&(other.priority, std::cmp::Reverse(other.came)))
     }
 }
 
-impl PartialOrd for Waiting {
+impl PartialOrd for WaitingJob {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Waiting {
+impl PartialEq for WaitingJob {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Waiting {}
+impl Eq for WaitingJob {}
 
 #[cfg(test)]
 mod tests {
@@ -130,7 +130,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_urgent_go_first_and_the_others_in_order() {
-        let queue = Queue::new(1, 10);
+        let queue = JobQueue::new(1, 10);
         let order = Arc::new(Mutex::new(Vec::new()));
         let (go, gone) = tokio::sync::oneshot::channel::<()>();
         assert!(queue.add(Priority::Low, Box::pin(async { drop(gone.await) })));
@@ -149,7 +149,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_job_that_panics_gives_up_its_place_and_a_full_queue_takes_none() {
-        let queue = Queue::new(1, 1);
+        let queue = JobQueue::new(1, 1);
         assert!(queue.add(Priority::Normal, Box::pin(async { panic!("as the test wants it") })));
         let done = Arc::new(tokio::sync::Notify::new());
         let told = Arc::clone(&done);

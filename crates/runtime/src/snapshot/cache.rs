@@ -14,7 +14,7 @@ const RACE_NS: i128 = 2_000_000_000;
 
 /// What a file was when it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Stamp {
+pub(super) struct SnapshotStamp {
     dev: u64,
     ino: u64,
     bytes: u64,
@@ -22,7 +22,7 @@ pub(super) struct Stamp {
     ctime: (i64, i64),
 }
 
-impl Stamp {
+impl SnapshotStamp {
     pub(super) fn from_stat(stat: &Stat) -> Self {
         let nanoseconds = |ns| i64::try_from(ns).unwrap_or(0);
         Self {
@@ -48,22 +48,22 @@ impl Stamp {
 
 /// What is known of files, by path.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Cache {
-    files: BTreeMap<String, (Stamp, Digest)>,
+pub(super) struct SnapshotCache {
+    files: BTreeMap<String, (SnapshotStamp, Digest)>,
 }
 
-impl Cache {
+impl SnapshotCache {
     /// What an earlier process knew. It is only a shortcut: one that can't be read is empty.
     pub(super) fn load(place: &Path) -> Self {
         fs::read(place).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
     }
 
-    pub(super) fn get(&self, path: &str, stamp: &Stamp) -> Option<Digest> {
+    pub(super) fn get(&self, path: &str, stamp: &SnapshotStamp) -> Option<Digest> {
         self.files.get(path).filter(|(known, _)| known == stamp).map(|(_, sha256)| *sha256)
     }
 
     /// Takes note of a file, unless it changed so shortly before `now_ns` that a later change might not show.
-    pub(super) fn put(&mut self, path: &str, stamp: Stamp, sha256: Digest, now_ns: i128) {
+    pub(super) fn put(&mut self, path: &str, stamp: SnapshotStamp, sha256: Digest, now_ns: i128) {
         if stamp.changed_ns() < now_ns - RACE_NS {
             self.files.insert(path.to_owned(), (stamp, sha256));
         }

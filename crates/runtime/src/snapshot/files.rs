@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use regent_kernel::{Digest, PathError, Workspace, shown};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 
-use super::cache::{Cache, Stamp};
+use super::cache::{SnapshotCache, SnapshotStamp};
 use super::{Item, Skipped, Snapshot, SnapshotContent, SnapshotError, SnapshotOptions, SnapshotSkipReason};
 
 /// What a snapshot's form is called.
@@ -35,15 +35,15 @@ pub(super) type Keep<'a> = dyn FnMut(&[u8]) -> Result<(), SnapshotError> + 'a;
 pub(super) fn scan(
     workspace: &Workspace,
     options: &SnapshotOptions,
-    (known, now_ns): (&Cache, i128),
+    (known, now_ns): (&SnapshotCache, i128),
     keep: &mut Keep<'_>,
-) -> Result<(Snapshot, Cache), SnapshotError> {
+) -> Result<(Snapshot, SnapshotCache), SnapshotError> {
     let mut scan = Scan {
         workspace,
         options,
         known,
         now_ns,
-        seen: Cache::default(),
+        seen: SnapshotCache::default(),
         found: Snapshot { schema: SCHEMA, items: Vec::new(), skipped: Vec::new() },
         linked: BTreeMap::new(),
         large: Vec::new(),
@@ -64,9 +64,9 @@ pub(super) fn scan(
 struct Scan<'a> {
     workspace: &'a Workspace,
     options: &'a SnapshotOptions,
-    known: &'a Cache,
+    known: &'a SnapshotCache,
     now_ns: i128,
-    seen: Cache,
+    seen: SnapshotCache,
     found: Snapshot,
     /// Files with more than one name, by device and inode.
     linked: BTreeMap<(u64, u64), (usize, Vec<String>)>,
@@ -250,7 +250,7 @@ impl Scan<'_> {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return unreadable;
         }
-        let (stamp, size) = (Stamp::from_stat(&stat), size_of(&stat));
+        let (stamp, size) = (SnapshotStamp::from_stat(&stat), size_of(&stat));
         // Before it is read: a sparse file is as long as it says, and takes the memory of this process.
         if size > room {
             return Ok(Err(SnapshotSkipReason::TooLarge));

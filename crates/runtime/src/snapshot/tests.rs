@@ -332,8 +332,8 @@ fn f5_a_snapshot_reads_what_changed_and_nothing_else() {
     }
     let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
     let mut read = 0_usize;
-    let mut cache = Cache::default();
-    let mut scan = |cache: &Cache| {
+    let mut cache = SnapshotCache::default();
+    let mut scan = |cache: &SnapshotCache| {
         read = 0;
         // Long after: nothing looks as if it had just changed.
         let later_ns = (i128::from(now_ms()) + 3_600_000) * 1_000_000;

@@ -54,14 +54,14 @@ pub(super) struct DemoStep {
     pub(super) heading: &'static str,
     pub(super) title: &'static str,
     pub(super) op: Op,
-    pub(super) expected: Expected,
+    pub(super) expected: DemoExpectation,
     /// It runs a program.
     pub(super) needs_sandbox: bool,
 }
 
 /// What must come of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Expected {
+pub(super) enum DemoExpectation {
     /// It is done.
     Done,
     /// This rule, or the kernel's own rule of this code, says no.
@@ -86,7 +86,7 @@ pub(super) fn steps(world: &DemoFolders) -> Vec<DemoStep> {
 }
 
 fn useful() -> Vec<DemoStep> {
-    let step = |title, op| DemoStep::new(USEFUL, title, op, Expected::Done);
+    let step = |title, op| DemoStep::new(USEFUL, title, op, DemoExpectation::Done);
     vec![
         step("read notes.txt", tool("fs.read", json!({"path": "notes.txt"}))),
         step("list the project", tool("fs.list", json!({"path": "."}))),
@@ -99,7 +99,7 @@ fn harmful(secret: &str) -> Vec<DemoStep> {
     let read = |path: &str| tool("fs.read", json!({"path": path}));
     let write = |path: &str, content: &str| tool("fs.write", json!({"path": path, "content": content}));
     let fetch = |url: &str| tool("http.fetch", json!({"url": url}));
-    let denied = |title, op, by| DemoStep::new(HARMFUL, title, op, Expected::Denied(by));
+    let denied = |title, op, by| DemoStep::new(HARMFUL, title, op, DemoExpectation::Denied(by));
     vec![
         denied("read the private key in ~/.ssh", read(secret), "personal-secrets"),
         denied("read it through a link in the project", read("innocent.txt"), "personal-secrets"),
@@ -118,7 +118,7 @@ fn harmful(secret: &str) -> Vec<DemoStep> {
             HARMFUL,
             "connect to a server",
             fetch("https://example.com/"),
-            Expected::Asked("network"),
+            DemoExpectation::Asked("network"),
         ),
         denied("rm -rf /", exec(&["rm", "-rf", "/"]), "dangerous-programs"),
         denied(
@@ -135,7 +135,7 @@ fn harmful(secret: &str) -> Vec<DemoStep> {
 }
 
 fn sly(secret: &str) -> Vec<DemoStep> {
-    let step = |title, op| DemoStep::new(SLY, title, op, Expected::Contained);
+    let step = |title, op| DemoStep::new(SLY, title, op, DemoExpectation::Contained);
     vec![
         step("print the key from inside a program", exec(&["cat", secret])),
         step("plant the hook from inside a program", shell("echo evil > .git/hooks/pre-commit")),
@@ -145,7 +145,7 @@ fn sly(secret: &str) -> Vec<DemoStep> {
 }
 
 impl DemoStep {
-    fn new(heading: &'static str, title: &'static str, op: Op, expected: Expected) -> Self {
+    fn new(heading: &'static str, title: &'static str, op: Op, expected: DemoExpectation) -> Self {
         let needs_sandbox = matches!(&op, Op::RunTool(call) if call.tool.ends_with(".exec"));
         Self { heading, title, op, expected, needs_sandbox }
     }

@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::controls::Controls;
 use crate::paths::{self, Project};
 use crate::term;
-use crate::trust::{Standing, Trust};
+use crate::trust::{Trust, TrustStanding};
 
 const DISK_BYTES_LOW: u64 = 256 << 20;
 /// 2024-01-01: a clock before that is wrong.
@@ -262,13 +262,13 @@ fn project(context: &Context) -> Vec<Check> {
     });
     checks.push(
         match Trust::load(&context.paths).and_then(|trust| Ok(trust.standing(&Controls::read(&project)?))) {
-            Ok(Standing::Trusted) => Check::good("project.trust", "you trust its current state"),
-            Ok(Standing::Never) => Check::warning(
+            Ok(TrustStanding::Trusted) => Check::good("project.trust", "you trust its current state"),
+            Ok(TrustStanding::Never) => Check::warning(
                 "project.trust",
                 "you have not trusted it; nothing in it takes effect",
                 "review it, then run `regent trust`",
             ),
-            Ok(Standing::Changed(file)) => Check::warning(
+            Ok(TrustStanding::Changed(file)) => Check::warning(
                 "project.trust",
                 format!("{file} changed since you trusted it"),
                 "review it, then run `regent trust`",

@@ -6,7 +6,7 @@ use clap::Args;
 use regent_kernel::Policy;
 use serde_json::json;
 
-use crate::bundles::{self, Bundle, File, NAME};
+use crate::bundles::{self, Bundle, NAME, PolicyFile};
 use crate::codes;
 use crate::compose::{self, BootedKernel};
 use crate::context::Context;
@@ -39,7 +39,7 @@ pub(super) fn make(context: &Context, files: &[PathBuf], out: &Path) -> CommandR
         let text = controls::read_file(&path)?;
         let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let beside = manifests::beside(&path, &text)?;
-        let file = File::new(name, text, beside);
+        let file = PolicyFile::new(name, text, beside);
         file.load("")?;
         packed.push(file);
     }

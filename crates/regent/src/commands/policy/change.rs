@@ -7,7 +7,7 @@ use regent_policy::{CallSketch, Cover, Layer, Policy, Replay, Replayed, Shift, T
 use regent_store::{self as store, Partition};
 use serde_json::{Value, json};
 
-use super::past::{self, Event};
+use super::past::{self, PastEvent};
 use crate::codes;
 use crate::compose;
 use crate::context::Context;
@@ -58,8 +58,8 @@ pub(super) fn sim(context: &Context, args: &SimArgs) -> CommandResult {
     let with_args = replay.needs_args();
     let since = past::since_ms(context, &args.since)?;
     let skipped = past::each(context, since, with_args, &mut |event| match event {
-        Event::Call(place, call) => replay.call(place, &call),
-        Event::Outcome(intent, label, went_well) => replay.outcome(intent, label, went_well),
+        PastEvent::Call(place, call) => replay.call(place, &call),
+        PastEvent::Outcome(intent, label, went_well) => replay.outcome(intent, label, went_well),
     })?;
     let found = replay.finish();
     let text = sim_text(context, &found, skipped, &args.since);
@@ -144,7 +144,7 @@ pub(super) fn diff(context: &Context, old: &Path, new: &Path) -> CommandResult {
 pub(super) fn learn(context: &Context, since: &str, out: Option<&Path>) -> CommandResult {
     let mut trace = Trace::default();
     past::each(context, past::since_ms(context, since)?, false, &mut |event| {
-        if let Event::Call(_, call) = event {
+        if let PastEvent::Call(_, call) = event {
             trace.add(&call);
         }
     })?;
@@ -179,7 +179,7 @@ pub(super) fn cover(context: &Context, call: &str, since: &str) -> CommandResult
     let conditions = cover.compiled();
     if controls.is_some_and(|controls| paths::may_exist(&controls.project().audit())) {
         past::each(context, past::since_ms(context, since)?, false, &mut |event| {
-            if let Event::Call(_, call) = event
+            if let PastEvent::Call(_, call) = event
                 && conditions.as_ref().is_some_and(|conditions| conditions.covers(&call))
             {
                 covered += 1;

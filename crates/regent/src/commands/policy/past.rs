@@ -18,7 +18,7 @@ use crate::term;
 
 /// What stands in the ledger, one after the other.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum PastEvent {
     /// A call, and where its intent is.
     Call((u16, u64), Box<PastCall>),
     /// The result of a call: the position of its intent, its label, whether it succeeded.
@@ -40,7 +40,7 @@ pub(super) fn each(
     context: &Context,
     since_ms: i64,
     with_args: bool,
-    visit: &mut dyn FnMut(Event),
+    visit: &mut dyn FnMut(PastEvent),
 ) -> Result<u64, Failure> {
     let folder = context.project()?.audit();
     if !folder.is_dir() {
@@ -62,7 +62,7 @@ pub(super) fn each(
                 let known =
                     intent.tool_name().and_then(|tool| capabilities.get(tool)).cloned().unwrap_or_default();
                 match intent.past_call(entry.at_ms, args, known) {
-                    Some(call) => visit(Event::Call((entry.lane.get(), entry.seq), Box::new(call))),
+                    Some(call) => visit(PastEvent::Call((entry.lane.get(), entry.seq), Box::new(call))),
                     None => skipped += 1,
                 }
             }
@@ -84,18 +84,18 @@ fn arguments(context: &Context, reader: &Reader, entry: &Entry) -> Result<Option
     Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
 }
 
-fn outcome(intent: (u16, u64), end: &EntryBody<'_>) -> Event {
+fn outcome(intent: (u16, u64), end: &EntryBody<'_>) -> PastEvent {
     // Missing fields count as the worst case.
     let worst = Label { integrity: Integrity::Web, confidentiality: Confidentiality::Credential };
     match end {
         EntryBody::Outcome(outcome) => {
-            Event::Outcome(intent, outcome.label.unwrap_or(worst), *outcome.status == Status::Ok)
+            PastEvent::Outcome(intent, outcome.label.unwrap_or(worst), *outcome.status == Status::Ok)
         }
         EntryBody::InDoubt(_)
         | EntryBody::Intent(_)
         | EntryBody::Agent(_)
         | EntryBody::Policy(_)
         | EntryBody::Kernel(_)
-        | EntryBody::Internal => Event::Outcome(intent, worst, false),
+        | EntryBody::Internal => PastEvent::Outcome(intent, worst, false),
     }
 }

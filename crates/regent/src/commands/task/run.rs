@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::live::Live;
 use super::{RunArgs, Unattended};
-use crate::asking::Terminal;
+use crate::asking::TerminalAsker;
 use crate::calls::{Interrupt, Interrupts};
 use crate::codes::{self, Code};
 use crate::compose::{BootedKernel, tasks};
@@ -210,7 +210,7 @@ fn asks(
     unattended: Option<Unattended>,
 ) -> tasks::Asks {
     let valid_ms = context.settings.approve_valid_ms();
-    let terminal = || Terminal::new(running, Arc::clone(stage), valid_ms);
+    let terminal = || TerminalAsker::new(running, Arc::clone(stage), valid_ms);
     match unattended {
         None if context.screen.can_ask => tasks::Asks::At(Arc::new(terminal())),
         None if context.settings.denies_unattended() => tasks::Asks::Nobody,

@@ -101,7 +101,7 @@ pub(super) fn has(context: &Context, name: &str) -> bool {
 fn open(context: &Context) -> Result<Arc<Generated>, Failure> {
     let project = context.project()?;
     Trust::demand(&context.paths, &project)?;
-    compose::generated::open(context, &project, &compose::Tiers::new(context)).ok_or_else(|| {
+    compose::generated::open(context, &project, &compose::ToolTiers::new(context)).ok_or_else(|| {
         Failure::new(codes::TOOL_NOT_BUILT, "this build has no WASM tier, which generated tools need")
     })
 }
