@@ -113,7 +113,7 @@ fn is_text(headers: &HeaderMap, name: &HeaderName) -> bool {
 
 fn digest(headers: &HeaderMap, name: &HeaderName) -> Digest {
     let values: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
-    Digest::of(&values.join(&b", "[..]))
+    Digest::compute(&values.join(&b", "[..]))
 }
 
 fn basic_with_handle(headers: &HeaderMap) -> Option<String> {
@@ -233,7 +233,7 @@ mod tests {
         assert!(text.contains("secret://api") && text.contains("Basic ada:secret://git/token"), "{text}");
         assert_eq!(decoded.as_deref(), Some("ada:secret://git/token"));
         let plain = format!("Basic {}", STANDARD.encode("ada:hunter2"));
-        let hidden = format!("(22 bytes, not shown, sha256 {})", Digest::of(plain.as_bytes()));
+        let hidden = format!("(22 bytes, not shown, sha256 {})", Digest::compute(plain.as_bytes()));
         let (fields, decoded) = for_policy(&headers(&[("authorization", &plain)]));
         assert_eq!((fields["authorization"].as_str(), decoded), (Some(hidden.as_str()), None));
     }

@@ -185,7 +185,7 @@ pub(crate) fn may_rotate(who: &Principal, id: &TokenId) -> Option<Reason> {
     (!fine).then(|| refusal("auth.role", message(), "ask an admin"))
 }
 
-/// What a caller is told about itself: the identity that was validated, not the one that it claims.
+/// A caller's description of itself: the validated identity, not the claimed one.
 pub(crate) fn whoami(who: &Principal) -> Identity {
     Identity {
         agent: who.agent_id().cloned(),

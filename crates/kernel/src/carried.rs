@@ -160,7 +160,7 @@ impl Core {
         }
         let (workspace, path) = (self.workspace.clone(), path.to_owned());
         let read = tokio::task::spawn_blocking(move || workspace.read_whole(&path, OUTSIDE_BYTES_MAX)).await;
-        read.unwrap_or(Err(PathError::Swapped)).map(|content| Some(Digest::of(&content)))
+        read.unwrap_or(Err(PathError::Swapped)).map(|content| Some(Digest::compute(&content)))
     }
 
     /// Notes the label of what a call has written. It only rises.
@@ -214,7 +214,7 @@ impl Core {
         .await
     }
 
-    /// Whether an agent has worked here after it had heard what isn't the person's.
+    /// Whether an agent has worked here after it received untrusted input.
     pub(crate) async fn was_misled(&self) -> Result<bool, StateError> {
         Ok(self.carried_record::<bool>(&self.misled_key()).await?.is_some())
     }
@@ -228,7 +228,7 @@ impl Core {
     }
 
     fn workspace_key(&self, what: &str) -> String {
-        format!("{what}/{}", Digest::of(self.workspace.root().as_os_str().as_encoded_bytes()))
+        format!("{what}/{}", Digest::compute(self.workspace.root().as_os_str().as_encoded_bytes()))
     }
 
     /// Reads and hashes the file, on a thread that may wait for a disk.

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 pub use driver::{Driver, DriverKind};
 pub use set::ToolSet;
 
-/// How much is said about arguments that don't fit.
+/// Maximum length of the message about arguments that don't fit.
 const WHY_BYTES_MAX: usize = 400;
 
 /// What a tool is and does, as its author declares it.
@@ -67,7 +67,7 @@ pub struct ToolSpec {
 
 /// The capability of tools that programs call through us. A model is never offered one.
 pub const FROM_PROGRAM: &str = "from.program";
-/// The capability of tools that only a person may call. The kernel refuses agents, whatever policy says.
+/// The capability of tools that only an operator may call. The kernel refuses agents, whatever policy says.
 pub const FOR_OPERATOR: &str = "for.operator";
 /// The capability of a tool of ours that reads a text in its caller's stead and returns one typed value. The caller doesn't count as having read the
 /// text.
@@ -178,9 +178,9 @@ impl Tool {
         Self::new(spec, driver, "host".into())
     }
 
-    /// A tool with its schema compiled. Whether its name is fit is for whoever keeps it to say.
+    /// A tool with its schema compiled. The catalogue checks its name.
     fn new(spec: ToolSpec, driver: Driver, source: Arc<str>) -> Result<Self, AdmitError> {
-        let digest = Digest::of(CanonicalJson::of(&spec)?.as_str().as_bytes());
+        let digest = Digest::compute(CanonicalJson::encode(&spec)?.as_str().as_bytes());
         let schema = jsonschema::validator_for(&spec.input)
             .map_err(|error| AdmitError::Schema { tool: spec.name.clone(), why: error.to_string() })?;
         Ok(Self { digest, digest_hex: digest.to_string(), schema, spec, driver, source })
@@ -279,7 +279,7 @@ pub enum AdmitError {
         /// The digest of what is offered.
         found: Digest,
     },
-    /// A version is shown and compared, so it is a plain word.
+    /// A version is displayed and compared, so it is a plain word.
     #[error("`{0}` is not a version")]
     Version(String),
     /// It can't be put into canonical form.
@@ -342,12 +342,12 @@ impl Catalogue {
         is_fewer
     }
 
-    /// Wakes whoever waits for tools that come or go. The number says nothing but that it is another.
+    /// Wakes those who wait for tools to come or go. The number only changes; its value means nothing.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Called while the tools are locked, so that whoever is woken sees all of a set or nothing of it.
+    /// Called while the tools are locked, so that a woken waiter sees all of a set or nothing of it.
     fn note_change(&self) {
         self.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
     }

@@ -52,7 +52,7 @@ pub struct Scrubbed {
 pub struct Usage<'a> {
     /// The tool that is called.
     pub tool: &'a str,
-    /// The agent that calls and those above it, by name, the caller first. Empty where a person calls.
+    /// The calling agent and those above it, by name, the caller first. Empty where an operator calls.
     pub agents: Vec<&'a str>,
     /// The hosts that the call reaches, as policy judged them.
     pub hosts: Vec<&'a str>,
@@ -86,7 +86,7 @@ pub enum SecretError {
     /// Nobody has put it into the vault.
     #[error("there is no secret `{0}`")]
     NotFound(String),
-    /// Its owner has said where it may be used, and this is elsewhere.
+    /// Its scope doesn't include this use.
     #[error("the scope of the secret `{name}` doesn't allow this: {why}")]
     OutOfScope {
         /// Which secret.

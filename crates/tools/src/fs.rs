@@ -12,7 +12,7 @@ pub(crate) mod stat;
 mod tree;
 pub(crate) mod write;
 
-use regent_kernel::{Digest, Failure, FileKind, Listed, Op, Permit, Workspace, shown, tier};
+use regent_kernel::{Digest, Failure, FileKind, FolderEntry, Op, Permit, Workspace, escape_name, tier};
 
 use crate::output::{Driven, blocking, failure, is_cancelled, path_failure};
 
@@ -30,7 +30,7 @@ struct Met {
     path: String,
     /// The spelling is the real one.
     plain: bool,
-    item: Listed,
+    item: FolderEntry,
 }
 
 /// A walk through a folder and what is below it, one folder at a time. Links are not followed, other mounts not entered, `.git` not
@@ -101,8 +101,8 @@ enum Below {
 }
 
 impl Met {
-    fn new(folder: &str, item: Listed) -> Self {
-        let name = shown(&item.name);
+    fn new(folder: &str, item: FolderEntry) -> Self {
+        let name = escape_name(&item.name);
         let plain = name.as_bytes() == item.name;
         let path = match folder {
             "." => name,

@@ -231,7 +231,7 @@ results! {
         content: String,
         /// Its name.
         key: String,
-        /// The label of what it holds.
+        /// The label of its content.
         label: Label,
     }
 
@@ -326,7 +326,7 @@ results! {
         class: Class,
         /// The name for people to read.
         name: String,
-        /// A person's role.
+        /// An operator's role.
         role: Option<PersonRole>,
         /// The session that its calls are recorded under.
         session: String,

@@ -159,7 +159,7 @@ impl Report {
             if same_period {
                 account.settle(owner, *used);
             }
-            *account = std::mem::take(account).at(*period);
+            *account = std::mem::take(account).in_period(*period);
             account.bury(owner, *now_ms);
             if !same_period {
                 account.settle(owner, *used);
@@ -183,7 +183,7 @@ impl Report {
         self.step(state, |account| {
             // The time is that of the last use, which may lie long before what others have done since.
             let period = self.period.max(account.period);
-            *account = std::mem::take(account).at(period);
+            *account = std::mem::take(account).in_period(period);
             account.settle(&self.owner, self.used);
             account.leases.remove(&self.owner);
         })
@@ -193,7 +193,7 @@ impl Report {
     /// Sets the limits; what has been spent stays spent.
     pub(crate) async fn set(&self, state: &dyn State, limit: Budget) -> Result<Looked, StateError> {
         self.step(state, |account| {
-            *account = std::mem::take(account).at(self.period);
+            *account = std::mem::take(account).in_period(self.period);
             account.limit = limit;
             Looked { limit, free: account.free() }
         })
@@ -216,7 +216,7 @@ impl Report {
     async fn account(&self, state: &dyn State) -> Result<Option<Account>, StateError> {
         let account: Option<Account> =
             store::load(state, &self.key, &Partition::containing(&self.key)).await?;
-        Ok(account.map(|account| account.at(self.period)))
+        Ok(account.map(|account| account.in_period(self.period)))
     }
 
     async fn step<T: Send>(
@@ -239,7 +239,7 @@ impl Account {
     /// The account in this period. A new one starts with nothing spent and nothing lent; a clock set back starts none. An account that
     /// is more than one period ahead was moved there by a clock that was wrong: it comes back to this period, with what was spent in
     /// it before and what was spent under the wrong date, so that the mistake neither adds to this period nor closes all that follow.
-    fn at(mut self, period: i64) -> Self {
+    fn in_period(mut self, period: i64) -> Self {
         if period > self.period {
             self.before.insert(self.period, self.spent);
             let is_next = period == self.period.saturating_add(1);

@@ -30,7 +30,7 @@ impl DriverKind {
     /// The tiers at which a driver of this kind can run.
     pub(crate) fn runs_at(self, tier: Tier) -> bool {
         match self {
-            // A tool that is only shown has no driver to speak of.
+            // A tool that models only see needs no driver.
             Self::Host => matches!(tier, Tier::Host | Tier::Instruction),
             Self::Remote => tier == Tier::Host,
             Self::Process => matches!(tier, Tier::Process | Tier::Microvm),

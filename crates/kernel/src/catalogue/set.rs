@@ -64,7 +64,7 @@ impl ToolSet {
         }
         let mut specs: Vec<&ToolSpec> = self.specs().collect();
         specs.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(Digest::of(CanonicalJson::of(&specs)?.as_str().as_bytes()))
+        Ok(Digest::compute(CanonicalJson::encode(&specs)?.as_str().as_bytes()))
     }
 
     /// The set itself, if it is what was agreed to.

@@ -1,4 +1,4 @@
-//! Commands of ordinary work: what a person who lets an agent work on files expects it to run without a word.
+//! Commands of ordinary work, which an agent that works on files is expected to run without a question.
 //!
 //! What a program can reach is confined by the sandbox, not here. This only tells the commands that nobody needs to look at from those
 //! that undo work, reach for other machines or say what they do in a language of their own.

@@ -66,7 +66,7 @@ const FILE_MAKERS: &str = "cp mv ln link install rsync dd tee patch tar bsdtar c
     wget mount split csplit sponge checkout switch restore stash pull merge rebase apply cherry-pick \
     revert reset clone worktree";
 
-/// Files that a program reads as its script without being told, from the folder it runs in.
+/// Files that a program reads as its script by default, from its working folder.
 const IMPLIED: &[(&str, &str)] = &[
     ("make", "GNUmakefile makefile Makefile"),
     ("gmake", "GNUmakefile makefile Makefile"),

@@ -1,5 +1,5 @@
 //! What the arguments of a tool that a host performs may reach for. Nobody has declared which of them are paths or addresses, so every text
-//! that could be one is shown to policy as one: rules that deny or ask about paths and hosts hold for these tools too.
+//! that could be one goes to policy as one: rules that deny or ask about paths and hosts apply to these tools too.
 
 use std::borrow::Cow;
 

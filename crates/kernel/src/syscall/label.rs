@@ -28,10 +28,10 @@ impl Labelled {
     /// confidential as one: the same value may be in there in a form that nobody recognises.
     pub(super) fn new(raw: RawOutput, floor: Label, masked: bool) -> Self {
         let label = raw.label.map_or(floor, |own| floor.join(own));
-        Self::of(raw.bytes, label, masked)
+        Self::from_bytes(raw.bytes, label, masked)
     }
 
-    pub(super) fn of(bytes: Vec<u8>, mut label: Label, masked: bool) -> Self {
+    pub(super) fn from_bytes(bytes: Vec<u8>, mut label: Label, masked: bool) -> Self {
         if masked {
             label.confidentiality = label.confidentiality.max(Confidentiality::Secret);
         }
@@ -70,7 +70,7 @@ impl Labelled {
 
     /// The digest that the outcome records.
     pub fn digest(&self) -> Digest {
-        Digest::of(&self.bytes)
+        Digest::compute(&self.bytes)
     }
 
     /// The content for a model, between markers with a nonce: output can't forge the end of its own quotation
@@ -201,7 +201,7 @@ impl Nonce {
 
     /// The nonce of a secret: always the same, so that a conversation can be rebuilt byte for byte.
     pub fn of_secret(secret: &[u8]) -> Self {
-        Self(Digest::of(&[b"regent nonce v1\n", secret].concat()).to_string().chars().take(32).collect())
+        Self(Digest::compute(&[b"regent nonce v1\n", secret].concat()).to_string().chars().take(32).collect())
     }
 
     /// As it stands in the markers.

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use regent_kernel::{Digest, PathError, Workspace, shown};
+use regent_kernel::{Digest, PathError, Workspace, escape_name};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 
 use super::cache::{Cache, Stamp};
@@ -106,7 +106,7 @@ impl Scan<'_> {
             }
             let text = std::str::from_utf8(&name).ok().filter(|name| !name.chars().any(char::is_control));
             let Some(name) = text else {
-                self.skip(below(path, &shown(&name)), Why::Name);
+                self.skip(below(path, &escape_name(&name)), Why::Name);
                 continue;
             };
             if self.options.excluded.contains(name) {
@@ -265,7 +265,7 @@ impl Scan<'_> {
                     return Ok(Err(Why::TooLarge));
                 }
                 keep(&content)?;
-                (Digest::of(&content), content.len() as u64)
+                (Digest::compute(&content), content.len() as u64)
             }
         };
         self.bytes = self.bytes.saturating_add(bytes);

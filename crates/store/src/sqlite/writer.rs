@@ -12,7 +12,7 @@ use crate::state::{Change, Committed, Partition, Version, Write};
 /// The most commits of one transaction, so that the first doesn't wait for too many others.
 const BATCH_MAX: usize = 512;
 
-/// Something to write, and who is told about it.
+/// A write, and where its result goes.
 #[derive(Debug)]
 pub(super) enum Job {
     Commit { partition: Partition, change: Change, reply: oneshot::Sender<Result<Committed, StateError>> },

@@ -57,7 +57,7 @@ pub(crate) async fn read(
     let mut part = blocking(permit, move |_| read_part(&workspace, &place, offset, bytes_max)).await??;
     let is_text = part.settle(room, encoding);
     part.keep_secrets_whole(|bytes| permit.scrub(bytes))?;
-    let whole = (part.offset == 0 && !part.more()).then(|| Digest::of(part.content()));
+    let whole = (part.offset == 0 && !part.more()).then(|| Digest::compute(part.content()));
     let output = part.into_output(is_text).with_label(label_of_path(path));
     Ok(match whole {
         Some(sha256) => output.with_obtained(content_is(&sha256)),

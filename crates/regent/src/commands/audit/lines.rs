@@ -1,6 +1,6 @@
 //! Entries as people read them. Whatever came from outside is made inert.
 
-use regent_ledger::{Entry, Gone};
+use regent_ledger::{Entry, MissingPayload};
 use regent_policy::Target;
 pub(crate) use regent_runtime::utc;
 use regent_wire::body::{Decision, EntryBody, IntentBody, OutcomeBody};
@@ -101,7 +101,7 @@ pub(super) fn payload(screen: &Screen, name: &str, bytes: &[u8], width: usize) -
 }
 
 /// What is said of a payload that is not there.
-pub(super) fn gone(screen: &Screen, name: &str, gone: &Gone) -> String {
+pub(super) fn gone(screen: &Screen, name: &str, gone: &MissingPayload) -> String {
     let how = if gone.erased { "erased" } else { "removed by gc" };
     let (at, reason) = (utc(gone.at_ms), term::inline(&gone.reason));
     format!("    {}: {how} on {at}, because: {reason}\n", screen.strong(name))
