@@ -1,4 +1,4 @@
-//! The control socket serves its user and nobody else, whatever is sent to it.
+//! The control socket serves only its user, whatever is sent to it.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
@@ -135,7 +135,7 @@ async fn adv_073_the_socket_is_for_its_owner_alone() {
     }
 }
 
-/// Needs root to become somebody else. Without root the modes and the comparison above are what can be tested.
+/// Needs root to become another user. Without root the modes and the comparison above are what can be tested.
 #[tokio::test]
 async fn adv_073_another_user_who_reaches_the_socket_is_refused() {
     if !rustix::process::geteuid().is_root() {

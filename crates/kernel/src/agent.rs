@@ -2,7 +2,7 @@
 //!
 //! Every agent has a parent, up to the person who answers for it all. A child has no more power than its parent: its roles are among
 //! the parent's, it isn't trusted further, it starts with everything its parent has seen. When a parent ends, its children get TERM,
-//! and KILL if they are still there after a grace period: nobody is left that no living parent answers for.
+//! and KILL if they are still there after a grace period: every remaining agent has a living parent.
 
 mod calls;
 mod delivery;
@@ -42,7 +42,7 @@ const CHILDREN_MAX: usize = 64;
 const GENERATIONS_MAX: usize = 8;
 /// Agents that have ended and can still be listed; the oldest are forgotten first. The ledger forgets none.
 const ENDED_KEPT_MAX: usize = 1024;
-/// How far an agent is trusted about whom nothing is known.
+/// The trust of an unknown agent.
 pub(crate) const TRUST_DEFAULT: u16 = 500;
 /// The most that anyone is trusted.
 pub(crate) const TRUST_MAX: u16 = 1000;

@@ -46,7 +46,7 @@ const NEW_PER_MINUTE_MAX: u32 = 20;
 const QUESTIONS: Charge = Charge { rule: RuleId(u64::MAX), limit: NEW_PER_MINUTE_MAX, window_ms: 60_000 };
 /// The same for all causes together, so that an agent can't ask without end by finding new causes.
 const ALL_QUESTIONS: Charge = Charge { limit: NEW_PER_MINUTE_MAX * 3, ..QUESTIONS };
-/// What a reviewer has to know of a call that nobody saw the end of.
+/// What a reviewer must know of a call without a recorded end.
 const IN_DOUBT: &str = "it may or may not have happened; an approval runs it again, a denial skips it and the work continues without it";
 /// The rule of questions about calls that may have happened.
 const RECOVERY: &str = "recovery";
@@ -447,7 +447,7 @@ impl Approvals {
         cause: &str,
         now_ms: i64,
     ) -> Result<Result<(), Reason>, StateError> {
-        // A kernel that runs for weeks asks now and then; that is when it clears away what nobody needs.
+        // A kernel that runs for weeks asks now and then; it then removes what is no longer needed.
         self.state.sweep(now_ms, SWEPT_MAX).await?;
         if self.rates.take(&QUESTIONS, &rate_name(who, cause), now_ms).await? {
             if self.rates.take(&ALL_QUESTIONS, &rate_name(who, "any cause"), now_ms).await? {

@@ -18,7 +18,7 @@ use crate::facts::{Sheet, Target, relocates};
 use crate::kernel::Core;
 use crate::syscall::{Fault, Frame, Status};
 
-/// How long a label is kept for a file that nobody reads.
+/// How long the label of an unread file is kept.
 const KEPT_MS: i64 = 365 * 24 * 60 * 60 * 1000;
 /// Times that are kept apart. Beyond these, those with the least time between them become one.
 const SPANS_MAX: usize = 128;
@@ -265,7 +265,7 @@ fn runs_program(frame: &Frame, tier: Option<Tier>) -> bool {
         || frame.targets.iter().any(|target| matches!(target, Target::Argv(_)))
 }
 
-/// Why nobody can say which label a file carries.
+/// Why a file's label is unknown.
 #[derive(Debug, thiserror::Error)]
 enum Unlabelled {
     #[error(transparent)]

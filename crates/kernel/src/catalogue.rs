@@ -121,9 +121,9 @@ pub enum CostClass {
 pub enum Origin {
     /// Regent itself.
     BuiltIn,
-    /// Somebody whose key the user trusts has signed it.
+    /// Signed with a key that the user trusts.
     Verified,
-    /// Nobody that we know.
+    /// Unsigned, or signed with an unknown key.
     #[default]
     Community,
     /// An agent wrote it.
@@ -266,10 +266,10 @@ pub enum AdmitError {
         /// What is wrong.
         why: String,
     },
-    /// Nobody has agreed to this set.
+    /// This set isn't approved.
     #[error("nobody has agreed to the tools of `{0}`")]
     Unagreed(String),
-    /// What was agreed to is not what is offered now. The set is off until somebody agrees to it again.
+    /// The set has changed since its approval. It is off until it is approved again.
     #[error("the tools of `{source_name}` have changed since they were agreed to ({agreed}, now {found})")]
     Changed {
         /// Whose.
@@ -296,7 +296,7 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Puts a set in force, in place of whatever its source had. `agreed` is the digest that somebody agreed to: if it isn't the set's, the
+    /// Activates a set, in place of its source's previous one. `agreed` is the approved digest: if it isn't the set's, the
     /// source has no tools from here on. All of a set is admitted, or nothing of it.
     pub fn admit(&self, set: ToolSet, agreed: Option<Digest>) -> Result<(), AdmitError> {
         let source = set.source_name().clone();

@@ -2,7 +2,7 @@
 //!
 //! A tool that changes files says beforehand what will be at the paths of its arguments ([`Executor::foresee`](crate::Executor::foresee)). The
 //! kernel looks at the paths, and the intent records digests of what is there before and after. After a crash the kernel looks again and
-//! compares: all as after means done, all as before means not done. Anything else, an error included, means that nobody can know, and a
+//! compares: all as after means done, all as before means not done. Anything else, an error included, means unknown, and a
 //! person is asked.
 //!
 //! The digests are in a payload with a random salt. The entry names the payload by its digest, so it says nothing about the content of
@@ -45,13 +45,13 @@ pub(crate) struct Evidence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EvidenceRef {
     payload: Digest,
-    /// Somebody vouches for the intent. If nobody does, anyone with access to the ledger's folder may have written it: then it can
+    /// The intent is proven. Otherwise anyone with access to the ledger's folder may have written it: then it can
     /// show that the call is still to be made, which is judged anew, and never that the call was made.
     pub(crate) proven: bool,
 }
 
 impl EvidenceRef {
-    /// The evidence that an intent names; `proven` is whether somebody vouches for the intent.
+    /// The evidence that an intent names; `proven` is whether the ledger proves the intent.
     pub(crate) fn named(intent: &IntentBody<'_>, proven: bool) -> Option<Self> {
         intent.evidence.map(|payload| Self { payload: payload.sha256, proven })
     }

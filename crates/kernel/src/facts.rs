@@ -50,7 +50,7 @@ pub(crate) struct Sheet {
     /// The arguments as policy judges them and the executor gets them.
     pub(crate) args: Value,
     pub(crate) resources: Vec<Target>,
-    /// What only policy looks at: what the arguments of a tool elsewhere may reach for, which nobody has declared, and the names of links
+    /// What only policy looks at: the undeclared targets in the arguments of a tool elsewhere, and the names of links
     /// by which a path was given.
     pub(crate) mentioned: Vec<Target>,
     pub(crate) labels: ArgLabels,
@@ -487,7 +487,7 @@ impl Sheet {
         }
     }
 
-    /// Makes a URL into something that policy judges, and gives back its one spelling.
+    /// Makes a URL into a target for policy, and returns its one spelling.
     fn name_endpoint(&mut self, text: &str, method: &str) -> Option<String> {
         match crate::endpoint::parse(text) {
             Ok(url) => {

@@ -52,7 +52,7 @@ impl Core {
         [reach.session.then(session), reach.lasting.then(lasting)]
     }
 
-    /// Changes both in one step that nobody comes in between.
+    /// Changes both in one atomic step.
     async fn noting<T: Send>(
         &self,
         who: &Principal,

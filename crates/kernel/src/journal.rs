@@ -3,7 +3,7 @@
 //! A task is a program whose every call has a name, its *step*: the same each time the program runs. A call at a step that has an
 //! outcome is answered from the ledger and never made again, so resuming a task is running it again from the start. A call
 //! that isn't the one recorded at that step means that the program or its input is another: that is a fault, not a guess. A step
-//! that began and of which nobody wrote down how it ended is settled by the [evidence](crate::evidence) in its intent. Without evidence
+//! that began and has no recorded end is settled by the [evidence](crate::evidence) in its intent. Without evidence
 //! it is made again only if its tool is idempotent; any other needs a reviewer's decision.
 
 mod lanes;
@@ -88,7 +88,7 @@ enum StepProgress {
     Ended(Receipt, Box<StepEnd>),
     /// It was refused.
     Denied(Box<Reason>),
-    /// Nobody knows.
+    /// Unknown.
     InDoubt { idempotent: bool, evidence: Option<EvidenceRef> },
     /// It became a question, or the disk was full: nothing happened, and it may be tried again.
     Open,
@@ -100,7 +100,7 @@ impl StepProgress {
         match self {
             Self::Ended(..) => 4,
             Self::Denied(_) => 3,
-            // One that nobody vouches for doesn't take the place of one that somebody does.
+            // An unproven entry doesn't replace a proven one.
             Self::InDoubt { evidence: Some(EvidenceRef { proven: false, .. }), .. } | Self::Running => 1,
             Self::InDoubt { .. } => 2,
             Self::Open => 0,
@@ -170,9 +170,9 @@ impl Journal {
     }
 }
 
-/// What the journal says to a call.
+/// The journal's answer for a call.
 pub(crate) enum JournalLookup {
-    /// It was made; this came of it.
+    /// It was made, with this reply.
     Answer(Box<Reply>),
     /// It was not made, or may not have been.
     Make(Option<Doubt>),
@@ -397,7 +397,7 @@ fn begin(
     places.insert((entry.lane, entry.seq), (step, made));
 }
 
-/// Takes in how a call ended, and gives back the place of its intent if it is over for good.
+/// Records how a call ended, and returns the place of its intent if it is over for good.
 fn end(
     entry: &Entry,
     found: &mut HashMap<TaskId, BTreeMap<Arc<str>, JournalStep>>,
@@ -409,7 +409,7 @@ fn end(
         return Ok(None);
     };
     let EntryBody::Outcome(body) = body else { return Ok(None) };
-    // Nobody can be given what has no label.
+    // Unlabelled output can't be returned.
     let (seq, Some(label)) = (body.intent, body.label) else { return Ok(None) };
     let known = found.get_mut(&step.task).and_then(|steps| steps.get_mut(&step.name));
     // What was stopped half-way may have happened in part: a task can't continue from that. The executor may still be at

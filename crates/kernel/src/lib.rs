@@ -60,7 +60,7 @@ pub use catalogue::{
     QUARANTINE, SideEffect, Tool, ToolSet, ToolSpec,
 };
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Failure, Foreseen, RawOutput};
+pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Foreseen, RawOutput, ToolFailure};
 pub use host::{Host, Records, TaskOwner};
 pub use identity::{Did, DidError};
 pub use journal::TaskId;

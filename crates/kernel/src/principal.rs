@@ -1,4 +1,4 @@
-//! Who is calling. A principal is made by the kernel after it has checked who it is; nobody else can make one.
+//! The caller. The kernel creates a principal after it has authenticated the caller; no other code can create one.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::token::Presented;
 pub struct Principal {
     fields: Arc<Fields>,
     step: Option<Arc<TaskStep>>,
-    /// Nobody can be asked.
+    /// No reviewer is available.
     unattended: bool,
     /// The token that it came with.
     presented: Option<Arc<Presented>>,
@@ -150,7 +150,7 @@ impl Principal {
         Self { unattended: true, ..self.clone() }
     }
 
-    /// Whether nobody can be asked.
+    /// Whether no reviewer is available.
     pub(crate) fn is_unattended(&self) -> bool {
         self.unattended
     }
@@ -225,7 +225,7 @@ impl Principal {
             Class::Operator => Integrity::Operator,
             Class::Kernel => Integrity::System,
             Class::Agent => Integrity::OwnModel,
-            // A program's input is whatever it was made of; somebody else's agent can have read anything.
+            // A program's input is unknown; an external agent can have read anything.
             Class::Service => Integrity::Tool,
             Class::Peer => Integrity::Peer,
         };

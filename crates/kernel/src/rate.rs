@@ -14,7 +14,7 @@ use regent_policy::{Charge, RuleId, Window};
 use regent_store::{self as store, Partition, State, StateError, key_part};
 use tokio::sync::oneshot;
 
-/// Rates that are remembered for the next caller. Beyond this, those that nobody uses now are forgotten.
+/// Rates that are remembered for the next caller. Beyond this, unused ones are forgotten.
 const KNOWN_MAX: usize = 4_096;
 /// Callers that one commit takes for.
 const BATCH_MAX: usize = 1_024;
@@ -104,7 +104,7 @@ impl Rates {
 }
 
 impl Counter {
-    /// Queues a step, and waits until somebody has committed it: another caller, or this one when it gets its turn.
+    /// Queues a step, and waits until it is committed: by another caller, or by this one when it gets its turn.
     async fn step(&self, state: &dyn State, step: RateChange) -> Result<bool, StateError> {
         let (reply, mut answer) = oneshot::channel();
         lock(&self.waiting).push(Waiter { step, reply });
@@ -112,7 +112,7 @@ impl Counter {
             tokio::select! {
                 biased;
                 answer = &mut answer => {
-                    // Whoever committed for this caller was torn down meanwhile. Nobody knows whether it was counted, so it doesn't run.
+                    // The caller that committed for this one was dropped meanwhile. Whether it was counted is unknown, so it doesn't run.
                     return answer.unwrap_or_else(|_| Err(StateError::Unusable("a step was cut off".to_owned())));
                 }
                 _turn = self.turn.lock() => self.commit(state).await,

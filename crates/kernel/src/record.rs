@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::approval::{Approved, AskedQuestion};
 use crate::budget::Settled;
 use crate::call::{Call, HostCall, Op};
-use crate::executor::Failure;
+use crate::executor::ToolFailure;
 use crate::facts::{Sheet, Target, reworded, sealed, text_bytes};
 use crate::kernel::{Canonical, InForce};
 use crate::secret::Secrets;
@@ -188,7 +188,7 @@ fn redacted<'a>(secrets: &dyn Secrets, status: &'a Status) -> Cow<'a, Status> {
     match status {
         Status::Failed(failure) => match secrets.redact(&failure.message) {
             Cow::Borrowed(_) => Cow::Borrowed(status),
-            Cow::Owned(message) => Cow::Owned(Status::Failed(Failure { message, ..failure.clone() })),
+            Cow::Owned(message) => Cow::Owned(Status::Failed(ToolFailure { message, ..failure.clone() })),
         },
         Status::Faulted(message) => match secrets.redact(message) {
             Cow::Borrowed(_) => Cow::Borrowed(status),

@@ -1,8 +1,8 @@
-//! After a crash: the calls that began and of which nobody wrote down how they ended.
+//! After a crash: the calls that began and have no recorded end.
 //!
 //! An intent that was allowed and recorded, without an outcome, of a process that is gone, is *in doubt*: the effect may have
 //! happened or not. The kernel never performs it again by itself. At boot it notes each one in the ledger, once, with what may be
-//! done about it. Where the intent has evidence, the note says whether the call took effect, and nobody is asked. A
+//! done about it. Where the intent has evidence, the note says whether the call took effect, without a question. A
 //! call that is the same twice as once may be retried; any other needs a reviewer's decision. The runtime reads the list and acts on it.
 //!
 //! An intent is recorded without a signature of its own, so one that no checkpoint covers may have been acknowledged: it is in doubt
@@ -132,7 +132,7 @@ impl Core {
         let _only_saves_time = self.save_mark(head.lane, &LaneMark { seq, looks: None }).await.is_err();
     }
 
-    /// Reads what has been written since each lane was last examined: our own lane up to where we began, and those that nobody holds.
+    /// Reads what has been written since each lane was last examined: our own lane up to where we began, and the lanes that no process holds.
     async fn survey(
         &self,
         start: &regent_ledger::Head,
@@ -185,7 +185,7 @@ impl Core {
 }
 
 /// Two kernels must not both note the calls of one lane. A claim is a lock on a file of the lane, so it ends with its process. For our
-/// own lane we wait a little for a process that is alive: nobody else will examine it while we hold it. A note too many is better
+/// own lane we wait a little for a process that is alive: no other process will examine it while we hold it. A note too many is better
 /// than none, and a start that stalls is worse than both.
 async fn claim(storage: &dyn Storage, lane: LaneId, own: bool) -> Result<Option<Box<dyn Lock>>, ReadError> {
     let path = format!("lanes/{lane}/examining");

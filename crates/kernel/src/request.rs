@@ -89,12 +89,12 @@ impl Work {
         regent_guard::kinds_of(path).intersects(Kinds::RUN_LATER) && !self.names(path)
     }
 
-    /// Whether the person has named this, as a whole. Without a request nobody has.
+    /// Whether the request names this, as a whole. False without a request.
     pub(crate) fn names(&self, value: &str) -> bool {
         self.get().as_ref().is_some_and(|working| working.session.session().is_named(value))
     }
 
-    /// The label of what a call has written into a store. Without a request nobody knows.
+    /// The label of what a call has written into a store. Unknown without a request.
     pub(crate) fn stored_label(
         &self,
         tool: &str,
@@ -270,7 +270,7 @@ impl Core {
             trust: rules.iter().flat_map(|one| &one.trust).cloned().collect(),
             open: rules.iter().flat_map(|one| &one.open).cloned().collect(),
         };
-        // Only what came back whole and well is what its fields say it is.
+        // Only complete, successful output has the fields that it declares.
         let cleared = (*status == Status::Ok).then_some(&cleared);
         let used = working.session.observe_stored(
             sheet.ruling.as_ref(),

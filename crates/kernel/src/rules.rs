@@ -72,7 +72,7 @@ impl Core {
         }
     }
 
-    /// An agent signals itself and its descendants. The answer is the same for a stranger and for nobody, so that ids can't be
+    /// An agent signals itself and its descendants. The answer is the same for a foreign agent and for a missing one, so that ids can't be
     /// probed for.
     fn may_signal(&self, who: &Principal, agent: &AgentId, group: bool) -> Option<Reason> {
         if who.class() == Class::Operator {

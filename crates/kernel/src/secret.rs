@@ -83,7 +83,7 @@ impl fmt::Debug for Secret {
 /// Why a secret isn't released.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// Nobody has put it into the vault.
+    /// The vault doesn't have it.
     #[error("there is no secret `{0}`")]
     NotFound(String),
     /// Its scope doesn't include this use.
@@ -137,7 +137,7 @@ pub(crate) fn filled(
     for handle in handles(text) {
         parts.push((handle.span, reveal(handle.name)?));
     }
-    // Sized before it is filled: a buffer that grows leaves copies behind that nobody wipes.
+    // Sized before it is filled: a buffer that grows leaves unwiped copies behind.
     let size = parts.iter().map(|(_, value)| value.expose().len()).sum::<usize>().saturating_add(text.len());
     let mut whole = Vec::with_capacity(size);
     let mut from = 0;

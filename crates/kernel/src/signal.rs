@@ -99,7 +99,7 @@ impl Inbox {
         if action == SignalEffect::Resume { Arrival::Acts(action) } else { arrival }
     }
 
-    /// Changes the mask, and gives back the signals that this lets through, oldest first. What can't be held back is left out.
+    /// Changes the mask, and returns the signals that this lets through, oldest first. Signals that can't be masked are left out.
     pub(crate) fn mask(&mut self, change: &MaskChange) -> Vec<Signal> {
         let named = |signals: &[Signal]| {
             signals
@@ -138,7 +138,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Takes what waits for the agent's own handling, oldest first.
+    /// Takes the signals that the agent handles itself, oldest first.
     pub(crate) fn take(&mut self) -> Vec<Signal> {
         std::mem::take(&mut self.for_agent).into()
     }

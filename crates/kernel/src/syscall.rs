@@ -59,7 +59,7 @@ pub enum Reply {
 /// The outcome of a call that was allowed.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What came back, with its label.
+    /// The output, with its label.
     pub output: Labelled,
     /// How it ended.
     pub status: Status,
@@ -87,7 +87,7 @@ pub struct Denial {
 }
 
 impl Denial {
-    /// A question that nobody was asked can't be answered, so the call is denied.
+    /// Without a reviewer the question can't be answered, so the call is denied.
     fn unasked(question: Question, intent: Receipt) -> Self {
         let Question { rule, reason: message, .. } = question;
         Self {
@@ -153,7 +153,7 @@ pub enum Fault {
     TornDown,
 }
 
-/// What step 2 comes to.
+/// The result of step 2.
 struct Judged {
     verdict: Verdict,
     /// Set if this call became a question.
@@ -246,7 +246,7 @@ impl Core {
         if !matches!(verdict, Verdict::Allow(_)) {
             facts.charges.give_back().await;
         }
-        // Reserve: budgets, rates and counts are taken, not looked at; a refusal gives back what was taken, an approval included.
+        // Reserve: budgets, rates and counts are taken, not looked at; a refusal returns what was taken, an approval included.
         let mut reservation = None;
         if let Verdict::Allow(grant) = &mut verdict {
             match self.reserve(call, facts, grant).await? {
@@ -271,7 +271,7 @@ impl Core {
     async fn make(self: Arc<Self>, mut call: Call, doubt: Option<Doubt>) -> Result<Reply, Fault> {
         // 1 facts: what policy may look at, whole. What can't be established is a refusal, not a guess.
         let mut facts = self.facts(&call).await?;
-        // A call that a crash cut off: where the file that it writes tells whether it took effect, nobody is asked.
+        // A call that a crash cut off: where its target file proves whether it took effect, no question is needed.
         let doubt = match doubt {
             Some(doubt) => match self.look(&doubt, &facts).await {
                 DoubtOutcome::Done(evidence) => {
@@ -367,7 +367,7 @@ impl Core {
         ended: effect::Ended,
         running: RunningCall,
     ) -> Result<Reply, Fault> {
-        // 6 label: nobody has been able to read a byte of it until here, and no secret that was revealed is in it after.
+        // 6 label: no byte of the output was readable until here, and no revealed secret is in it after.
         let (mut status, mut raw) = ended.into_parts();
         let (flowed_masked, delivered) = frame.flow.finish(&*self.secrets, &mut raw);
         let masked = label::mask(&*self.secrets, &mut status, &mut raw) | flowed_masked;
@@ -390,7 +390,7 @@ impl Core {
         let declassify = grant.as_ref().map_or(&[][..], |grant| &grant.declassify);
         let declassified = self.observe_output(&frame, &facts, (&output, &performed, &store), declassify);
 
-        // 7 outcome: what it cost, what was really obtained, the digest of what came back.
+        // 7 outcome: its cost, the confinement obtained, the digest of the output.
         let settled = frame.settle(spent).await;
         let ending = record::Ending {
             status: &status,

@@ -1,6 +1,6 @@
 //! Tokens: how a caller that isn't at this terminal shows who it is.
 //!
-//! A token is `rgt_`, a public id, and 256 random bits. Whoever makes one keeps the only copy: the shared state has its SHA-256, and so do the
+//! A token is `rgt_`, a public id, and 256 random bits. The creator keeps the only copy: the shared state has its SHA-256, and so do the
 //! arguments of the call that creates it, so that neither state nor ledger nor this process ever holds a token that it can lose. This module is all
 //! that knows how tokens are stored.
 
@@ -25,7 +25,7 @@ const OVER_KEPT_MS: i64 = 30 * 24 * 60 * 60 * 1000;
 /// When a token was last used is known to the hour, so that using one rarely writes.
 const USED_STEP_MS: i64 = 60 * 60 * 1000;
 const NAME_CHARS_MAX: usize = 64;
-/// Names that would pass for somebody else.
+/// Names that would impersonate another caller.
 const RESERVED: &[&str] = &["operator", "kernel", "host", "regent", "nobody"];
 
 /// A new token, with its only copy of the secret. It is wiped when it is dropped.
@@ -250,7 +250,7 @@ impl Tokens {
         })
     }
 
-    /// Notes the hour. It is for people to look at, so that a full disk keeps nobody out.
+    /// Records the hour of use, for display. A full disk therefore refuses no caller.
     async fn note_use(&self, id: &TokenId, kept: &StoredToken, now_ms: i64) {
         let hour_ms = now_ms.saturating_sub(now_ms.rem_euclid(USED_STEP_MS));
         if kept.last_used_at_ms == Some(hour_ms) {

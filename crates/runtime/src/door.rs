@@ -7,8 +7,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
-    Answered, AskedAhead, BoxFuture, Budget, Denial, Failure, Fault, Kernel, Op, OpenQuestion, Outcome,
-    Principal, Reason, Reply, Signal, Spent, Status, TaskId, Ticket, TicketId, UNATTENDED,
+    Answered, AskedAhead, BoxFuture, Budget, Denial, Fault, Kernel, Op, OpenQuestion, Outcome, Principal,
+    Reason, Reply, Signal, Spent, Status, TaskId, Ticket, TicketId, ToolFailure, UNATTENDED,
 };
 use tokio::sync::watch;
 
@@ -612,7 +612,7 @@ fn told(heard: &Heard) -> (CallEnd, String) {
     match heard {
         Heard::Done(outcome) => match &outcome.status {
             Status::Ok => (CallEnd::Done, shown(&outcome.output.text())),
-            Status::Failed(Failure { code, message }) => (CallEnd::Failed, format!("{code}: {message}")),
+            Status::Failed(ToolFailure { code, message }) => (CallEnd::Failed, format!("{code}: {message}")),
             Status::TimedOut => (CallEnd::TimedOut, String::new()),
             Status::Cancelled => (CallEnd::Cancelled, String::new()),
             Status::Faulted(message) => (CallEnd::Broke, message.clone()),

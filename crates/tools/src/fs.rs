@@ -12,7 +12,7 @@ pub(crate) mod stat;
 mod tree;
 pub(crate) mod write;
 
-use regent_kernel::{Digest, Failure, FileKind, FolderEntry, Op, Permit, Workspace, escape_name, tier};
+use regent_kernel::{Digest, FileKind, FolderEntry, Op, Permit, ToolFailure, Workspace, escape_name, tier};
 
 use crate::output::{Driven, blocking, failure, is_cancelled, path_failure};
 
@@ -125,7 +125,7 @@ fn elsewhere(permit: &Permit<'_, tier::Host>, path: &str) -> Op {
 }
 
 /// A whole file, if it isn't larger than that.
-fn read_whole(workspace: &Workspace, path: &str, bytes_max: u64) -> Result<Vec<u8>, Failure> {
+fn read_whole(workspace: &Workspace, path: &str, bytes_max: u64) -> Result<Vec<u8>, ToolFailure> {
     workspace.read_whole(path, bytes_max).map_err(|error| path_failure(path, &error))
 }
 
@@ -135,7 +135,7 @@ fn content_is(sha256: &Digest) -> serde_json::Value {
 }
 
 /// Refuses to write more than policy lets one file be.
-fn check_size(permit: &Permit<'_, tier::Host>, bytes: usize) -> Result<(), Failure> {
+fn check_size(permit: &Permit<'_, tier::Host>, bytes: usize) -> Result<(), ToolFailure> {
     let bytes_max = permit.limits().file_bytes_max.min(FILE_BYTES_MAX);
     if bytes as u64 > bytes_max {
         return Err(failure("fs.too_large", format!("{bytes} bytes are more than the {bytes_max} allowed")));

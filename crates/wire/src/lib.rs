@@ -47,7 +47,7 @@ pub use question::{Answered, Attention, BoundFile, LedgerPlace, OpenQuestion, Tr
 pub use reply::{Denial, Fault, Outcome, Output, Reason, Reply, Ticket};
 pub use role::PersonRole;
 pub use signal::{Delivered, Disposition, MaskChange, Signal, SignalError};
-pub use status::{Failure, Status};
+pub use status::{Status, ToolFailure};
 pub use task::TaskId;
 pub use token::{Subject, TokenId, TokenSpec, TokenState, TokenSummary};
 pub use version::Version;

@@ -22,7 +22,7 @@ use crate::{
 pub enum ResultError {
     /// The tool or the operation says that it did not work.
     #[error("{} ({})", .0.message, .0.code)]
-    Failed(crate::Failure),
+    Failed(crate::ToolFailure),
     /// It was stopped, or broke.
     #[error("the call was stopped: {0}")]
     Stopped(&'static str),

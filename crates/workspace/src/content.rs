@@ -54,7 +54,7 @@ pub struct NamedFile {
     pub spelling: Vec<u8>,
     /// How much [`Workspace::file_digest`] reads of it.
     pub bytes: u64,
-    /// Somebody may execute it.
+    /// An execute bit is set.
     pub is_program: bool,
 }
 
@@ -63,7 +63,7 @@ pub struct NamedFile {
 pub struct Content {
     /// The same for the same content.
     pub digest: Digest,
-    /// When the file last changed in any way, milliseconds since 1970. Nobody but root can set this back.
+    /// When the file last changed in any way, milliseconds since 1970. Only root can set this back.
     pub changed_ms: i64,
 }
 
@@ -275,7 +275,7 @@ fn digest_of(stat: &Stat, opened: Option<OwnedFd>) -> Result<Digest, PathError> 
         Some(opened) if size_of(stat) <= DIGEST_BYTES_MAX => {
             content_of(opened, DIGEST_BYTES_MAX.saturating_add(1))
         }
-        // Nobody but root can set back the time of the last change.
+        // Only root can set back the time of the last change.
         Some(_) | None => Ok(Digest::compute(marks_of(stat).as_bytes())),
     }
 }

@@ -241,7 +241,7 @@ pub enum Missing {
     Refuse,
 }
 
-/// A file name for people: what isn't printable text is escaped, so that it can't forge lines or colours.
+/// Escapes a file name for output, so that it can't forge lines or colours.
 pub fn escape_name(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
@@ -283,7 +283,7 @@ impl<'f> FileDraft<'f> {
     pub(crate) fn begin(folder: BorrowedFd<'f>, old: Option<&Stat>) -> Result<Self, PathError> {
         let name = Self::name_of_one()?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        // Nobody may read the new content of a private file while it is being written; a new file gets what the umask gives.
+        // No other user may read the new content of a private file while it is being written; a new file gets what the umask gives.
         let mode = Mode::from_raw_mode(if old.is_some() { 0o600 } else { 0o666 });
         let file = openat2(folder, &name, flags, mode, NO_LINKS)?;
         Ok(Self { folder, name, file })
@@ -327,12 +327,12 @@ impl<'f> FileDraft<'f> {
 
 impl Drop for FileDraft<'_> {
     fn drop(&mut self) {
-        // After a rename the name is gone already; if taking it away fails there is nobody left to tell.
+        // After a rename the name is gone already; a failed unlink can't be reported here.
         rustix::fs::unlinkat(self.folder, &self.name, AtFlags::empty()).unwrap_or(());
     }
 }
 
-/// The turn to write in a folder: an advisory lock on the folder itself, so that it goes with the process and leaves no file behind.
+/// The write lock of a folder: an advisory lock on the folder itself, so that it ends with the process and leaves no file behind.
 pub(crate) struct FolderLock<'f>(Option<BorrowedFd<'f>>);
 
 impl<'f> FolderLock<'f> {

@@ -28,7 +28,7 @@ struct Shared {
 struct Table {
     entered: u64,
     running: BTreeMap<u64, Entered>,
-    /// The same by agent, so that nobody walks through the calls of others.
+    /// The same by agent, to avoid a walk through the calls of others.
     by_agent: HashMap<AgentId, AgentCalls>,
     /// The kernel goes down: whatever comes now is stopped at once.
     stopping: bool,

@@ -169,7 +169,7 @@ impl Agents {
     fn admit(&self, agent: Agent) -> Result<Arc<Agent>, SpawnError> {
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let (mut alive, mut descendants, mut siblings) = (0, 0, 0);
-        // A host starts many agents for its sessions: as long as there is room, nobody counts them for each.
+        // A host starts many agents for its sessions: as long as there is room, sessions aren't limited one by one.
         let is_counted = agent.parent.is_some() || table.all.len() >= AGENTS_MAX;
         let others = table.all.values().filter(|other| is_counted && !other.life.stage().is_over());
         for other in others {

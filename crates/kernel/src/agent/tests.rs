@@ -108,7 +108,7 @@ async fn adv_038_an_agent_signals_itself_and_its_descendants_only() {
         assert_eq!(world.denied(from, signal(to, Signal::Kill)).await, "agent.not_yours");
         assert_eq!(world.denied(from, Op::Wait { agent: id(to) }).await, "agent.not_yours");
     }
-    // A stranger and nobody look alike.
+    // A foreign agent and a missing one look alike.
     let nobody = Op::Signal { agent: "lusab-babad-gutih".into(), signal: Signal::Kill, group: false };
     assert_eq!(world.denied(&one, nobody.clone()).await, "agent.not_yours");
     assert_eq!(world.failed(&person, nobody).await, "agent.unknown");
@@ -503,7 +503,7 @@ async fn a_shutdown_ends_the_agents_and_their_calls() {
     assert!(matches!(world.kernel.syscall(&agent, run("test.echo")).await, Err(Fault::NotRunning(_))));
 }
 
-/// What nobody may do; everything else goes.
+/// Denied to all; everything else is allowed.
 const NO_ECHO: &str =
     "version: 1\nmode: permissive\nrules:\n  - { id: no-echo, effect: deny, match: { tool: test.echo } }\n";
 

@@ -18,7 +18,7 @@ use crate::syscall::Fault;
 
 pub(crate) const STEP: u16 = 10;
 pub(crate) const SOUND_CALLS: u8 = 10;
-/// What an agent can only be after: somebody else's agents, pipes and authority, and Regent's own files.
+/// Denials that show intent: calls for the agents, pipes and authority of others, and for Regent's own files.
 const VIOLATIONS: &[&str] = &[
     "agent.not_yours",
     "approval.not_a_person",
@@ -48,7 +48,7 @@ impl Core {
         Ok(())
     }
 
-    /// Gives trust back for a call that succeeded and that nobody was asked about.
+    /// Restores trust for a call that succeeded without a question.
     pub(crate) async fn regain_trust(&self, call: &Call) -> Result<(), Fault> {
         if call.depth > 0 || !matches!(call.op, Op::RunTool(_) | Op::Elsewhere(_)) {
             return Ok(());

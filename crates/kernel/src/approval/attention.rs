@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
 const DAY_MS: i64 = 24 * HOUR_MS;
-/// So many yes within an hour that nobody can have read fill the meter.
+/// So many unread approvals within an hour fill the meter.
 const HASTY_MAX: u32 = 5;
 /// So many yes in a row within an hour fill it too.
 const ROW_MAX: u32 = 20;
 /// The least and the most that reading a question is taken to need.
 const READ_MS: (u64, u64) = (1_000, 5_000);
-/// A fast reader's speed: nobody reads more in a second.
+/// A fast reader's speed, per second.
 const CHARS_PER_S: u64 = 100;
 /// Decisions and questions that are remembered, the newest.
 const DECIDED_MAX: usize = 500;
@@ -64,7 +64,7 @@ impl Record {
         records.save(&key_of(person), self, now_ms.saturating_add(DAY_MS))
     }
 
-    /// What it comes to now.
+    /// The current value.
     pub(crate) fn attention(&self, records: &StateDraft<'_>, now_ms: i64) -> Result<Attention, StateError> {
         let asked: Vec<i64> = records.load(ASKED_KEY)?.unwrap_or_default();
         Ok(self.sum(&asked, now_ms))

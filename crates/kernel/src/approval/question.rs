@@ -60,7 +60,7 @@ pub(crate) struct QuestionDraft {
     pub approvers: u8,
     /// The caller.
     pub asker: Asker,
-    /// Another program puts it to its own person, whom we don't see reading.
+    /// Another program puts it to its own user; we don't see them read it.
     pub elsewhere: bool,
 }
 
@@ -73,6 +73,6 @@ pub(crate) struct Asker {
     pub session: String,
     /// The agent that an operator started, or the session where it is no agent: its open questions are counted together.
     pub root: String,
-    /// It is a step of a task, which goes on in another session.
+    /// It is a step of a task, which continues in another session.
     pub in_task: bool,
 }

@@ -22,7 +22,7 @@ pub(crate) const OPEN_MAX: usize = 50;
 /// The last tickets that were answered, for processes that wait for answers.
 const ANSWERS: &str = "question-answers";
 const ANSWERS_MAX: usize = 64;
-/// A rule longer than this is no small one, and nobody would read it.
+/// A rule longer than this is not small, and no reviewer would read it.
 const COVER_BYTES_MAX: usize = 16 << 10;
 /// What a host's reports are kept under. No operator is called so: their names end with their number.
 const HOST: &str = "host says";
@@ -70,7 +70,7 @@ pub(crate) enum Consulted {
     Asked(Box<OpenQuestion>),
     /// A reviewer denied it.
     Denied(TicketId, Option<String>),
-    /// So many questions wait already that nobody would read one more.
+    /// Too many questions are pending already.
     Full(usize),
 }
 
@@ -108,7 +108,7 @@ pub(crate) enum AnswerResult {
     TooWide,
     /// The call makes names at run time, and the approval goes further than one call. It doesn't count.
     OpenNames,
-    /// Several people have to agree, and nobody knows who this is. It doesn't count.
+    /// Several reviewers must agree, and this one is unknown. The answer doesn't count.
     Unidentified,
     /// A host reported on a question that it wasn't given. It doesn't count.
     NotHosts,
@@ -259,7 +259,7 @@ impl Questions {
         Ok(self.standing_until(ticket, now_ms).await?.0)
     }
 
-    /// The same, and until when that holds if nobody answers.
+    /// The same, and until when that holds without an answer.
     pub(crate) async fn standing_until(
         &self,
         ticket: &TicketId,
@@ -306,7 +306,7 @@ impl Questions {
             if let Some(found) = find(records, &draft.digest, draft.approvers, &draft.asker, now_ms)? {
                 return Ok(found);
             }
-            // Beyond this nobody reads them; the ledger has them all.
+            // Beyond this they are not listed; the ledger has them all.
             let open = open_of(indexed(records, &asker_index(&posed.root))?, now_ms);
             if open.len() >= OPEN_MAX {
                 return Ok(Consulted::Full(OPEN_MAX));

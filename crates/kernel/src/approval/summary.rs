@@ -72,7 +72,7 @@ fn summarize_inference(inference: &Inference) -> String {
     format!("model.infer model=`{model}`, {} messages, the last: `{last}`", messages.len())
 }
 
-/// A call of which nobody knows whether it happened.
+/// A call that may or may not have happened.
 pub(super) fn summarize_doubt(what: &str, args: &Value, call: &InDoubt) -> (String, bool) {
     let mut cut = false;
     let what = plain(what, ARGUMENT_CHARS_MAX);

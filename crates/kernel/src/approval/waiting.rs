@@ -1,5 +1,5 @@
 //! Who waits for an answer. An answer of this process wakes those who wait for its ticket. For answers of other processes one of the waiters
-//! watches the state, reads which tickets were answered, and wakes those. So an answer wakes one waiter, and nobody polls.
+//! watches the state, reads which tickets were answered, and wakes those. So an answer wakes one waiter, without polling.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,7 @@
 //! Budgets that several processes spend from: each process leases a part, atomically, and spends within it.
 //!
-//! What is out on lease is nobody else's, so parallel processes can't overspend together. A process gives back what it didn't use
-//! when it ends. One that crashes doesn't: nobody can know what it had spent since its last report, so its lease counts as spent,
+//! A leased amount belongs to one process, so parallel processes can't overspend together. A process returns what it didn't use
+//! when it ends. One that crashes doesn't: its spending since its last report is unknown, so its lease counts as spent,
 //! for the rest of the period. Leases are small parts of the whole, so that this costs little.
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub(crate) struct Lease {
     period: i64,
     /// What this process may spend without asking.
     granted: Amounts,
-    /// What nobody has leased, when we last looked.
+    /// The unleased rest, as of the last read.
     free: Amounts,
     renew_at_ms: i64,
 }
@@ -81,7 +81,7 @@ impl Lease {
         self.level.used == Amounts::default() && self.granted == Amounts::default()
     }
 
-    /// What an exchange says to the state. The lease goes on being spent from meanwhile: [`apply`](Self::apply) takes that into account.
+    /// An exchange's report to the state. The lease goes on being spent from meanwhile: [`apply`](Self::apply) takes that into account.
     pub(crate) fn report(&self, owner: &str, now_ms: i64, want: Amounts) -> Report {
         Report {
             key: self.key.clone(),
@@ -178,7 +178,7 @@ impl Report {
         .await
     }
 
-    /// Reports, and gives back all that isn't held: the process ends.
+    /// Reports, and returns all that isn't held: the process ends.
     pub(crate) async fn give_back(&self, state: &dyn State) -> Result<(), StateError> {
         self.step(state, |account| {
             // The time is that of the last use, which may lie long before what others have done since.

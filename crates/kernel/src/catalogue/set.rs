@@ -57,7 +57,7 @@ impl ToolSet {
         self.tools.iter().map(|(spec, _)| spec)
     }
 
-    /// What somebody agrees to. The order of the tools doesn't matter.
+    /// The digest that is approved. The order of the tools doesn't matter.
     pub fn digest(&self) -> Result<Digest, AdmitError> {
         if let Some(content) = self.content {
             return Ok(content);

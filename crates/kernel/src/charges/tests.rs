@@ -30,7 +30,7 @@ async fn set_calls(world: &ProjectFixture, calls: u64) {
 
 async fn approve(world: &ProjectFixture) {
     let Reply::Pending(ticket) = world.work(json!({})).await else { panic!("not asked") };
-    // Nobody reads faster.
+    // No reader is faster.
     world.clock.advance_ms(2_000);
     let answer = ApprovalAnswer::Approve { scope: Scope::Once, valid_ms: 3_600_000 };
     assert!(is_done(&world.as_operator(Op::Answer { ticket: ticket.id, with: Vec::new(), answer }).await));
@@ -94,7 +94,7 @@ impl Stage {
     }
 }
 
-/// Polls a future to its end, and commits what waits whenever it waits.
+/// Polls a future to its end, and commits queued entries whenever it is pending.
 async fn stepped<T>(ledger: &Ledger, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     loop {

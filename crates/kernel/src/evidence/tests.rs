@@ -65,7 +65,7 @@ fn only_the_two_recorded_states_prove_something() {
         }
         let evidence = evidence(before, after);
         assert_eq!(checked(folder.path(), &evidence, true), expected, "{before:?} {after:?} {now:?}");
-        // An intent that nobody vouches for never shows that a call was made.
+        // An unproven intent never proves that a call was made.
         let unproven = if now == before { "not done" } else { "unknown" };
         assert_eq!(checked(folder.path(), &evidence, false), unproven, "{before:?} {after:?} {now:?}");
     }

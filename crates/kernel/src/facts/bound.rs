@@ -43,7 +43,7 @@ pub(crate) struct Bound {
     pub(crate) open_why: Option<String>,
 }
 
-/// What is known of the workspace as a whole, once somebody needs it.
+/// The survey of the whole workspace, made on first use.
 pub(crate) type TreeState = Option<Result<Digest, TreeError>>;
 
 /// What has to be looked up to bind a call. It borrows nothing, so that another thread can do it.

@@ -288,7 +288,7 @@ async fn f6_a_claim_that_a_dead_process_left_holds_up_no_start() {
     let site = Site::new();
     site.crash("crashed", &[(false, "allow")]);
     let storage = Files::new(&site.audit);
-    // What a killed process leaves of its claim: a file that nobody has locked.
+    // A killed process leaves an unlocked claim file.
     drop(storage.lock("lanes/0000/examining").unwrap().unwrap());
     let claimed = claim(&storage, LaneId::FIRST, false).await.unwrap();
     assert!(claimed.is_some(), "it is free at once");

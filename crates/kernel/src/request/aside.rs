@@ -1,4 +1,4 @@
-//! Requests that nobody works on at the moment leave memory. The process that runs the kernel saves the transcript; it is read back before the
+//! Idle requests leave memory. The process that runs the kernel saves the transcript; it is read back before the
 //! request is looked at again. A request that can't be read back denies everything.
 
 use std::io;
@@ -91,7 +91,7 @@ impl StoredSession {
         Ok(())
     }
 
-    /// Nobody needs it any more. A call that still comes is denied.
+    /// It is no longer needed. A late call is denied.
     fn give_up(&mut self) {
         (self.session, self.is_aside) = (Resumable::lost("its agent has ended"), false);
         self.saved.clear();
@@ -142,7 +142,7 @@ impl Kernel {
         agent.into_iter().for_each(|agent| drop(agent.life.work().get()));
     }
 
-    /// Forgets the request of an agent that has ended, for the principal that started it: nobody can make a call for it any more.
+    /// Forgets the request of an agent that has ended, for the principal that started it: no call for it is possible any more.
     pub fn forget_request(&self, caller: &Principal, agent: &AgentId) {
         let agent = self.0.society.agents.get(agent).filter(|agent| agent.was_started_by(caller));
         if let Some(agent) = agent.filter(|agent| agent.life.stage().is_over()) {

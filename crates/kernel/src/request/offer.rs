@@ -15,7 +15,7 @@ pub(crate) struct Offer {
     pub(super) labels: Arc<HashMap<String, FieldLabels>>,
     /// Those that the host performs itself.
     pub(super) tools: HashMap<String, Arc<Tool>>,
-    /// Of those, the ones whose labels nobody declared.
+    /// Of those, the ones without declared labels.
     pub(super) inferred: Vec<String>,
 }
 

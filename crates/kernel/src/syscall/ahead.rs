@@ -1,5 +1,5 @@
 //! Asks about a call before the call is due, so that a reviewer sees the calls of one turn together. Nothing runs here: no
-//! permit is minted. A call that nobody would be asked about, or that is asked about already, leaves no trace.
+//! permit is minted. A call that needs no question, or has one already, leaves no trace.
 
 use std::sync::Arc;
 

@@ -47,7 +47,7 @@ impl Ended {
 
 /// Mints the permit and runs it to an end.
 pub(super) async fn perform(frame: &Frame, tier: Tier) -> Ended {
-    // Minted inside the guard: an executor that panics before it gives back a future is caught as well.
+    // Minted inside the guard: an executor that panics before it returns a future is caught as well.
     let dispatched = std::panic::catch_unwind(AssertUnwindSafe(|| dispatch(frame, tier)));
     let mut effect = match dispatched {
         Ok(effect) => Caught(effect),

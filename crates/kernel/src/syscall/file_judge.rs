@@ -25,7 +25,7 @@ pub struct FileJudge {
     call: Call,
     sheet: Sheet,
     access: Access,
-    /// What runs later may be somebody else's idea.
+    /// Later effects may come from untrusted input.
     is_wary: bool,
 }
 
@@ -58,7 +58,7 @@ impl FileJudge {
     ) -> Result<Self, Fault> {
         let call = nested(Op::RunTool(ToolCall { tool: tool.to_owned(), args: json!({"path": "."}) }));
         let mut sheet = core.facts(&call).await?;
-        // It judges files that nobody has named yet, so any rate may matter.
+        // It judges files that aren't named yet, so any rate may matter.
         let rates: Vec<Charge> = core.policy().policy.all_rates().collect();
         sheet.rates = core.counted(&call, &rates).await;
         if sheet.tool.is_none() {

@@ -44,7 +44,7 @@ pub struct Stream {
     reply: JoinHandle<Result<Reply, Fault>>,
 }
 
-/// The channels that nobody reads any more.
+/// The channels without a reader.
 #[derive(Debug, Default)]
 struct Unread([AtomicBool; 3]);
 
@@ -98,14 +98,14 @@ impl Stream {
         self.chunks.try_recv().ok()
     }
 
-    /// Stops reading one channel: the executor hears that nobody reads it when it writes there next.
+    /// Stops reading one channel: the executor's next write to it fails.
     pub fn close(&self, channel: Channel) {
         self.unread.flag(channel).store(true, Ordering::Release);
     }
 
     /// How the call ended. Chunks that weren't read are part of the outcome's output.
     pub async fn reply(self) -> Result<Reply, Fault> {
-        // Nobody reads any more: the executor must not wait for it.
+        // No reader is left: the executor must not wait for one.
         drop(self.chunks);
         match self.reply.await {
             Ok(reply) => reply,
@@ -122,9 +122,9 @@ pub struct Overflow;
 /// Whether anybody will read what an executor emitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
-    /// Somebody reads this channel as it comes.
+    /// A reader takes this channel's output as it arrives.
     Read,
-    /// Nobody does, or nobody does any more. The outcome has it all the same.
+    /// No reader, or none any more. The outcome still has the output.
     Unread,
 }
 

@@ -104,7 +104,7 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         self.frame.core.secrets.scrub_part(held)
     }
 
-    /// Whether somebody reads what is emitted while the call runs. Where nobody does, an executor may as well return it in the end.
+    /// Whether a reader takes output while the call runs. Without one, an executor may return all output at the end.
     pub fn is_read(&self) -> bool {
         self.frame.flow.is_read()
     }
@@ -196,7 +196,7 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
     }
 
     /// The same for writing: a program must not write what `fs.write` would ask about or deny. If a reviewer has approved the program, or
-    /// named it, what it writes isn't somebody else's idea.
+    /// named it, its writes don't come from untrusted input.
     pub async fn write_judge(&self) -> Result<FileJudge, Fault> {
         let agreed = self.frame.agreed || self.frame.is_named();
         FileJudge::writing(&self.frame.core, |op| self.nested(op), agreed).await

@@ -1,4 +1,4 @@
-//! Who calls: credentials, tokens and roles, and what nobody gets past them.
+//! Authentication: credentials, tokens, roles and their limits.
 
 use regent_store::Partition;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A manifest on the one path: what is asked before a call, and what becomes of what came back.
+//! A manifest on the syscall path: its check before a call, and its review of the output.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ fn run(tool: &str, args: Value) -> Op {
 async fn what_came_back_is_reviewed_before_anybody_reads_it() {
     let world = KernelFixture::with(&manifest()).await;
     let agent = world.spawn(&world.person(), named("reader")).await;
-    // The echo's arguments pass, and so what comes back is what the second point is asked about.
+    // The echo's arguments pass, so the second point reviews the output.
     assert_eq!(world.denied(&agent, run("test.echo", json!({"say": "forbidden"}))).await, "policy.manifest");
     let done = world.outcome(&agent, run("test.echo", json!({"to": "eve@e.test"}))).await;
     let Status::Failed(failure) = &done.status else { panic!("{:?}", done.status) };
@@ -90,7 +90,7 @@ async fn what_was_withheld_was_done_all_the_same() {
         KernelFixture::elsewhere(&manifest(), Arc::new(Performs(json!({"note": "eve@e.test"})))).await;
     let agent = world.spawn(&world.person(), named("payer")).await;
     let begin = |request: &str| {
-        // A tool that nobody vouches for: from the start somebody else may have had the idea.
+        // An unsigned tool: its calls may come from untrusted input from the start.
         let tools = json!({"odd": {}, "pay": {"schema": {"properties": {"to": {"type": "string"}}}, "labels": {"effect": "write", "taint": "none", "sinks": ["to"]}}});
         let trusted = json!({"plan": [{"tool": "pay", "args": {"to": {"const": "ann"}}}]});
         let tools = serde_json::from_value(tools).unwrap();

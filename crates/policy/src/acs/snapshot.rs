@@ -68,7 +68,7 @@ pub(super) fn before(
     out
 }
 
-/// The snapshot of a point after a call, and the name of what came back in it; `None` where the point isn't about this call.
+/// The snapshot of a point after a call, and the name of its output field; `None` where the point isn't about this call.
 pub(super) fn after(
     facts: &Facts<'_>,
     at: Point,

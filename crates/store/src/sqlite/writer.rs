@@ -28,7 +28,7 @@ enum Done {
 
 pub(super) fn run(mut connection: Connection, queue: &Queue<Job>, changed: &watch::Sender<u64>) {
     while let Some(mut jobs) = queue.take(BATCH_MAX) {
-        // What nobody waits for any more needn't happen.
+        // Skip writes whose callers have gone.
         jobs.retain(|job| !job.is_abandoned());
         let mut done = Vec::with_capacity(jobs.len());
         match write_all(&mut connection, &jobs, &mut done) {

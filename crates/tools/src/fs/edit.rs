@@ -1,6 +1,6 @@
 //! `fs.edit`: replaces exact text in a file.
 
-use regent_kernel::{Digest, Failure, Foreseen, Label, Placement, RawOutput, label_of_path};
+use regent_kernel::{Digest, Foreseen, Label, Placement, RawOutput, ToolFailure, label_of_path};
 use serde_json::json;
 
 use super::{FILE_BYTES_MAX, check_size, content_is, read_whole};
@@ -79,7 +79,7 @@ struct Edit {
     lines: Vec<usize>,
 }
 
-fn edit(content: &str, old: &str, new: &str, count: usize) -> Result<Edit, Failure> {
+fn edit(content: &str, old: &str, new: &str, count: usize) -> Result<Edit, ToolFailure> {
     let places: Vec<usize> = content.match_indices(old).map(|(at, _)| at).collect();
     let lines = lines_of(content, &places);
     match places.len() {

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use regent_kernel::{Digest, Failure, Foreseen, PathError, Placement, RawOutput};
+use regent_kernel::{Digest, Foreseen, PathError, Placement, RawOutput, ToolFailure};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -75,7 +75,7 @@ pub(crate) async fn write(
     })
 }
 
-fn decoded(content: &str, encoding: Encoding) -> Result<Vec<u8>, Failure> {
+fn decoded(content: &str, encoding: Encoding) -> Result<Vec<u8>, ToolFailure> {
     match encoding {
         Encoding::Text => Ok(content.as_bytes().to_vec()),
         Encoding::Base64 => STANDARD

@@ -11,7 +11,7 @@ use regent_policy::{Access, Class, Confidentiality, Integrity, Label, Target, Ti
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{Failure, Scope, Status, TaskId, TicketId, Version, Voice};
+use crate::{Scope, Status, TaskId, TicketId, ToolFailure, Version, Voice};
 
 /// One `{"body":…,"kind":…}` a line. The first ones are a real ledger's, by the version of Regent that wrote `json!` bodies.
 const WRITTEN: &str = include_str!("written.jsonl");
@@ -223,7 +223,8 @@ fn status() -> impl Strategy<Value = Status> {
         Just(Status::TimedOut),
         Just(Status::Cancelled),
         "\\PC{0,9}".prop_map(Status::Faulted),
-        ("[a-z.]{1,9}", "\\PC{0,9}").prop_map(|(code, message)| Status::Failed(Failure { code, message })),
+        ("[a-z.]{1,9}", "\\PC{0,9}")
+            .prop_map(|(code, message)| Status::Failed(ToolFailure { code, message })),
     ]
 }
 

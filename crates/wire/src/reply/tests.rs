@@ -49,7 +49,7 @@ fn a_result_is_read_only_where_the_call_succeeded() {
     let born = br#"{"agent":"calm-otter","did":null}"#;
     let read = outcome(Status::Ok, born).read::<Spawned>().unwrap();
     assert_eq!(read, Spawned { agent: "calm-otter".into(), did: None });
-    let failure = crate::Failure { code: "agent.too_many".into(), message: "no room".into() };
+    let failure = crate::ToolFailure { code: "agent.too_many".into(), message: "no room".into() };
     let failed = outcome(Status::Failed(failure.clone()), born).read::<Spawned>();
     assert_eq!(failed, Err(ResultError::Failed(failure)));
     for (status, output) in [(Status::TimedOut, &born[..]), (Status::Ok, b"[]"), (Status::Ok, b"\xff")] {

@@ -1,5 +1,5 @@
 //! Questions of one cause: one answer for the calls that were shown, each bound to its digest; questions that are put ahead; callers
-//! whom nobody attends.
+//! without a reviewer.
 
 use serde_json::json;
 

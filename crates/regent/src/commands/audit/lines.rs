@@ -4,7 +4,7 @@ use regent_ledger::{Entry, MissingPayload};
 use regent_policy::Target;
 pub(crate) use regent_runtime::utc;
 use regent_wire::body::{Decision, EntryBody, IntentBody, OutcomeBody};
-use regent_wire::{Failure, Status, Voice};
+use regent_wire::{Status, ToolFailure, Voice};
 
 use crate::output::Screen;
 use crate::term;
@@ -48,7 +48,7 @@ fn outcome(screen: &Screen, body: &OutcomeBody<'_>) -> String {
     let status = match &*body.status {
         Status::Ok => screen.good(word),
         Status::TimedOut | Status::Cancelled => screen.warn(word),
-        Status::Failed(Failure { code, .. }) | Status::Faulted(code) => {
+        Status::Failed(ToolFailure { code, .. }) | Status::Faulted(code) => {
             screen.warn(&term::short(&format!("{word} {code}"), 60))
         }
     };
