@@ -1,7 +1,7 @@
 //! How long do rules take that look back, rules in other languages, and a back-test on a real ledger?
 
 use anyhow::{Context as _, Result, ensure};
-use regent_ledger::{CanonicalJson, Draft, Kind, Ledger, LedgerKey, Options, Reader};
+use regent_ledger::{CanonicalJson, EntryDraft, EntryKind, Ledger, LedgerKey, Options, Reader};
 use regent_policy::{
     CallSketch, Confidentiality, Facts, History, Integrity, Label, Layer, Notes, Past, Policy, Replay, Source,
     Verdict,
@@ -134,9 +134,9 @@ fn back_test(report: &mut Report) -> Result<()> {
         let mut last = None;
         for number in first..first + BATCH {
             let outcome = json!({"intent": number * 2, "label": {"integrity": "file", "confidentiality": "internal"}, "lane": "0000", "status": "ok"});
-            for (kind, body) in [(Kind::Intent, intent(number)), (Kind::Outcome, outcome)] {
-                let body = CanonicalJson::of(&body)?;
-                last = Some(ledger.append(Draft { kind, at_ms: 1_790_000_000_000, body, payloads: Vec::new() }));
+            for (kind, body) in [(EntryKind::Intent, intent(number)), (EntryKind::Outcome, outcome)] {
+                let body = CanonicalJson::encode(&body)?;
+                last = Some(ledger.append(EntryDraft { kind, at_ms: 1_790_000_000_000, body, payloads: Vec::new() }));
             }
         }
         runtime.block_on(last.context("a batch")?)?;

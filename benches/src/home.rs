@@ -80,7 +80,7 @@ impl Home {
     pub async fn kernel(&self) -> Result<TestKernel> {
         let state = self.0.join(".local/state/regent");
         let root = self.project();
-        let witness = state.join("witness").join(Digest::of(root.as_os_str().as_encoded_bytes()).to_string());
+        let witness = state.join("witness").join(Digest::compute(root.as_os_str().as_encoded_bytes()).to_string());
         let key = LedgerKey::load_or_create(&self.0.join(".local/share/regent/ledger.key"))?;
         let ledger =
             Ledger::open(&self.audit(), key, Options { witness: Some(witness), ..Options::default() })?;

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use regent_ledger::{CanonicalJson, Draft, Kind, Ledger, LedgerKey, LedgerVerdict, Options, VerifyOptions};
+use regent_ledger::{CanonicalJson, EntryDraft, EntryKind, Ledger, LedgerKey, LedgerVerdict, Options, VerifyOptions};
 use serde_json::json;
 
 use crate::measure::{median, nanos, once};
@@ -21,16 +21,16 @@ pub fn measure(report: &mut Report) -> Result<()> {
 }
 
 /// An entry like those of the kernel.
-pub fn draft(number: usize) -> Result<Draft> {
+pub fn draft(number: usize) -> Result<EntryDraft> {
     let body = json!({
         "caller": {"agent": "worker-1", "chain": ["tester", "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"]},
         "number": number, "op": "tool.run", "session": "bench", "tier": "host",
         "verdict": {"code": null, "effect": "allow", "reason": null, "rule": "noop"},
     });
-    Ok(Draft {
-        kind: Kind::Intent,
+    Ok(EntryDraft {
+        kind: EntryKind::Intent,
         at_ms: 1_790_000_000_000,
-        body: CanonicalJson::of(&body)?,
+        body: CanonicalJson::encode(&body)?,
         payloads: Vec::new(),
     })
 }

@@ -68,7 +68,7 @@ pub fn measure(report: &mut Report) -> Result<()> {
 async fn host_calls() -> Result<(f64, f64)> {
     let tier = Arc::new(WasmTier::new(WasmConfig::default()));
     let caller = wat::parse_str(CALLER)?;
-    let driver = Driver::wasm(Arc::new(tier.tool(&caller, Digest::of(&caller))?));
+    let driver = Driver::wasm(Arc::new(tier.tool(&caller, Digest::compute(&caller))?));
     let declared = ToolSpec { driver: DriverKind::Wasm, tiers: vec![Tier::Wasm], ..spec("caller") };
     let builder = TestKernel::builder().driven(declared, driver);
     let kernel = builder.boot().await.map_err(|error| anyhow!(error))?;

@@ -55,7 +55,7 @@ impl Peer {
         &self.hello
     }
 
-    /// The same, spoken to as whoever this token stands for.
+    /// The same, authenticated with this token.
     #[must_use]
     pub fn presenting(self, token: Option<&str>) -> Self {
         Self { token: token.map(|text| Bearer(text.to_owned())), ..self }
@@ -92,7 +92,7 @@ async fn exchange(path: &Path, request: &Request) -> Result<Body, ControlError> 
     }
     let mut line = Zeroizing::new(serde_json::to_vec(request).map_err(malformed)?);
     line.push(b'\n');
-    // A kernel that turns us away may have closed already; what it said first is still there to be read.
+    // A kernel that turns us away may have closed already; its first answer can still be read.
     let written = stream.write_all(&line).await;
     let most = u64::try_from(REPLY_BYTES_MAX).unwrap_or(u64::MAX);
     let mut answer = Vec::new();

@@ -129,7 +129,7 @@ pub enum ControlError {
         /// What the operating system says.
         error: std::io::Error,
     },
-    /// The other side said no before it looked at any call.
+    /// The server refused the connection before it looked at any call.
     #[error("the kernel refused the request: {message} ({code})")]
     Refused {
         /// Stable code.
@@ -137,7 +137,7 @@ pub enum ControlError {
         /// One sentence.
         message: String,
     },
-    /// The other side said something that isn't an answer.
+    /// The server sent something that isn't an answer.
     #[error("the kernel's answer can't be understood: {0}")]
     Malformed(String),
 }

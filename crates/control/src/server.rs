@@ -94,7 +94,7 @@ pub(super) fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Binds under a name that nobody looks for, and takes the real one when the socket is ready: nobody ever finds one that can't be
+/// Binds under a temporary name, and takes the real one when the socket is ready: no client ever finds one that can't be
 /// connected to, or with another mode, so a sweep can't take a live one for dead.
 fn bind(folder: &Path) -> Result<(UnixListener, PathBuf), ControlError> {
     static COUNT: AtomicU32 = AtomicU32::new(1);
@@ -117,7 +117,7 @@ fn bind(folder: &Path) -> Result<(UnixListener, PathBuf), ControlError> {
     Ok((listener, path))
 }
 
-/// Removes the sockets that nobody listens on any more. What can't be judged stays.
+/// Removes sockets without a listener. Those it can't check stay.
 async fn sweep(folder: &Path) {
     for path in super::client::sockets_in(folder) {
         if let Err(error) = UnixStream::connect(&path).await

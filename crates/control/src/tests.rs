@@ -1,4 +1,4 @@
-//! The control socket serves its user and nobody else, whatever is sent to it.
+//! The control socket serves only its user, whatever is sent to it.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
 use proptest::strategy::Strategy as _;
-use regent_kernel::{Answer, Scope};
+use regent_kernel::{ApprovalAnswer, Scope};
 use regent_testkit::{Behaviour, Marks, TestKernel, run};
 use regent_wire::{OpenQuestion, Status};
 use serde_json::{Value, json};
@@ -21,13 +21,13 @@ const ASK: &str =
 /// Nothing but starting an agent, which the test kernel does.
 const CLOSED: &str = "version: 1\nrules:\n  - { id: spawn, effect: allow, match: { op: agent.spawn } }\n";
 
-struct World {
+struct ControlFixture {
     kernel: regent_kernel::Host,
     marks: Arc<Marks>,
     _whole: TestKernel,
 }
 
-impl World {
+impl ControlFixture {
     async fn new(policy: &str) -> Self {
         let marks = Arc::new(Marks::default());
         let builder = TestKernel::builder().policy(policy).tool("work", Behaviour::Mark(marks.clone()));
@@ -47,7 +47,7 @@ impl World {
 }
 
 struct Served {
-    world: World,
+    world: ControlFixture,
     folder: PathBuf,
     listening: Listening,
     _home: tempfile::TempDir,
@@ -56,7 +56,7 @@ struct Served {
 async fn served(policy: &str) -> Served {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("regent");
-    let world = World::new(policy).await;
+    let world = ControlFixture::new(policy).await;
     let listening = listen(world.served(), &folder).await.unwrap();
     Served { world, folder, listening, _home: home }
 }
@@ -102,7 +102,7 @@ async fn another_terminal_lists_asks_and_approves() {
     let list: Vec<OpenQuestion> = list.read().unwrap();
     assert_eq!(list[0].id, ticket.id);
     assert_eq!(ticket.question.as_deref().map(|question| &question.id), Some(&ticket.id));
-    let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
+    let answer = ApprovalAnswer::Approve { scope: Scope::Once, valid_ms: 60_000 };
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     let answered = peers[0].call(Op::Answer { ticket: ticket.id, with: Vec::new(), answer }).await.unwrap();
     assert!(matches!(answered, Reply::Done(_)));
@@ -135,7 +135,7 @@ async fn adv_073_the_socket_is_for_its_owner_alone() {
     }
 }
 
-/// Needs root to become somebody else. Without root the modes and the comparison above are what can be tested.
+/// Needs root to become another user. Without root the modes and the comparison above are what can be tested.
 #[tokio::test]
 async fn adv_073_another_user_who_reaches_the_socket_is_refused() {
     if !rustix::process::geteuid().is_root() {
@@ -172,7 +172,7 @@ async fn adv_073_another_user_who_reaches_the_socket_is_refused() {
 #[tokio::test]
 async fn adv_073_a_folder_that_others_could_use_is_refused() {
     let home = tempfile::tempdir().unwrap();
-    let world = World::new(OPEN).await;
+    let world = ControlFixture::new(OPEN).await;
     let (open, link, file) = (home.path().join("open"), home.path().join("link"), home.path().join("file"));
     std::fs::create_dir(&open).unwrap();
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -141,7 +141,7 @@ impl Front {
             match &body {
                 RequestBody::Whole { bytes, .. } if bytes.is_empty() => {}
                 RequestBody::Whole { bytes, .. } => {
-                    fields.insert("body_sha256".to_owned(), json!(Digest::of(bytes)));
+                    fields.insert("body_sha256".to_owned(), json!(Digest::compute(bytes)));
                 }
                 // The content of a stream is unknown in advance. The random mark makes every attempt a different call, so that an approval
                 // of one never applies to another.

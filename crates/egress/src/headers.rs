@@ -6,7 +6,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
-use regent_kernel::{Digest, Failure, Permit, tier};
+use regent_kernel::{Digest, Permit, ToolFailure, tier};
 use serde_json::{Map, Value};
 
 use crate::tally::failure;
@@ -113,7 +113,7 @@ fn is_text(headers: &HeaderMap, name: &HeaderName) -> bool {
 
 fn digest(headers: &HeaderMap, name: &HeaderName) -> Digest {
     let values: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
-    Digest::of(&values.join(&b", "[..]))
+    Digest::compute(&values.join(&b", "[..]))
 }
 
 fn basic_with_handle(headers: &HeaderMap) -> Option<String> {
@@ -128,7 +128,7 @@ pub(crate) fn outgoing(
     permit: &Permit<'_, tier::Host>,
     came: &HeaderMap,
     basic: Option<&str>,
-) -> Result<HeaderMap, Failure> {
+) -> Result<HeaderMap, ToolFailure> {
     let (was, _) = for_policy(came);
     let nothing = Map::new();
     let judged = permit.args().get("headers").and_then(Value::as_object).unwrap_or(&nothing);
@@ -159,7 +159,7 @@ fn filled(
     name: &HeaderName,
     text: &str,
     basic: Option<&str>,
-) -> Result<HeaderValue, Failure> {
+) -> Result<HeaderValue, ToolFailure> {
     let secret = |error: regent_kernel::SecretError| failure(error.code(), error.to_string());
     let mut value = match text.strip_prefix("Basic ").filter(|rest| Some(*rest) == basic) {
         Some(pair) => {
@@ -173,12 +173,12 @@ fn filled(
     Ok(value)
 }
 
-fn refused(name: &str) -> Failure {
+fn refused(name: &str) -> ToolFailure {
     failure("net.header", format!("the header `{}` can't be sent", name.escape_debug()))
 }
 
 /// Replaces the handles in the texts of a JSON value.
-pub(crate) fn fill(permit: &Permit<'_, tier::Host>, value: &mut Value) -> Result<(), Failure> {
+pub(crate) fn fill(permit: &Permit<'_, tier::Host>, value: &mut Value) -> Result<(), ToolFailure> {
     match value {
         Value::String(text) if text.contains(HANDLE) => {
             let whole = permit.filled(text).map_err(|error| failure(error.code(), error.to_string()))?;
@@ -233,7 +233,7 @@ mod tests {
         assert!(text.contains("secret://api") && text.contains("Basic ada:secret://git/token"), "{text}");
         assert_eq!(decoded.as_deref(), Some("ada:secret://git/token"));
         let plain = format!("Basic {}", STANDARD.encode("ada:hunter2"));
-        let hidden = format!("(22 bytes, not shown, sha256 {})", Digest::of(plain.as_bytes()));
+        let hidden = format!("(22 bytes, not shown, sha256 {})", Digest::compute(plain.as_bytes()));
         let (fields, decoded) = for_policy(&headers(&[("authorization", &plain)]));
         assert_eq!((fields["authorization"].as_str(), decoded), (Some(hidden.as_str()), None));
     }

@@ -2,19 +2,19 @@
 
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use regent_kernel::{Failure, Permit, tier};
+use regent_kernel::{Permit, ToolFailure, tier};
 
 use crate::body::Pieces;
 use crate::reach::Reach;
 use crate::tally::{ExchangeTally, failure, unreached};
 
 /// Rejects bytes that contain a revealed value, plain or in a common encoding.
-pub(crate) fn check(permit: &Permit<'_, tier::Host>, what: &str, bytes: &[u8]) -> Result<(), Failure> {
+pub(crate) fn check(permit: &Permit<'_, tier::Host>, what: &str, bytes: &[u8]) -> Result<(), ToolFailure> {
     let mut copy = bytes.to_vec();
     if permit.scrub(&mut copy) { Err(leaving(what)) } else { Ok(()) }
 }
 
-fn leaving(what: &str) -> Failure {
+fn leaving(what: &str) -> ToolFailure {
     let message = format!(
         "the {what} contains the value of a secret; send its handle (secret://name) in a header or a JSON text instead"
     );
@@ -28,7 +28,7 @@ pub(crate) async fn stream(
     tally: &ExchangeTally<'_>,
     mut body: Incoming,
     pieces: Pieces,
-) -> Result<(), Failure> {
+) -> Result<(), ToolFailure> {
     let cut = |_| failure("net.broken", "the server stopped reading the body");
     let mut held = Vec::new();
     while let Some(frame) = reach.in_time(body.frame()).await.map_err(|error| unreached(&error))? {

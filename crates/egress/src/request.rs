@@ -4,7 +4,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Method, Response, StatusCode};
-use regent_kernel::{Failure, Permit, endpoint, tier};
+use regent_kernel::{Permit, ToolFailure, endpoint, tier};
 use serde_json::Value;
 use tokio::sync::oneshot;
 use url::Url;
@@ -26,7 +26,7 @@ pub(crate) async fn run(
     asked: ProgramRequest,
     answer: oneshot::Sender<Response<Piped>>,
     tally: &ExchangeTally<'_>,
-) -> Result<(), Failure> {
+) -> Result<(), ToolFailure> {
     let reach = broker.reach();
     let (url, method) = judged(permit.args())?;
     let ProgramRequest { headers: came, body, basic } = asked;
@@ -83,7 +83,7 @@ pub(crate) async fn run(
 }
 
 /// The URL and method that policy judged.
-fn judged(args: &Value) -> Result<(Url, Method), Failure> {
+fn judged(args: &Value) -> Result<(Url, Method), ToolFailure> {
     let text = |field: &str| args.get(field).and_then(Value::as_str).unwrap_or_default();
     let url = endpoint::parse(text("url")).map_err(|why| failure("net.url", why))?;
     let method = Method::from_bytes(text("method").as_bytes())
@@ -95,7 +95,7 @@ fn judged(args: &Value) -> Result<(Url, Method), Failure> {
 type Rest = Option<(Incoming, Pieces)>;
 
 /// The outgoing body, and whether it contains a secret.
-fn body_of(permit: &Permit<'_, tier::Host>, body: RequestBody) -> Result<(Piped, Rest, bool), Failure> {
+fn body_of(permit: &Permit<'_, tier::Host>, body: RequestBody) -> Result<(Piped, Rest, bool), ToolFailure> {
     match body {
         RequestBody::Whole { bytes, json } => {
             outgoing::check(permit, "body", &bytes)?;
@@ -122,7 +122,7 @@ async fn upload(
     reach: &Reach,
     tally: &ExchangeTally<'_>,
     rest: Rest,
-) -> Result<(), Failure> {
+) -> Result<(), ToolFailure> {
     match rest {
         Some((body, pieces)) => outgoing::stream(permit, reach, tally, body, pieces).await,
         None => Ok(()),
@@ -136,7 +136,7 @@ fn begin(
     response: Response<Incoming>,
     answer: oneshot::Sender<Response<Piped>>,
     exact: bool,
-) -> Result<(Incoming, Pieces), Failure> {
+) -> Result<(Incoming, Pieces), ToolFailure> {
     let (head, body) = response.into_parts();
     let bodyless =
         *method == Method::HEAD || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
@@ -175,7 +175,7 @@ async fn pass_on(
     tally: &ExchangeTally<'_>,
     mut body: Incoming,
     pieces: Pieces,
-) -> Result<(), Failure> {
+) -> Result<(), ToolFailure> {
     let late = |error| unreached(&error);
     let mut held = Vec::new();
     while let Some(frame) = reach.in_time(body.frame()).await.map_err(late)? {
@@ -193,6 +193,6 @@ async fn pass_on(
     Ok(())
 }
 
-fn gone() -> Failure {
+fn gone() -> ToolFailure {
     failure("net.gone", "the program no longer waits for it")
 }

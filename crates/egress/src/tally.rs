@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use regent_kernel::{Failure, Label, Permit, RawOutput, Spent, tier};
+use regent_kernel::{Label, Permit, RawOutput, Spent, ToolFailure, tier};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
@@ -12,12 +12,12 @@ use crate::reach::{Network, ReachError};
 use crate::specs::WEB_PRIVATE;
 
 /// A failure with a stable code.
-pub(crate) fn failure(code: &str, message: impl Into<String>) -> Failure {
-    Failure { code: code.to_owned(), message: message.into() }
+pub(crate) fn failure(code: &str, message: impl Into<String>) -> ToolFailure {
+    ToolFailure { code: code.to_owned(), message: message.into() }
 }
 
 /// The failure for a host that wasn't reached.
-pub(crate) fn unreached(error: &ReachError) -> Failure {
+pub(crate) fn unreached(error: &ReachError) -> ToolFailure {
     failure(&format!("net.{}", error.word()), error.to_string())
 }
 
@@ -55,7 +55,7 @@ impl<'p> ExchangeTally<'p> {
     }
 
     /// Accounts for bytes about to be sent. Fails if they exceed the limit or the budget.
-    pub(crate) async fn leave(&self, bytes: u64) -> Result<(), Failure> {
+    pub(crate) async fn leave(&self, bytes: u64) -> Result<(), ToolFailure> {
         let total = self.bytes_out.load(Ordering::Relaxed).saturating_add(bytes);
         if total > self.bytes_out_max {
             let message = format!("it would send more than {} bytes", self.bytes_out_max);
@@ -68,7 +68,7 @@ impl<'p> ExchangeTally<'p> {
     }
 
     /// Accounts for received bytes.
-    pub(crate) fn come(&self, bytes: u64) -> Result<(), Failure> {
+    pub(crate) fn come(&self, bytes: u64) -> Result<(), ToolFailure> {
         let total = self.bytes_in.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         if total > self.bytes_in_max {
             return Err(failure(
@@ -116,7 +116,7 @@ impl<'p> ExchangeTally<'p> {
     }
 
     /// The output of the call.
-    pub(crate) fn output(self, result: Result<(), Failure>) -> RawOutput {
+    pub(crate) fn output(self, result: Result<(), ToolFailure>) -> RawOutput {
         let RecordedRequest { mut fields, label, digest, digested } =
             self.recorded.into_inner().unwrap_or_else(PoisonError::into_inner);
         let bytes_out = self.bytes_out.into_inner();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyper::Response;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use regent_kernel::{Failure, Permit, endpoint, tier};
+use regent_kernel::{Permit, ToolFailure, endpoint, tier};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{Semaphore, oneshot};
@@ -42,7 +42,7 @@ pub(crate) async fn run(
     broker: &Broker,
     wanted: TunnelRequest,
     tally: &ExchangeTally<'_>,
-) -> Result<(), Failure> {
+) -> Result<(), ToolFailure> {
     let text = permit.args().get("url").and_then(Value::as_str).unwrap_or_default();
     let url = endpoint::parse(text).map_err(|why| failure("net.url", why))?;
     outgoing::check(permit, "host", url.as_str().as_bytes())?;
@@ -64,7 +64,7 @@ async fn begin(
     broker: &Broker,
     upgrade: OnUpgrade,
     answer: oneshot::Sender<Response<Piped>>,
-) -> Result<TokioIo<Upgraded>, Failure> {
+) -> Result<TokioIo<Upgraded>, ToolFailure> {
     let gone = || failure("net.gone", "the program no longer waits for it");
     answer.send(Response::new(Piped::Whole(None))).map_err(|_| gone())?;
     let stream = broker.reach().in_time(upgrade).await.map_err(|error| unreached(&error))?;
@@ -77,7 +77,7 @@ async fn greeted(
     near: &mut TokioIo<Upgraded>,
     url: &Url,
     tally: &ExchangeTally<'_>,
-) -> Result<Vec<u8>, Failure> {
+) -> Result<Vec<u8>, ToolFailure> {
     let mut bytes = Vec::new();
     let refused = |why: &str| failure("net.tls_refused", format!("the tunnel was cut: {why}"));
     loop {
@@ -125,7 +125,7 @@ async fn opened(
     wanted: TunnelRequest,
     url: &Url,
     tally: &ExchangeTally<'_>,
-) -> Result<(), Failure> {
+) -> Result<(), ToolFailure> {
     tally.record("inspected", true);
     let host = endpoint::host_of(url);
     let config = broker.config_for(&host).map_err(|why| failure("net.inspect", why))?;
@@ -159,7 +159,7 @@ async fn carry(
     near: impl AsyncRead + AsyncWrite,
     far: impl AsyncRead + AsyncWrite,
     tally: &ExchangeTally<'_>,
-) -> Result<(), Failure> {
+) -> Result<(), ToolFailure> {
     let (near_read, near_write) = tokio::io::split(near);
     let (far_read, far_write) = tokio::io::split(far);
     let alive = LastActivity::new(Duration::from_millis(broker.reach().network.quiet_ms_max));
@@ -205,7 +205,7 @@ impl LastActivity {
     }
 
     /// Waits for one direction, until the tunnel times out.
-    async fn wait<T>(&self, next: impl Future<Output = std::io::Result<T>>) -> Result<T, Failure> {
+    async fn wait<T>(&self, next: impl Future<Output = std::io::Result<T>>) -> Result<T, ToolFailure> {
         let mut next = std::pin::pin!(next);
         loop {
             let until = self.until();
@@ -225,7 +225,7 @@ async fn one_way(
     mut to: impl AsyncWrite + Unpin,
     (alive, is_half_over): (&LastActivity, &AtomicBool),
     (tally, way): (&ExchangeTally<'_>, Direction),
-) -> Result<(), Failure> {
+) -> Result<(), ToolFailure> {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
         let read = alive.wait(or_over(from.read(&mut chunk), is_half_over, 0)).await?;
@@ -263,7 +263,7 @@ async fn or_over<T>(
     }
 }
 
-fn broken(error: std::io::Error) -> Failure {
+fn broken(error: std::io::Error) -> ToolFailure {
     failure("net.broken", format!("the tunnel failed: {error}"))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Every agent has a parent, up to the person who answers for it all. A child has no more power than its parent: its roles are among
 //! the parent's, it isn't trusted further, it starts with everything its parent has seen. When a parent ends, its children get TERM,
-//! and KILL if they are still there after a grace period: nobody is left that no living parent answers for.
+//! and KILL if they are still there after a grace period: every remaining agent has a living parent.
 
 mod calls;
 mod delivery;
@@ -25,8 +25,8 @@ use crate::role::PersonRole;
 use crate::signal::Signal;
 use crate::syscall::{Fault, Kernel};
 pub use calls::RunningProgram;
-pub(crate) use calls::{Calls, Running};
-pub(crate) use life::{End, Life, Slot};
+pub(crate) use calls::{Calls, RunningCall};
+pub(crate) use life::{CallSlot, End, Life};
 pub use lifecycle::Lifecycle;
 pub use regent_identity::AgentId;
 pub use regent_wire::{Delivered, SpawnSpec};
@@ -42,7 +42,7 @@ const CHILDREN_MAX: usize = 64;
 const GENERATIONS_MAX: usize = 8;
 /// Agents that have ended and can still be listed; the oldest are forgotten first. The ledger forgets none.
 const ENDED_KEPT_MAX: usize = 1024;
-/// How far an agent is trusted about whom nothing is known.
+/// The trust of an unknown agent.
 pub(crate) const TRUST_DEFAULT: u16 = 500;
 /// The most that anyone is trusted.
 pub(crate) const TRUST_MAX: u16 = 1000;
@@ -69,7 +69,7 @@ impl Agent {
         self.principal.answers_to(who)
     }
 
-    /// Whether `who` started it: its parent, or a person who may run agents, who answers for all of them.
+    /// Whether `who` started it: its parent, or an operator who may run agents, who answers for all of them.
     pub(crate) fn was_started_by(&self, who: &Principal) -> bool {
         match who.class() {
             Class::Operator => who.role().is_some_and(PersonRole::runs_agents),
@@ -147,9 +147,9 @@ impl Agents {
 
     /// What the agent's session has done so far; a tool call takes its place in the count at once, so that calls side by side
     /// can't all see the same count.
-    pub(crate) fn session_facts(&self, who: &Principal, op: &Op) -> Slot {
+    pub(crate) fn session_facts(&self, who: &Principal, op: &Op) -> CallSlot {
         let life = who.life_shared();
-        life.map_or_else(Slot::default, |life| {
+        life.map_or_else(CallSlot::default, |life| {
             life.take_slot(matches!(op, Op::RunTool(_) | Op::Elsewhere(_)))
         })
     }

@@ -33,11 +33,11 @@ use crate::recovery::InDoubt;
 use crate::syscall::{Fault, Kernel};
 pub use attention::Attention;
 pub use question::{Answered, Approved, BoundFile, LedgerPlace, OpenQuestion, Traced, UNIDENTIFIED};
-use question::{Asker, Draft};
-use questions::{Consulted, Given, Questions};
+use question::{Asker, QuestionDraft};
+use questions::{AnswerResult, Consulted, Questions};
 use regent_wire::result::AnswerTaken;
 pub use regent_wire::result::{SkipReason, Skipped};
-pub use regent_wire::{Answer, Scope, TicketId, Voice};
+pub use regent_wire::{ApprovalAnswer, Scope, TicketId, Voice};
 use waiting::Waiting;
 
 /// How many questions one session may put within a minute for the same cause.
@@ -46,13 +46,13 @@ const NEW_PER_MINUTE_MAX: u32 = 20;
 const QUESTIONS: Charge = Charge { rule: RuleId(u64::MAX), limit: NEW_PER_MINUTE_MAX, window_ms: 60_000 };
 /// The same for all causes together, so that an agent can't ask without end by finding new causes.
 const ALL_QUESTIONS: Charge = Charge { limit: NEW_PER_MINUTE_MAX * 3, ..QUESTIONS };
-/// What a reviewer has to know of a call that nobody saw the end of.
+/// What a reviewer must know of a call without a recorded end.
 const IN_DOUBT: &str = "it may or may not have happened; an approval runs it again, a denial skips it and the work continues without it";
 /// The rule of questions about calls that may have happened.
 const RECOVERY: &str = "recovery";
 /// Letters of the digest that questions of one cause share.
 const BATCH_LETTERS: usize = 16;
-/// The code of a denial because nobody could be asked. No person denied the call.
+/// The code of a denial because no reviewer was available. Nobody denied the call.
 pub const UNATTENDED: &str = "approval.unattended";
 /// A waiter looks again after this long at the latest: the wall clock can be set, and a question expires by it.
 const LOOK_MS_MAX: u64 = 60 * 60 * 1000;
@@ -61,7 +61,7 @@ const SWEPT_MAX: usize = 256;
 
 /// A question that was asked. The ledger has its id; its text belongs to the call and can be erased.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct AskedQuestion {
     /// Its id.
     pub id: TicketId,
     /// The first question of its cause, if it was put with that one.
@@ -70,43 +70,43 @@ pub struct Asked {
     pub question: Box<OpenQuestion>,
 }
 
-/// What became of asking.
+/// The result of asking for consent.
 pub(crate) enum Consent {
-    /// There was an approval for exactly this call and these files; it is used up if it was for one time.
+    /// An approval covers exactly this call and these files; a one-time approval is now used up.
     Given(Approved, Bound),
-    /// The question waits.
-    Asked(Asked),
-    /// It was answered with a denial, or can't be put to anyone.
+    /// The question is pending.
+    Asked(AskedQuestion),
+    /// A reviewer denied it, or no reviewer is available.
     Refused(Reason),
 }
 
-/// What the caller gets while an approval is pending.
+/// A pending question, as its caller gets it.
 #[derive(Debug)]
 pub struct Ticket {
     /// The question's id.
     pub id: TicketId,
-    /// The call in a line, for the person.
+    /// The call in a line.
     pub summary: String,
     /// The rule that asks.
     pub rule: String,
     /// Why it asks.
     pub reason: String,
-    /// All that the person should see.
+    /// The question as the reviewer sees it.
     pub question: Box<OpenQuestion>,
     /// Where it is in the ledger.
     pub intent: Receipt,
 }
 
 impl Ticket {
-    fn of(asked: Asked, intent: Receipt) -> Self {
-        let Asked { id, question, .. } = asked;
+    fn new(asked: AskedQuestion, intent: Receipt) -> Self {
+        let AskedQuestion { id, question, .. } = asked;
         let (summary, rule, reason) =
             (question.summary.clone(), question.rule.clone(), question.reason.clone());
         Self { id, summary, rule, reason, question, intent }
     }
 }
 
-/// The questions and answers, and who waits for them here.
+/// The questions, the answers, and the local waiters.
 #[derive(Debug)]
 pub(crate) struct Approvals {
     state: Arc<dyn State>,
@@ -161,7 +161,7 @@ impl Core {
     pub(crate) async fn answer(
         &self,
         (ticket, with): (&TicketId, &[TicketId]),
-        answer: &Answer,
+        answer: &ApprovalAnswer,
         by: &Principal,
     ) -> Result<RawOutput, ExecuteError> {
         let now_ms = self.clock.now_ms();
@@ -169,7 +169,7 @@ impl Core {
         let given = self.gate.approvals.questions.answer(&tickets, answer, by.sponsor(), now_ms).await?;
         self.gate.approvals.waiting.wake(&tickets);
         Ok(match given {
-            Given::Taken { standing, questions, skipped, asked_at_ms, attention } => {
+            AnswerResult::Taken { standing, questions, skipped, asked_at_ms, attention } => {
                 // An answer to one question that counts is for that question.
                 let is_for_several = tickets.len() > 1;
                 let (questions, skipped) =
@@ -184,42 +184,42 @@ impl Core {
                     skipped,
                 })
             }
-            Given::TooSoon { least_ms, had_ms } => RawOutput::failed(
+            AnswerResult::TooSoon { least_ms, had_ms } => RawOutput::failed(
                 "approval.too_soon",
                 format!(
                     "the approval came {had_ms} ms after the question, so it doesn't count: read the question, \
                      and answer after at least {least_ms} ms"
                 ),
             ),
-            Given::TooFast { read_ms, had_ms } => RawOutput::failed(
+            AnswerResult::TooFast { read_ms, had_ms } => RawOutput::failed(
                 "approval.too_fast",
                 format!(
                     "too many approvals came faster than anyone can read, so this one, after {had_ms} ms, doesn't count: \
                      read the question, and answer after at least {read_ms} ms"
                 ),
             ),
-            Given::TooWide => RawOutput::failed(
+            AnswerResult::TooWide => RawOutput::failed(
                 "approval.once_only",
                 "after so many approvals in a row, an approval covers one call only: use the scope `once`, or deny",
             ),
-            Given::OpenNames => RawOutput::failed(
+            AnswerResult::OpenNames => RawOutput::failed(
                 "approval.once_only",
                 "the call builds file names at run time, so nobody can know what it runs the next time: use the scope `once`",
             ),
-            Given::Unidentified => RawOutput::failed(
+            AnswerResult::Unidentified => RawOutput::failed(
                 "approval.unidentified",
                 "several people must approve, and inside a user namespace the system can't tell who you are: run \
                  `regent approve` outside of it (not in `unshare` or a rootless container)",
             ),
-            Given::NotHosts => RawOutput::failed(
+            AnswerResult::NotHosts => RawOutput::failed(
                 "approval.not_hosts",
                 "a host can't answer this question: it was asked here, and must be answered here",
             ),
-            Given::NotOneCause => RawOutput::failed(
+            AnswerResult::NotOneCause => RawOutput::failed(
                 "approval.not_one_cause",
                 "these questions have different causes: answer them one by one",
             ),
-            Given::Gone => RawOutput::failed(
+            AnswerResult::Gone => RawOutput::failed(
                 "approval.gone",
                 format!(
                     "no open question `{}`: it was used, has expired or never existed",
@@ -293,12 +293,17 @@ impl Core {
                 let person = call.principal().sponsor();
                 question.attention =
                     Some(self.gate.approvals.questions.attention(person, self.clock.now_ms()).await?);
-                Consent::Asked(Asked { id: question.id.clone(), with: question.asked_with.clone(), question })
+                Consent::Asked(AskedQuestion {
+                    id: question.id.clone(),
+                    with: question.asked_with.clone(),
+                    question,
+                })
             }
-            Ok(Consulted::Denied(ticket, because)) => Consent::Refused(no(&ticket, because)),
-            Ok(Consulted::Full(open)) => {
-                Consent::Refused(flood(call.principal(), &format!("{open} questions are already pending")))
-            }
+            Ok(Consulted::Denied(ticket, because)) => Consent::Refused(denied_by_reviewer(&ticket, because)),
+            Ok(Consulted::Full(open)) => Consent::Refused(too_many_questions(
+                call.principal(),
+                &format!("{open} questions are already pending"),
+            )),
             Err(reason) => Consent::Refused(reason),
         })
     }
@@ -315,7 +320,7 @@ impl Core {
         let asker = asker(who);
         let cause = cause_of(sheet);
         match self.gate.approvals.questions.find(&digest, question.approvers, &asker, now_ms).await? {
-            // Whether a call happened is settled by a person, however long that takes: a denial would settle it for good.
+            // A reviewer decides whether a call happened, however long that takes: a denial would settle it for good.
             Some(Consulted::Asked(_)) | None if who.is_unattended() && &*question.rule.id != RECOVERY => {
                 return Ok(Err(nobody(question)));
             }
@@ -344,11 +349,11 @@ impl Core {
         };
         // A rule can lift what a rule asks; what the kernel asks by itself, none can.
         let lifts = || self.with_facts(call, sheet, |policy, facts| Cover::find(policy, &facts, verdict));
-        let draft = Draft {
+        let draft = QuestionDraft {
             digest,
             files: bound.files.clone(),
             open_why: bound.open_why.clone(),
-            summary: summary::of(call, sheet),
+            summary: summary::summarize(call, sheet),
             reason: question.reason.clone(),
             quote: sheet.quote.clone(),
             cause: batch,
@@ -378,10 +383,10 @@ impl Core {
     }
 
     /// Notes where the attempt is recorded, so that a reviewer can see it in full.
-    pub(crate) async fn pending(&self, asked: Asked, intent: Receipt) -> Result<Ticket, Fault> {
+    pub(crate) async fn pending(&self, asked: AskedQuestion, intent: Receipt) -> Result<Ticket, Fault> {
         let place = LedgerPlace { lane: intent.lane, seq: intent.seq };
         self.gate.approvals.questions.recorded(&asked.id, place, self.clock.now_ms()).await?;
-        Ok(Ticket::of(asked, intent))
+        Ok(Ticket::new(asked, intent))
     }
 
     /// Asks what shall become of a call in doubt. An approval says that it may be repeated, with the files as they are now.
@@ -396,11 +401,11 @@ impl Core {
         let tool = call.tool.as_deref().and_then(|name| self.catalogue.get(name));
         // What can't be bound now is asked about here, and refused where the call is repeated.
         let bound = Binding::of_recorded(tool, args).bind_here(&self.workspace, tree).unwrap_or_default();
-        let draft = Draft {
+        let draft = QuestionDraft {
             digest: call.repeat_digest(&self.workspace, &bound)?.0,
             open_why: bound.open_why,
             files: bound.files,
-            summary: summary::of_doubt(what, args, call),
+            summary: summary::summarize_doubt(what, args, call),
             reason: format!("the process ended during this call: {IN_DOUBT}"),
             quote: None,
             cause: None,
@@ -435,14 +440,14 @@ impl Approvals {
         self.rates.give_back(&QUESTIONS, &rate_name(who, cause), admitted_at_ms).await
     }
 
-    /// Whether one more question can be put to a person at all.
+    /// Whether one more question can be asked at all.
     async fn admit(
         &self,
         who: &Principal,
         cause: &str,
         now_ms: i64,
     ) -> Result<Result<(), Reason>, StateError> {
-        // A kernel that runs for weeks asks now and then; that is when it clears away what nobody needs.
+        // A kernel that runs for weeks asks now and then; it then removes what is no longer needed.
         self.state.sweep(now_ms, SWEPT_MAX).await?;
         if self.rates.take(&QUESTIONS, &rate_name(who, cause), now_ms).await? {
             if self.rates.take(&ALL_QUESTIONS, &rate_name(who, "any cause"), now_ms).await? {
@@ -450,17 +455,20 @@ impl Approvals {
             }
             self.rates.give_back(&QUESTIONS, &rate_name(who, cause), now_ms).await?;
         }
-        Ok(Err(flood(who, &format!("more than {NEW_PER_MINUTE_MAX} new questions within a minute"))))
+        Ok(Err(too_many_questions(
+            who,
+            &format!("more than {NEW_PER_MINUTE_MAX} new questions within a minute"),
+        )))
     }
 }
 
-/// An agent that a person started is counted with all its children, so that they can't ask more by being many. Each cause has its own
+/// An agent that an operator started is counted with all its children, so that they can't ask more by being many. Each cause has its own
 /// count: the questions that one stranger's text brings about don't use up those of other calls.
 fn rate_name(who: &Principal, cause: &str) -> String {
     format!("questions of {} for {cause}", root(who))
 }
 
-/// The agent that a person started, or the session of who is no agent.
+/// The agent that an operator started, or the session of a caller that is no agent.
 fn root(who: &Principal) -> &str {
     who.lineage().first().map_or(who.session(), AgentId::as_str)
 }
@@ -483,7 +491,7 @@ fn batch_of(who: &Principal, question: &Question, ruling: Option<&Ruling>) -> Op
         None => ruling.cause().unwrap_or_default(),
     });
     let parts = json!([whose, rule.id, rule.layer, rule.line, approvers, source]);
-    Some(Digest::of(parts.to_string().as_bytes()).to_string().chars().take(BATCH_LETTERS).collect())
+    Some(Digest::compute(parts.to_string().as_bytes()).to_string().chars().take(BATCH_LETTERS).collect())
 }
 
 fn nobody(question: &Question) -> Reason {
@@ -501,15 +509,15 @@ fn asker(who: &Principal) -> Asker {
     }
 }
 
-fn no(ticket: &TicketId, because: Option<String>) -> Reason {
-    let message = format!("a person denied this call (question `{ticket}`)");
+fn denied_by_reviewer(ticket: &TicketId, because: Option<String>) -> Reason {
+    let message = format!("a reviewer denied this call (question `{ticket}`)");
     let help = because
         .unwrap_or_else(|| "do something else; repeating the call won't help in this session".to_owned());
     Reason { code: "approval.denied".into(), message, rule: None, help: Some(help) }
 }
 
-fn flood(who: &Principal, what: &str) -> Reason {
-    let message = format!("too many questions for a person: {what}; this call is denied");
+fn too_many_questions(who: &Principal, what: &str) -> Reason {
+    let message = format!("too many questions: {what}; this call is denied");
     let help = match who.agent_id() {
         Some(id) => format!(
             "pause the agent with `regent agent signal {} STOP`, and answer pending questions with `regent approve`",

@@ -1,4 +1,4 @@
-//! Authentication: a connection shows a credential and becomes a [`Principal`]. This is the only place where one is made for somebody outside.
+//! Authentication: a connection shows a credential and becomes a [`Principal`]. This is the only place that creates one for an external caller.
 
 use regent_policy::{Class, Reason};
 use regent_store::StateError;
@@ -32,10 +32,10 @@ impl std::fmt::Debug for Credential<'_> {
     }
 }
 
-/// The caller is nobody that this kernel knows.
+/// The kernel doesn't know the caller.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
-    /// Another user of the machine. Not even root is somebody else's operator.
+    /// Another user of the machine. Not even root is the operator of another user's kernel.
     #[error("this kernel belongs to another user")]
     OtherUser,
     /// It is misspelt, or was revoked or replaced, or never was.
@@ -185,7 +185,7 @@ pub(crate) fn may_rotate(who: &Principal, id: &TokenId) -> Option<Reason> {
     (!fine).then(|| refusal("auth.role", message(), "ask an admin"))
 }
 
-/// What a caller is told about itself: the identity that was validated, not the one that it claims.
+/// A caller's description of itself: the validated identity, not the claimed one.
 pub(crate) fn whoami(who: &Principal) -> Identity {
     Identity {
         agent: who.agent_id().cloned(),

@@ -39,7 +39,7 @@ pub(crate) struct Now {
 pub(crate) struct Estimate {
     /// Of each thing.
     pub most: Amounts,
-    /// Nobody knows what it will cost: it gets all the money that is left, and no second such call runs beside it.
+    /// Its cost is unknown: it gets all the money that is left, and no second such call runs beside it.
     pub unpriced: bool,
 }
 

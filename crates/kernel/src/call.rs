@@ -25,7 +25,7 @@ pub struct Call {
 
 impl Call {
     /// A call that no other was made from.
-    pub(crate) fn of(caller: &Principal, op: Op) -> Self {
+    pub(crate) fn top_level(caller: &Principal, op: Op) -> Self {
         Self { principal: caller.clone(), op, parent: None, depth: 0, within: Vec::new(), listener: None }
     }
 

@@ -1,23 +1,23 @@
-//! Telling a running call to stop.
+//! Cancellation of a running call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use tokio::sync::Notify;
 
-/// Shared by the kernel, which pulls it, and the executor, which listens. Cloning shares it.
+/// Shared by the kernel, which cancels, and the executor, which waits for it. Cloning shares it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Cancel(Arc<State>);
+pub(crate) struct Cancel(Arc<CancelState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct CancelState {
     reason: AtomicU8,
     wake: Notify,
 }
 
-/// Why a call was told to stop. The first reason stays.
+/// Why a call was cancelled. The first reason stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum CancelReason {
     /// A signal ended the agent or this call.
     Signal = 1,
     /// The wall clock limit of the grant ran out.
@@ -25,17 +25,17 @@ pub(crate) enum Why {
 }
 
 impl Cancel {
-    pub(crate) fn pull(&self, why: Why) {
+    pub(crate) fn pull(&self, why: CancelReason) {
         // The first reason wins; a later one changes nothing, so the result of the exchange doesn't matter.
         if self.0.reason.compare_exchange(0, why as u8, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             self.0.wake.notify_waiters();
         }
     }
 
-    pub(crate) fn why(&self) -> Option<Why> {
+    pub(crate) fn why(&self) -> Option<CancelReason> {
         match self.0.reason.load(Ordering::Acquire) {
-            1 => Some(Why::Signal),
-            2 => Some(Why::Deadline),
+            1 => Some(CancelReason::Signal),
+            2 => Some(CancelReason::Deadline),
             _none => None,
         }
     }

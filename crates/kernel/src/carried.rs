@@ -18,7 +18,7 @@ use crate::facts::{Sheet, Target, relocates};
 use crate::kernel::Core;
 use crate::syscall::{Fault, Frame, Status};
 
-/// How long a label is kept for a file that nobody reads.
+/// How long the label of an unread file is kept.
 const KEPT_MS: i64 = 365 * 24 * 60 * 60 * 1000;
 /// Times that are kept apart. Beyond these, those with the least time between them become one.
 const SPANS_MAX: usize = 128;
@@ -160,7 +160,7 @@ impl Core {
         }
         let (workspace, path) = (self.workspace.clone(), path.to_owned());
         let read = tokio::task::spawn_blocking(move || workspace.read_whole(&path, OUTSIDE_BYTES_MAX)).await;
-        read.unwrap_or(Err(PathError::Swapped)).map(|content| Some(Digest::of(&content)))
+        read.unwrap_or(Err(PathError::Swapped)).map(|content| Some(Digest::compute(&content)))
     }
 
     /// Notes the label of what a call has written. It only rises.
@@ -214,7 +214,7 @@ impl Core {
         .await
     }
 
-    /// Whether an agent has worked here after it had heard what isn't the person's.
+    /// Whether an agent has worked here after it received untrusted input.
     pub(crate) async fn was_misled(&self) -> Result<bool, StateError> {
         Ok(self.carried_record::<bool>(&self.misled_key()).await?.is_some())
     }
@@ -228,7 +228,7 @@ impl Core {
     }
 
     fn workspace_key(&self, what: &str) -> String {
-        format!("{what}/{}", Digest::of(self.workspace.root().as_os_str().as_encoded_bytes()))
+        format!("{what}/{}", Digest::compute(self.workspace.root().as_os_str().as_encoded_bytes()))
     }
 
     /// Reads and hashes the file, on a thread that may wait for a disk.
@@ -265,7 +265,7 @@ fn runs_program(frame: &Frame, tier: Option<Tier>) -> bool {
         || frame.targets.iter().any(|target| matches!(target, Target::Argv(_)))
 }
 
-/// Why nobody can say which label a file carries.
+/// Why a file's label is unknown.
 #[derive(Debug, thiserror::Error)]
 enum Unlabelled {
     #[error(transparent)]

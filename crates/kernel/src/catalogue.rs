@@ -21,7 +21,7 @@ use tokio::sync::watch;
 pub use driver::{Driver, DriverKind};
 pub use set::ToolSet;
 
-/// How much is said about arguments that don't fit.
+/// Maximum length of the message about arguments that don't fit.
 const WHY_BYTES_MAX: usize = 400;
 
 /// What a tool is and does, as its author declares it.
@@ -67,7 +67,7 @@ pub struct ToolSpec {
 
 /// The capability of tools that programs call through us. A model is never offered one.
 pub const FROM_PROGRAM: &str = "from.program";
-/// The capability of tools that only a person may call. The kernel refuses agents, whatever policy says.
+/// The capability of tools that only an operator may call. The kernel refuses agents, whatever policy says.
 pub const FOR_OPERATOR: &str = "for.operator";
 /// The capability of a tool of ours that reads a text in its caller's stead and returns one typed value. The caller doesn't count as having read the
 /// text.
@@ -121,9 +121,9 @@ pub enum CostClass {
 pub enum Origin {
     /// Regent itself.
     BuiltIn,
-    /// Somebody whose key the user trusts has signed it.
+    /// Signed with a key that the user trusts.
     Verified,
-    /// Nobody that we know.
+    /// Unsigned, or signed with an unknown key.
     #[default]
     Community,
     /// An agent wrote it.
@@ -178,9 +178,9 @@ impl Tool {
         Self::new(spec, driver, "host".into())
     }
 
-    /// A tool with its schema compiled. Whether its name is fit is for whoever keeps it to say.
+    /// A tool with its schema compiled. The catalogue checks its name.
     fn new(spec: ToolSpec, driver: Driver, source: Arc<str>) -> Result<Self, AdmitError> {
-        let digest = Digest::of(CanonicalJson::of(&spec)?.as_str().as_bytes());
+        let digest = Digest::compute(CanonicalJson::encode(&spec)?.as_str().as_bytes());
         let schema = jsonschema::validator_for(&spec.input)
             .map_err(|error| AdmitError::Schema { tool: spec.name.clone(), why: error.to_string() })?;
         Ok(Self { digest, digest_hex: digest.to_string(), schema, spec, driver, source })
@@ -266,10 +266,10 @@ pub enum AdmitError {
         /// What is wrong.
         why: String,
     },
-    /// Nobody has agreed to this set.
+    /// This set isn't approved.
     #[error("nobody has agreed to the tools of `{0}`")]
     Unagreed(String),
-    /// What was agreed to is not what is offered now. The set is off until somebody agrees to it again.
+    /// The set has changed since its approval. It is off until it is approved again.
     #[error("the tools of `{source_name}` have changed since they were agreed to ({agreed}, now {found})")]
     Changed {
         /// Whose.
@@ -279,7 +279,7 @@ pub enum AdmitError {
         /// The digest of what is offered.
         found: Digest,
     },
-    /// A version is shown and compared, so it is a plain word.
+    /// A version is displayed and compared, so it is a plain word.
     #[error("`{0}` is not a version")]
     Version(String),
     /// It can't be put into canonical form.
@@ -296,7 +296,7 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Puts a set in force, in place of whatever its source had. `agreed` is the digest that somebody agreed to: if it isn't the set's, the
+    /// Activates a set, in place of its source's previous one. `agreed` is the approved digest: if it isn't the set's, the
     /// source has no tools from here on. All of a set is admitted, or nothing of it.
     pub fn admit(&self, set: ToolSet, agreed: Option<Digest>) -> Result<(), AdmitError> {
         let source = set.source_name().clone();
@@ -342,12 +342,12 @@ impl Catalogue {
         is_fewer
     }
 
-    /// Wakes whoever waits for tools that come or go. The number says nothing but that it is another.
+    /// Wakes those who wait for tools to come or go. The number only changes; its value means nothing.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Called while the tools are locked, so that whoever is woken sees all of a set or nothing of it.
+    /// Called while the tools are locked, so that a woken waiter sees all of a set or nothing of it.
     fn note_change(&self) {
         self.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
     }

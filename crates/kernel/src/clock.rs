@@ -35,7 +35,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that only moves when told to.
+/// A clock for tests. Only [`ManualClock::advance_ms`] moves it.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     now_ms: AtomicI64,
@@ -43,11 +43,11 @@ pub struct ManualClock {
 
 impl ManualClock {
     /// Starts at a given time.
-    pub fn at(now_ms: i64) -> Self {
+    pub fn starting_at(now_ms: i64) -> Self {
         Self { now_ms: AtomicI64::new(now_ms) }
     }
 
-    /// Moves on.
+    /// Moves the clock forward.
     pub fn advance_ms(&self, ms: i64) {
         self.now_ms.fetch_add(ms, Ordering::Relaxed);
     }

@@ -2,7 +2,7 @@
 //!
 //! A tool that changes files says beforehand what will be at the paths of its arguments ([`Executor::foresee`](crate::Executor::foresee)). The
 //! kernel looks at the paths, and the intent records digests of what is there before and after. After a crash the kernel looks again and
-//! compares: all as after means done, all as before means not done. Anything else, an error included, means that nobody can know, and a
+//! compares: all as after means done, all as before means not done. Anything else, an error included, means unknown, and a
 //! person is asked.
 //!
 //! The digests are in a payload with a random salt. The entry names the payload by its digest, so it says nothing about the content of
@@ -45,13 +45,13 @@ pub(crate) struct Evidence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EvidenceRef {
     payload: Digest,
-    /// Somebody vouches for the intent. If nobody does, anyone with access to the ledger's folder may have written it: then it can
+    /// The intent is proven. Otherwise anyone with access to the ledger's folder may have written it: then it can
     /// show that the call is still to be made, which is judged anew, and never that the call was made.
     pub(crate) proven: bool,
 }
 
 impl EvidenceRef {
-    /// The evidence that an intent names; `proven` is whether somebody vouches for the intent.
+    /// The evidence that an intent names; `proven` is whether the ledger proves the intent.
     pub(crate) fn named(intent: &IntentBody<'_>, proven: bool) -> Option<Self> {
         intent.evidence.map(|payload| Self { payload: payload.sha256, proven })
     }
@@ -59,7 +59,7 @@ impl EvidenceRef {
 
 /// What became of a call in doubt.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub(crate) enum DoubtOutcome {
     Done(Evidence),
     NotDone,
     Unknown,
@@ -67,15 +67,15 @@ pub(crate) enum Effect {
 
 impl Evidence {
     /// Compares the files with the evidence. Files that the call would have left as they were count as done.
-    fn check(self, workspace: &Workspace, proven: bool) -> Effect {
+    fn check(self, workspace: &Workspace, proven: bool) -> DoubtOutcome {
         let now: Result<Vec<_>, _> = self.paths.iter().map(|(path, _)| workspace.state(path)).collect();
-        let Ok(now) = now else { return Effect::Unknown };
+        let Ok(now) = now else { return DoubtOutcome::Unknown };
         if proven && self.after.as_ref() == Some(&now) {
-            Effect::Done(self)
+            DoubtOutcome::Done(self)
         } else if now == self.before {
-            Effect::NotDone
+            DoubtOutcome::NotDone
         } else {
-            Effect::Unknown
+            DoubtOutcome::Unknown
         }
     }
 
@@ -122,7 +122,7 @@ impl Core {
                 Foreseen::Holds(content) if content.len() as u64 > FILE_BYTES_MAX || paths.len() != 1 => {
                     return None;
                 }
-                Foreseen::Holds(content) => Some(vec![Some(Digest::of(&content))]),
+                Foreseen::Holds(content) => Some(vec![Some(Digest::compute(&content))]),
                 Foreseen::Relocates => Some(relocated(&paths, &before)),
             };
             let mut salt = [0_u8; 16];
@@ -134,21 +134,21 @@ impl Core {
     }
 
     /// Looks whether a call in doubt took effect. An intent without evidence, or with erased evidence, tells nothing.
-    pub(crate) async fn effect_of(&self, evidence: Option<EvidenceRef>) -> Effect {
-        let Some(EvidenceRef { payload, proven }) = evidence else { return Effect::Unknown };
+    pub(crate) async fn effect_of(&self, evidence: Option<EvidenceRef>) -> DoubtOutcome {
+        let Some(EvidenceRef { payload, proven }) = evidence else { return DoubtOutcome::Unknown };
         let (ledger, workspace) = (self.recorder.ledger.clone(), self.workspace.clone());
         let look = move || {
             let payload = ledger.payload(&payload).ok().flatten();
             let evidence = payload.and_then(|bytes| serde_json::from_slice::<Evidence>(&bytes).ok());
-            evidence.map_or(Effect::Unknown, |evidence| evidence.check(&workspace, proven))
+            evidence.map_or(DoubtOutcome::Unknown, |evidence| evidence.check(&workspace, proven))
         };
-        tokio::task::spawn_blocking(look).await.unwrap_or(Effect::Unknown)
+        tokio::task::spawn_blocking(look).await.unwrap_or(DoubtOutcome::Unknown)
     }
 
     /// The same for a call that is about to be made. What the kernel refuses by itself isn't looked at: it stays refused.
-    pub(crate) async fn look(&self, doubt: &Doubt, sheet: &Sheet) -> Effect {
+    pub(crate) async fn look(&self, doubt: &Doubt, sheet: &Sheet) -> DoubtOutcome {
         if sheet.refusal.is_some() || sheet.tool.is_none() {
-            return Effect::Unknown;
+            return DoubtOutcome::Unknown;
         }
         self.effect_of(doubt.evidence).await
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use regent_ledger::PAYLOAD_BYTES_MAX;
 use regent_policy::Label;
 use regent_store::StateError;
-pub use regent_wire::Failure;
+pub use regent_wire::ToolFailure;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ pub struct RawOutput {
     pub(crate) label: Option<Label>,
     pub(crate) obtained: Option<Value>,
     pub(crate) spent: Spent,
-    pub(crate) failure: Option<Failure>,
+    pub(crate) failure: Option<ToolFailure>,
     pub(crate) breach: Option<String>,
     pub(crate) store: Option<StoreUse>,
 }
@@ -109,14 +109,14 @@ impl RawOutput {
     /// The tool's own report of failure.
     pub fn failed(code: &str, message: impl Into<String>) -> Self {
         let message = message.into();
-        let failure = Failure { code: code.to_owned(), message };
+        let failure = ToolFailure { code: code.to_owned(), message };
         Self { failure: Some(failure), ..Self::new(Vec::new()) }
     }
 
     /// Adds a failure to existing output (a program that wrote something and then exited with 1).
     #[must_use]
     pub fn with_failure(mut self, code: &str, message: impl Into<String>) -> Self {
-        self.failure = Some(Failure { code: code.to_owned(), message: message.into() });
+        self.failure = Some(ToolFailure { code: code.to_owned(), message: message.into() });
         self
     }
 

@@ -18,7 +18,7 @@ use regent_provenance::Ruling;
 use regent_wire::Inference;
 use serde_json::{Value, json};
 
-use crate::agent::Slot;
+use crate::agent::CallSlot;
 use crate::approval::Approved;
 use crate::budget::{Reservation, estimate};
 use crate::call::{Call, HostCall, Op};
@@ -50,7 +50,7 @@ pub(crate) struct Sheet {
     /// The arguments as policy judges them and the executor gets them.
     pub(crate) args: Value,
     pub(crate) resources: Vec<Target>,
-    /// What only policy looks at: what the arguments of a tool elsewhere may reach for, which nobody has declared, and the names of links
+    /// What only policy looks at: the undeclared targets in the arguments of a tool elsewhere, and the names of links
     /// by which a path was given.
     pub(crate) mentioned: Vec<Target>,
     pub(crate) labels: ArgLabels,
@@ -64,7 +64,7 @@ pub(crate) struct Sheet {
     pub(crate) left: BudgetLeft,
     pub(crate) trust: u16,
     /// What the session has done so far, and this call's place in it.
-    pub(crate) slot: Slot,
+    pub(crate) slot: CallSlot,
     /// How often the rules with a rate that may be about this call have been used.
     pub(crate) rates: RateCounts,
     /// What has happened so far, for rules that look back.
@@ -79,11 +79,11 @@ pub(crate) struct Sheet {
     pub(crate) quote: Option<String>,
     /// What the call has used up so far; given back unless it runs.
     pub(crate) charges: Charges,
-    /// Set where a person has agreed to exactly this call, or to its repetition.
+    /// Set where a reviewer has approved exactly this call, or its repetition.
     pub(crate) approved: Option<Approved>,
     /// The arguments in the form that is recorded. Empty ones need no payload.
     pub(crate) recorded: Option<Payload>,
-    /// The call at this step that may have happened already; a person is asked whether to make it again.
+    /// The call at this step that may have happened already; a reviewer decides whether to repeat it.
     pub(crate) doubt: Option<Doubt>,
     /// What tells after a crash whether the call took effect.
     pub(crate) evidence: Option<Payload>,
@@ -178,9 +178,11 @@ impl Core {
         }
         match tool.tier_at_least(Tier::Host) {
             Some(tier) => sheet.tier = tier,
-            None => {
-                sheet.refuse("tier.instruction", format!("`{name}` is shown to models and never run"), "")
-            }
+            None => sheet.refuse(
+                "tier.instruction",
+                format!("`{name}` is only listed to models and never runs"),
+                "",
+            ),
         }
         for (pointer, kind) in &tool.spec().arguments {
             sheet.resolve(&self.workspace, pointer, *kind);
@@ -404,7 +406,7 @@ impl Sheet {
             | Value::Number(_)
             | Value::String(_)
             | Value::Array(_)
-            | Value::Object(_)) => match CanonicalJson::of(args) {
+            | Value::Object(_)) => match CanonicalJson::encode(args) {
                 Ok(text) if text.as_str().len() <= ARGS_BYTES_MAX => {
                     Some(Payload::new(text.as_str().as_bytes().to_vec()))
                 }
@@ -426,7 +428,7 @@ impl Sheet {
         self.resources.iter().chain(&self.mentioned).map(Target::view).collect()
     }
 
-    /// Whether a person has seen the call and agreed to it.
+    /// Whether a reviewer has approved the call.
     pub(crate) fn is_agreed(&self) -> bool {
         self.approved.as_ref().is_some_and(|approved| approved.voice.is_person())
     }
@@ -485,7 +487,7 @@ impl Sheet {
         }
     }
 
-    /// Makes a URL into something that policy judges, and gives back its one spelling.
+    /// Makes a URL into a target for policy, and returns its one spelling.
     fn name_endpoint(&mut self, text: &str, method: &str) -> Option<String> {
         match crate::endpoint::parse(text) {
             Ok(url) => {

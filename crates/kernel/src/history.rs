@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use regent_policy::{Agreed, Awaited, History, Label, Notes, Reason};
+use regent_policy::{ApprovedBy, Awaited, History, Label, Notes, Reason};
 use regent_store::{self as store, Partition, StateError, key_part, parse};
 
 use crate::approval::Voice;
@@ -52,7 +52,7 @@ impl Core {
         [reach.session.then(session), reach.lasting.then(lasting)]
     }
 
-    /// Changes both in one step that nobody comes in between.
+    /// Changes both in one atomic step.
     async fn noting<T: Send>(
         &self,
         who: &Principal,
@@ -84,9 +84,9 @@ impl Core {
     /// The call is about to be performed: it is counted, or it comes too late and hears why.
     pub(crate) async fn note_begin(&self, call: &Call, sheet: &mut Sheet) -> Result<Option<Reason>, Fault> {
         let agreed = match sheet.approved.as_ref().map(|approved| approved.voice) {
-            Some(Voice::Person) => Agreed::Person,
-            Some(Voice::HostSays) => Agreed::Host,
-            None => Agreed::Nobody,
+            Some(Voice::Person) => ApprovedBy::Person,
+            Some(Voice::HostSays) => ApprovedBy::Host,
+            None => ApprovedBy::Nobody,
         };
         let shared = &*sheet;
         let begun = self
@@ -107,7 +107,8 @@ impl Core {
     /// The call took effect before a crash. It was counted when it began; what its end adds is still to be noted.
     pub(crate) fn await_again(&self, call: &Call, sheet: &mut Sheet) {
         let notes = Notes { session: &mut History::new(), lasting: &mut History::new() };
-        let begun = self.with_facts(call, sheet, |policy, facts| policy.begin(&facts, Agreed::Nobody, notes));
+        let begun =
+            self.with_facts(call, sheet, |policy, facts| policy.begin(&facts, ApprovedBy::Nobody, notes));
         sheet.awaited = begun.unwrap_or_default();
     }
 

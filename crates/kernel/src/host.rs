@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use regent_ledger::{Digest, EntryPlace, Head, Kind, Ledger, ReadError, Reader};
+use regent_ledger::{Digest, EntryKind, EntryPlace, Head, Ledger, ReadError, Reader};
 use regent_policy::{Outline, Policy, Tallied};
 use regent_wire::Version;
 use regent_wire::body::{KernelBody, KernelState, PolicyBody};
@@ -88,7 +88,7 @@ impl Host {
         let policy = core.policy();
         let running = core.state_note(KernelState::Running, Some(&policy.digest));
         // Written with the first entry that follows: a kernel that does nothing leaves nothing.
-        core.recorder.ledger.announce(record::note(Kind::Kernel, core.clock.now_ms(), &running)?)?;
+        core.recorder.ledger.announce(record::note(EntryKind::Kernel, core.clock.now_ms(), &running)?)?;
         core.state.sweep(core.clock.now_ms(), SWEPT_AT_BOOT_MAX).await?;
         core.recover(&start).await?;
         core.recorder.turn(Phase::Running);
@@ -110,7 +110,7 @@ impl Host {
         caller: &Principal,
         op: Op,
     ) -> impl Future<Output = Result<Reply, Fault>> + Send + use<> {
-        Arc::clone(self.core()).enter(Call::of(caller, op))
+        Arc::clone(self.core()).enter(Call::top_level(caller, op))
     }
 
     fn core(&self) -> &Arc<Core> {
@@ -144,7 +144,7 @@ impl Host {
             v: Version::CURRENT,
             was: Cow::Borrowed(&was.digest),
         };
-        core.note(Kind::Policy, &body).await?;
+        core.note(EntryKind::Policy, &body).await?;
         core.replace_policy(next);
         Ok(())
     }
@@ -194,7 +194,7 @@ impl Host {
         let settled = core.recorder.settle_owed(|| core.catalogue.undriven().is_none()).await;
         // That it ended well is in the closing checkpoint and in the state; only calls that are not over are worth a word.
         let noted = if core.recorder.unended.count() > 0 {
-            core.note(Kind::Kernel, &core.state_note(KernelState::Shutdown, None)).await.map(drop)
+            core.note(EntryKind::Kernel, &core.state_note(KernelState::Shutdown, None)).await.map(drop)
         } else {
             Ok(())
         };

@@ -3,8 +3,8 @@
 //! A task is a program whose every call has a name, its *step*: the same each time the program runs. A call at a step that has an
 //! outcome is answered from the ledger and never made again, so resuming a task is running it again from the start. A call
 //! that isn't the one recorded at that step means that the program or its input is another: that is a fault, not a guess. A step
-//! that began and of which nobody wrote down how it ended is settled by the [evidence](crate::evidence) in its intent. Without evidence
-//! it is made again only if its tool says that twice is the same as once; about any other a person is asked.
+//! that began and has no recorded end is settled by the [evidence](crate::evidence) in its intent. Without evidence
+//! it is made again only if its tool is idempotent; any other needs a reviewer's decision.
 
 mod lanes;
 #[cfg(test)]
@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use regent_ledger::{CanonicalJson, Digest, Entry, Kind, LaneId, Reader, Receipt};
+use regent_ledger::{CanonicalJson, Digest, Entry, EntryKind, LaneId, Reader, Receipt};
 use regent_policy::{Label, Reason};
 pub use regent_wire::TaskId;
 use regent_wire::body::{BodyError, Charged, Decision, EntryBody, IntentBody, StepBody};
@@ -31,7 +31,7 @@ const STEP_BYTES_MAX: usize = 256;
 
 /// A named call of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Step {
+pub(crate) struct TaskStep {
     pub(crate) task: TaskId,
     pub(crate) name: Arc<str>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Doubt {
 /// What is known of the tasks that this kernel runs.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
-    steps: Mutex<HashMap<TaskId, BTreeMap<Arc<str>, Made>>>,
+    steps: Mutex<HashMap<TaskId, BTreeMap<Arc<str>, JournalStep>>>,
     lanes: Mutex<HashMap<TaskId, TaskLanes>>,
 }
 
@@ -63,44 +63,44 @@ struct TaskLanes {
 
 /// What is known of a step.
 #[derive(Debug, Clone)]
-struct Made {
+struct JournalStep {
     /// The call that was made, as it was asked for.
     call: Digest,
     intent: Receipt,
-    how: How,
+    how: StepProgress,
 }
 
-impl Made {
+impl JournalStep {
     fn is_in_doubt(&self) -> bool {
-        matches!(self.how, How::InDoubt { .. })
+        matches!(self.how, StepProgress::InDoubt { .. })
     }
 
     fn ended_in(&self) -> Option<LaneId> {
-        if let How::Ended(receipt, _) = &self.how { Some(receipt.lane) } else { None }
+        if let StepProgress::Ended(receipt, _) = &self.how { Some(receipt.lane) } else { None }
     }
 }
 
 #[derive(Debug, Clone)]
-enum How {
+enum StepProgress {
     /// It is being made.
     Running,
     /// It is over.
     Ended(Receipt, Box<StepEnd>),
     /// It was refused.
     Denied(Box<Reason>),
-    /// Nobody knows.
+    /// Unknown.
     InDoubt { idempotent: bool, evidence: Option<EvidenceRef> },
-    /// A person was asked, or the disk was full: nothing happened, and it may be tried again.
+    /// It became a question, or the disk was full: nothing happened, and it may be tried again.
     Open,
 }
 
-impl How {
+impl StepProgress {
     /// Of several calls at one step the one with an outcome counts, then a denial, then one in doubt.
     fn rank(&self) -> u8 {
         match self {
             Self::Ended(..) => 4,
             Self::Denied(_) => 3,
-            // One that nobody vouches for doesn't take the place of one that somebody does.
+            // An unproven entry doesn't replace a proven one.
             Self::InDoubt { evidence: Some(EvidenceRef { proven: false, .. }), .. } | Self::Running => 1,
             Self::InDoubt { .. } => 2,
             Self::Open => 0,
@@ -109,7 +109,7 @@ impl How {
 }
 
 /// Which step an intent belongs to, and what it was.
-type Places = HashMap<(LaneId, u64), (Step, Made)>;
+type StepsByIntent = HashMap<(LaneId, u64), (TaskStep, JournalStep)>;
 
 /// How a step ended, as far as an answer is made of it.
 #[derive(Debug, Clone)]
@@ -127,7 +127,7 @@ impl Principal {
     /// `None` if the step's name is empty or too long.
     pub fn at_step(&self, task: &TaskId, step: &str) -> Option<Self> {
         let fine = !step.is_empty() && step.len() <= STEP_BYTES_MAX && !step.chars().any(char::is_control);
-        fine.then(|| self.with_step(Some(Arc::new(Step { task: task.clone(), name: step.into() }))))
+        fine.then(|| self.with_step(Some(Arc::new(TaskStep { task: task.clone(), name: step.into() }))))
     }
 }
 
@@ -153,7 +153,7 @@ impl Kernel {
 }
 
 impl Journal {
-    fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, BTreeMap<Arc<str>, Made>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, BTreeMap<Arc<str>, JournalStep>>> {
         self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -161,18 +161,18 @@ impl Journal {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, step: &Step) -> Option<Made> {
+    fn get(&self, step: &TaskStep) -> Option<JournalStep> {
         self.lock().get(&step.task)?.get(&step.name).cloned()
     }
 
-    fn put(&self, step: &Step, made: Made) {
+    fn put(&self, step: &TaskStep, made: JournalStep) {
         self.lock().entry(step.task.clone()).or_default().insert(Arc::clone(&step.name), made);
     }
 }
 
-/// What the journal says to a call.
-pub(crate) enum Known {
-    /// It was made; this came of it.
+/// The journal's answer for a call.
+pub(crate) enum JournalLookup {
+    /// It was made, with this reply.
     Answer(Box<Reply>),
     /// It was not made, or may not have been.
     Make(Option<Doubt>),
@@ -185,10 +185,10 @@ impl Core {
         tasks: &[TaskId],
         noted: Option<BTreeSet<LaneId>>,
     ) -> Result<BTreeMap<TaskId, u64>, Fault> {
-        let mut found: HashMap<TaskId, BTreeMap<Arc<str>, Made>> =
+        let mut found: HashMap<TaskId, BTreeMap<Arc<str>, JournalStep>> =
             tasks.iter().map(|task| (task.clone(), BTreeMap::new())).collect();
         let reader = Reader::on(self.recorder.ledger.storage());
-        let mut places: Places = HashMap::new();
+        let mut places: StepsByIntent = HashMap::new();
         let lanes = reader.lanes()?;
         // A lane that isn't there was of another ledger: then nothing is known of this one.
         let noted = noted.filter(|noted| noted.iter().all(|lane| lanes.contains(lane)));
@@ -219,8 +219,11 @@ impl Core {
             }
         }
         unreadable?;
-        let count = |steps: &BTreeMap<Arc<str>, Made>| {
-            steps.values().filter(|made| matches!(made.how, How::Ended(..) | How::Denied(_))).count() as u64
+        let count = |steps: &BTreeMap<Arc<str>, JournalStep>| {
+            steps
+                .values()
+                .filter(|made| matches!(made.how, StepProgress::Ended(..) | StepProgress::Denied(_)))
+                .count() as u64
         };
         let counts = found.iter().map(|(task, steps)| (task.clone(), count(steps))).collect();
         for task in tasks {
@@ -234,23 +237,25 @@ impl Core {
     }
 
     /// Answers a call that was made before.
-    pub(crate) async fn known(&self, call: &Call) -> Result<Known, Fault> {
-        let Some(step) = call.principal.step() else { return Ok(Known::Make(None)) };
-        let Some(made) = self.journal.get(step) else { return Ok(Known::Make(None)) };
+    pub(crate) async fn known(&self, call: &Call) -> Result<JournalLookup, Fault> {
+        let Some(step) = call.principal.step() else { return Ok(JournalLookup::Make(None)) };
+        let Some(made) = self.journal.get(step) else { return Ok(JournalLookup::Make(None)) };
         let diverged = || Fault::Diverged { task: step.task.to_string(), step: step.name.to_string() };
         match made.how {
-            How::Open => Ok(Known::Make(None)),
+            StepProgress::Open => Ok(JournalLookup::Make(None)),
             _another if made.call != digest_of(&call.op)? => Err(diverged()),
-            How::Running => Err(diverged()),
-            How::InDoubt { idempotent, evidence } => {
-                Ok(Known::Make(Some(Doubt { intent: made.intent, idempotent, evidence })))
+            StepProgress::Running => Err(diverged()),
+            StepProgress::InDoubt { idempotent, evidence } => {
+                Ok(JournalLookup::Make(Some(Doubt { intent: made.intent, idempotent, evidence })))
             }
-            How::Denied(reason) => {
-                Ok(Known::Answer(Box::new(Reply::Denied(Denial { reason: *reason, intent: made.intent }))))
-            }
-            How::Ended(receipt, body) => {
-                self.replayed(made.intent, receipt, *body).await.map(|reply| Known::Answer(Box::new(reply)))
-            }
+            StepProgress::Denied(reason) => Ok(JournalLookup::Answer(Box::new(Reply::Denied(Denial {
+                reason: *reason,
+                intent: made.intent,
+            })))),
+            StepProgress::Ended(receipt, body) => self
+                .replayed(made.intent, receipt, *body)
+                .await
+                .map(|reply| JournalLookup::Answer(Box::new(reply))),
         }
     }
 
@@ -285,13 +290,13 @@ impl Core {
         // The digest was taken before the intent was recorded; taking it again can't fail where it did not then.
         let Ok(digest) = digest_of(&call.op) else { return };
         let how = match (denied, pending) {
-            (Some(reason), _) => How::Denied(Box::new(reason.clone())),
+            (Some(reason), _) => StepProgress::Denied(Box::new(reason.clone())),
             // To be asked about a call in doubt doesn't settle the doubt.
             (None, true) if self.journal.get(step).is_some_and(|made| made.is_in_doubt()) => return,
-            (None, true) => How::Open,
-            (None, false) => How::Running,
+            (None, true) => StepProgress::Open,
+            (None, false) => StepProgress::Running,
         };
-        self.journal.put(step, Made { call: digest, intent, how });
+        self.journal.put(step, JournalStep { call: digest, intent, how });
     }
 
     /// Takes note of how it ended.
@@ -307,26 +312,27 @@ impl Core {
             status: reply.status.clone(),
             truncated: reply.truncated,
         };
-        self.journal.put(step, Made { how: How::Ended(reply.receipt, Box::new(body)), ..made });
+        self.journal
+            .put(step, JournalStep { how: StepProgress::Ended(reply.receipt, Box::new(body)), ..made });
     }
 }
 
 /// The call as it was asked for, before anything was resolved or changed.
 pub(crate) fn digest_of(op: &Op) -> Result<Digest, Fault> {
-    Ok(Digest::of(CanonicalJson::of(op)?.as_str().as_bytes()))
+    Ok(Digest::compute(CanonicalJson::encode(op)?.as_str().as_bytes()))
 }
 
 /// Takes in an intent or an outcome. The outcome of an intent that was allowed is looked for from here on, until it is found.
 fn read_step(
     entry: &Entry,
-    found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>,
-    places: &mut Places,
+    found: &mut HashMap<TaskId, BTreeMap<Arc<str>, JournalStep>>,
+    places: &mut StepsByIntent,
     texts: &mut Vec<String>,
 ) -> Result<(), BodyError> {
     let outcome_of = |seq: u64| format!("\"intent\":{seq},");
     match entry.kind {
         // An intent that no checkpoint covers may have been acknowledged, unless its writer says otherwise.
-        Kind::Intent if !entry.refused && !places.contains_key(&(entry.lane, entry.seq)) => {
+        EntryKind::Intent if !entry.refused && !places.contains_key(&(entry.lane, entry.seq)) => {
             if let Some(EntryBody::Intent(intent)) = EntryBody::read_known(entry)? {
                 begin(entry, &intent, found, places);
             }
@@ -334,7 +340,7 @@ fn read_step(
                 texts.push(outcome_of(entry.seq));
             }
         }
-        Kind::Outcome if entry.proven => {
+        EntryKind::Outcome if entry.proven => {
             if let Some(seq) = end(entry, found, places)? {
                 let text = outcome_of(seq);
                 if let Some(at) = texts.iter().position(|known| *known == text) {
@@ -342,14 +348,19 @@ fn read_step(
                 }
             }
         }
-        Kind::Intent | Kind::Outcome | Kind::Kernel | Kind::Answer | Kind::Agent | Kind::Policy => {}
-        Kind::Lane
-        | Kind::Recovery
-        | Kind::Key
-        | Kind::Erase
-        | Kind::Pack
-        | Kind::Resume
-        | Kind::Checkpoint => {}
+        EntryKind::Intent
+        | EntryKind::Outcome
+        | EntryKind::Kernel
+        | EntryKind::Answer
+        | EntryKind::Agent
+        | EntryKind::Policy => {}
+        EntryKind::Lane
+        | EntryKind::Recovery
+        | EntryKind::Key
+        | EntryKind::Erase
+        | EntryKind::Pack
+        | EntryKind::Resume
+        | EntryKind::Checkpoint => {}
     }
     Ok(())
 }
@@ -357,38 +368,40 @@ fn read_step(
 fn begin(
     entry: &Entry,
     intent: &IntentBody<'_>,
-    found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>,
-    places: &mut Places,
+    found: &mut HashMap<TaskId, BTreeMap<Arc<str>, JournalStep>>,
+    places: &mut StepsByIntent,
 ) {
     let Some(StepBody { call: Some(call), name, task }) = &intent.step else { return };
     let Some(steps) = found.get_mut(task) else { return };
     let verdict = &intent.verdict;
     let text = |text: &Option<Cow<'_, str>>| text.as_deref().unwrap_or_default().to_owned();
     let how = match verdict.effect {
-        Decision::Allow => {
-            How::InDoubt { idempotent: intent.idempotent, evidence: EvidenceRef::named(intent, entry.proven) }
-        }
-        Decision::Deny => How::Denied(Box::new(Reason {
+        Decision::Allow => StepProgress::InDoubt {
+            idempotent: intent.idempotent,
+            evidence: EvidenceRef::named(intent, entry.proven),
+        },
+        Decision::Deny => StepProgress::Denied(Box::new(Reason {
             code: text(&verdict.code).into(),
             message: text(&verdict.reason),
             rule: None,
             help: verdict.help.as_deref().map(str::to_owned),
         })),
-        Decision::Ask => How::Open,
+        Decision::Ask => StepProgress::Open,
     };
-    let (call, step) = (*call, Step { task: task.clone(), name: (&**name).into() });
-    let made = Made { call, intent: Receipt { lane: entry.lane, seq: entry.seq, hash: entry.hash }, how };
+    let (call, step) = (*call, TaskStep { task: task.clone(), name: (&**name).into() });
+    let made =
+        JournalStep { call, intent: Receipt { lane: entry.lane, seq: entry.seq, hash: entry.hash }, how };
     if steps.get(&step.name).is_none_or(|known| known.how.rank() <= made.how.rank()) {
         steps.insert(Arc::clone(&step.name), made.clone());
     }
     places.insert((entry.lane, entry.seq), (step, made));
 }
 
-/// Takes in how a call ended, and gives back the place of its intent if it is over for good.
+/// Records how a call ended, and returns the place of its intent if it is over for good.
 fn end(
     entry: &Entry,
-    found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>,
-    places: &Places,
+    found: &mut HashMap<TaskId, BTreeMap<Arc<str>, JournalStep>>,
+    places: &StepsByIntent,
 ) -> Result<Option<u64>, BodyError> {
     // A note that a call is in doubt is in the place of an outcome, but says nothing of how it ended.
     let Some(body @ EntryBody::Outcome(_)) = EntryBody::read_known(entry)? else { return Ok(None) };
@@ -396,19 +409,19 @@ fn end(
         return Ok(None);
     };
     let EntryBody::Outcome(body) = body else { return Ok(None) };
-    // Nobody can be given what has no label.
+    // Unlabelled output can't be returned.
     let (seq, Some(label)) = (body.intent, body.label) else { return Ok(None) };
     let known = found.get_mut(&step.task).and_then(|steps| steps.get_mut(&step.name));
     // What was stopped half-way may have happened in part: a task can't continue from that. The executor may still be at
     // it in a live process, so what the file holds now proves nothing.
     if *body.status == Status::Cancelled {
-        if let Some(How::InDoubt { evidence, .. }) = known.map(|known| &mut known.how) {
+        if let Some(StepProgress::InDoubt { evidence, .. }) = known.map(|known| &mut known.how) {
             *evidence = None;
         }
         return Ok(None);
     }
     if let Some(known) = known
-        && !matches!(known.how, How::Ended(..))
+        && !matches!(known.how, StepProgress::Ended(..))
     {
         let receipt = Receipt { lane: entry.lane, seq: entry.seq, hash: entry.hash };
         let end = StepEnd {
@@ -419,7 +432,7 @@ fn end(
             status: body.status.into_owned(),
             truncated: body.truncated,
         };
-        *known = Made { how: How::Ended(receipt, Box::new(end)), ..made.clone() };
+        *known = JournalStep { how: StepProgress::Ended(receipt, Box::new(end)), ..made.clone() };
     }
     Ok(Some(seq))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use regent_ledger::{AppendError, CanonicalError, Draft, Kind, Ledger, Receipt, hex_string};
+use regent_ledger::{AppendError, CanonicalError, EntryDraft, EntryKind, Ledger, Receipt, hex_string};
 use regent_policy::Policy;
 use regent_store::State;
 use serde::Serialize;
@@ -165,7 +165,11 @@ impl Core {
     }
 
     /// Writes an outcome, and remembers from time to time how far the ledger is settled.
-    pub(crate) async fn record_outcome(&self, draft: Draft, intent: Receipt) -> Result<Receipt, AppendError> {
+    pub(crate) async fn record_outcome(
+        &self,
+        draft: EntryDraft,
+        intent: Receipt,
+    ) -> Result<Receipt, AppendError> {
         let written = self.recorder.outcome(draft, intent).await;
         if written.is_ok() {
             self.renew_mark().await;
@@ -174,7 +178,7 @@ impl Core {
     }
 
     /// Records something that isn't a call: the kernel's own states, agents, policy.
-    pub(crate) async fn note(&self, kind: Kind, body: &impl Serialize) -> Result<Receipt, Fault> {
+    pub(crate) async fn note(&self, kind: EntryKind, body: &impl Serialize) -> Result<Receipt, Fault> {
         self.recorder.intent(record::note(kind, self.clock.now_ms(), body)?).await
     }
 }

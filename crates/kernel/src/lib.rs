@@ -48,8 +48,8 @@ mod within;
 
 pub use agent::{AgentId, Delivered, Lifecycle, RunningProgram, SpawnSpec};
 pub use approval::{
-    Answer, Answered, Approved, Asked, Attention, BoundFile, LedgerPlace, OpenQuestion, Scope, SkipReason,
-    Skipped, Ticket, TicketId, Traced, UNATTENDED, UNIDENTIFIED, Voice,
+    Answered, ApprovalAnswer, Approved, AskedQuestion, Attention, BoundFile, LedgerPlace, OpenQuestion,
+    Scope, SkipReason, Skipped, Ticket, TicketId, Traced, UNATTENDED, UNIDENTIFIED, Voice,
 };
 pub use authenticate::{AuthError, Authenticator, Credential};
 pub use budget::{Budget, BudgetScope, Each, Spent, Standing};
@@ -60,7 +60,7 @@ pub use catalogue::{
     QUARANTINE, SideEffect, Tool, ToolSet, ToolSpec,
 };
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Failure, Foreseen, RawOutput};
+pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Foreseen, RawOutput, ToolFailure};
 pub use host::{Host, Records, TaskOwner};
 pub use identity::{Did, DidError};
 pub use journal::TaskId;
@@ -69,7 +69,7 @@ pub use model::{ModelPlan, Models};
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
 pub use recorder::Phase;
-pub use regent_ledger::{Digest, Entry, EntryPlace, Kind, Reader, hex_string};
+pub use regent_ledger::{Digest, Entry, EntryKind, EntryPlace, Reader, hex_string};
 pub use regent_policy::{
     Access, Class, Confidentiality, Integrity, Label, Limits, PathPattern, Policy, Reason, Tier, handles,
     is_secret_name, nearest,
@@ -85,8 +85,8 @@ pub use regent_wire::{
     ToolUse,
 };
 pub use regent_workspace::{
-    FileKind, Found, Listed, Listing, Missing, Overlap, OwnFolders, PathError, Placement, TreeEntry,
-    TreeError, TreeLimits, Workspace, Written, shown,
+    FileKind, FileMetadata, FolderEntry, Listing, Missing, Overlap, OwnFolders, PathError, Placement,
+    TreeEntry, TreeError, TreeLimits, Workspace, Written, escape_name,
 };
 pub use request::{Aside, RequestSize, Saved};
 pub use role::PersonRole;

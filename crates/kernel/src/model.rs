@@ -24,6 +24,6 @@ pub struct ModelPlan {
     pub secret: Option<String>,
     /// Tokens of the conversation, counted or estimated from above.
     pub tokens_in: u64,
-    /// What it costs at most; `None` if nobody knows.
+    /// Its maximum cost; `None` if unknown.
     pub money_microusd_max: Option<u64>,
 }

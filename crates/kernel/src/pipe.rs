@@ -1,8 +1,8 @@
-//! Typed pipes between agents: bounded, with a schema for what goes through, and labels that go along with it.
+//! Typed pipes between agents: bounded, with a schema for messages and a label on each message.
 //!
-//! The creator of a pipe writes; the `reader` that it names reads. When the writer ends, the reader still gets what is in the pipe, and then
-//! hears that it is closed; when the reader ends, the writer hears it at once. A full pipe takes no more: the writer is told,
-//! nothing is dropped.
+//! The creator of a pipe writes; the `reader` that it names reads. When the writer ends, the reader still gets the queued messages and then
+//! an error that the pipe is closed. When the reader ends, the writer gets that error at once. A send to a full pipe fails;
+//! no message is dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -204,7 +204,7 @@ impl Pipes {
         message
     }
 
-    /// An agent has ended: what it reads is of no use any more, what it writes gets no more.
+    /// An agent has ended: closes the pipes that it writes and removes those that it reads.
     pub(crate) fn forsake(&self, agent: &AgentId) {
         let mut all = self.all();
         for pipe in all.values().filter(|pipe| pipe.spec.reader == *agent || pipe.writer == *agent) {
@@ -214,7 +214,7 @@ impl Pipes {
     }
 
     /// The pipes that an agent holds an end of: those it reads, those it writes.
-    pub(crate) fn of(&self, agent: &AgentId) -> (Vec<Value>, Vec<Value>) {
+    pub(crate) fn describe_ends(&self, agent: &AgentId) -> (Vec<Value>, Vec<Value>) {
         let all = self.all();
         let describe = |pipe: &Arc<Pipe>| {
             let waiting = pipe.waiting();

@@ -1,4 +1,4 @@
-//! Who is calling. A principal is made by the kernel after it has checked who it is; nobody else can make one.
+//! The caller. The kernel creates a principal after it has authenticated the caller; no other code can create one.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use regent_wire::Priority;
 
 use crate::agent::{AgentId, Life, OPERATOR, TRUST_DEFAULT, TRUST_MAX};
 use crate::identity::Did;
-use crate::journal::Step;
+use crate::journal::TaskStep;
 use crate::role::PersonRole;
 use crate::token::Presented;
 
-/// Someone the kernel has authenticated: a person, an agent that the kernel started, or a program that showed a token.
+/// An authenticated caller: an operator, an agent that the kernel started, or a program that presented a token.
 #[derive(Debug, Clone)]
 pub struct Principal {
     fields: Arc<Fields>,
-    step: Option<Arc<Step>>,
-    /// Nobody can be asked.
+    step: Option<Arc<TaskStep>>,
+    /// No reviewer is available.
     unattended: bool,
     /// The token that it came with.
     presented: Option<Arc<Presented>>,
@@ -25,10 +25,10 @@ pub struct Principal {
 #[derive(Debug)]
 struct Fields {
     class: Class,
-    /// What policy's agent globs match: an agent's name, `operator` for a person, `service:NAME` or `peer:NAME` for a program.
+    /// What policy's agent globs match: an agent's name, `operator` for an operator, `service:NAME` or `peer:NAME` for a program.
     name: String,
     agent: Option<AgentId>,
-    /// A person's.
+    /// An operator's.
     role: Option<PersonRole>,
     roles: Vec<String>,
     /// Who vouches, from the person down to the caller: the person's name, then each agent's DID.
@@ -58,7 +58,7 @@ impl Principal {
         Self { fields: Arc::new(fields), step: None, unattended: false, presented: None }
     }
 
-    /// A person with a role.
+    /// An operator with a role.
     pub(crate) fn person(name: &str, role: PersonRole, session: Arc<str>) -> Self {
         Self::new(Fields {
             class: Class::Operator,
@@ -136,21 +136,21 @@ impl Principal {
     }
 
     /// The step of a task that it calls at.
-    pub(crate) fn step(&self) -> Option<&Step> {
+    pub(crate) fn step(&self) -> Option<&TaskStep> {
         self.step.as_deref()
     }
 
-    pub(crate) fn with_step(&self, step: Option<Arc<Step>>) -> Self {
+    pub(crate) fn with_step(&self, step: Option<Arc<TaskStep>>) -> Self {
         Self { step, ..self.clone() }
     }
 
-    /// The same caller while nobody can be asked: calls that would wait for a person are denied with
+    /// The same caller without a reviewer: calls that would wait for an approval are denied with
     /// [`UNATTENDED`](crate::UNATTENDED). Approvals that were given count.
     pub fn unattended(&self) -> Self {
         Self { unattended: true, ..self.clone() }
     }
 
-    /// Whether nobody can be asked.
+    /// Whether no reviewer is available.
     pub(crate) fn is_unattended(&self) -> bool {
         self.unattended
     }
@@ -170,12 +170,12 @@ impl Principal {
         self.fields.agent.as_ref()
     }
 
-    /// A person's role.
+    /// An operator's role.
     pub fn role(&self) -> Option<PersonRole> {
         self.fields.role
     }
 
-    /// The name for people to read: a person's own, not the word that policy has for all of them.
+    /// The display name: an operator's own, not the word that policy has for all of them.
     pub fn display_name(&self) -> &str {
         if self.class() == Class::Operator { self.sponsor() } else { self.name() }
     }
@@ -209,7 +209,7 @@ impl Principal {
         Arc::clone(&self.fields.session)
     }
 
-    /// Whoever is answerable for it all: a person, or a program that came by itself.
+    /// The root of responsibility: an operator, or a program with its own token.
     pub fn sponsor(&self) -> &str {
         self.fields.chain.first().map_or("", String::as_str)
     }
@@ -225,7 +225,7 @@ impl Principal {
             Class::Operator => Integrity::Operator,
             Class::Kernel => Integrity::System,
             Class::Agent => Integrity::OwnModel,
-            // A program's input is whatever it was made of; somebody else's agent can have read anything.
+            // A program's input is unknown; an external agent can have read anything.
             Class::Service => Integrity::Tool,
             Class::Peer => Integrity::Peer,
         };
@@ -240,7 +240,7 @@ impl Principal {
         }
     }
 
-    /// How urgent its calls to models are. A person waits for what a person asks.
+    /// How urgent its calls to models are. Someone waits for what an operator asks.
     pub fn priority(&self) -> Priority {
         match (self.life(), self.class()) {
             (Some(life), _) => life.priority(),
@@ -255,17 +255,17 @@ impl Principal {
         Caller { class: self.fields.class, agent: &self.fields.name, roles: &self.fields.roles, trust }
     }
 
-    /// The agents above it: its parent, and so on up to the one that a person started.
+    /// The agents above it: its parent, and so on up to the one that an operator started.
     pub(crate) fn agents_above(&self) -> impl Iterator<Item = &Principal> {
         self.line().skip(1).filter(|one| one.class() == Class::Agent)
     }
 
-    /// Whose rates its calls are counted against: the agent's that a person started. Children would be a way round them otherwise.
+    /// Whose rates its calls count against: those of the agent that an operator started. Children would bypass them otherwise.
     pub(crate) fn rate_name(&self) -> &str {
         self.agents_above().last().unwrap_or(self).name()
     }
 
-    /// What changes about an agent while it lives; a person has none.
+    /// The mutable state of an agent; an operator has none.
     pub(crate) fn life(&self) -> Option<&Life> {
         self.fields.life.as_deref()
     }
@@ -284,7 +284,7 @@ impl Principal {
         (self.class(), self.agent_id(), self.name()) == (other.class(), other.agent_id(), other.name())
     }
 
-    /// Whether `who` answers for it: itself, whoever is above it, and the person.
+    /// Whether `who` answers for it: itself, an agent above it, or its sponsor.
     pub(crate) fn answers_to(&self, who: &Self) -> bool {
         who.class() == Class::Operator || self.line().any(|one| one.is_caller(who))
     }

@@ -14,7 +14,7 @@ use regent_policy::{Charge, RuleId, Window};
 use regent_store::{self as store, Partition, State, StateError, key_part};
 use tokio::sync::oneshot;
 
-/// Rates that are remembered for the next caller. Beyond this, those that nobody uses now are forgotten.
+/// Rates that are remembered for the next caller. Beyond this, unused ones are forgotten.
 const KNOWN_MAX: usize = 4_096;
 /// Callers that one commit takes for.
 const BATCH_MAX: usize = 1_024;
@@ -31,7 +31,7 @@ pub(crate) struct Rates {
 struct Counter {
     key: String,
     waiting: Mutex<Vec<Waiter>>,
-    /// Held by whoever commits for those that wait.
+    /// Held by the waiter that commits for all.
     turn: tokio::sync::Mutex<()>,
     /// As this process last committed it. Others may have used more since.
     seen: Mutex<Option<Window>>,
@@ -39,12 +39,12 @@ struct Counter {
 
 #[derive(Debug)]
 struct Waiter {
-    step: Step,
+    step: RateChange,
     reply: oneshot::Sender<Result<bool, StateError>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum RateChange {
     /// Counts one call, unless that would exceed the rate.
     Take(Charge, i64),
     /// Takes back a call that was counted at this time and never ran.
@@ -58,12 +58,15 @@ impl Rates {
 
     /// Counts one call against a rate, unless that would exceed it.
     pub(crate) async fn take(&self, charge: &Charge, who: &str, now_ms: i64) -> Result<bool, StateError> {
-        self.counter(charge.rule, who).step(&*self.state, Step::Take(*charge, now_ms)).await
+        self.counter(charge.rule, who).step(&*self.state, RateChange::Take(*charge, now_ms)).await
     }
 
     /// Takes back a call that was counted at `at_ms` and never ran.
     pub(crate) async fn give_back(&self, charge: &Charge, who: &str, at_ms: i64) -> Result<(), StateError> {
-        self.counter(charge.rule, who).step(&*self.state, Step::GiveBack(*charge, at_ms)).await.map(drop)
+        self.counter(charge.rule, who)
+            .step(&*self.state, RateChange::GiveBack(*charge, at_ms))
+            .await
+            .map(drop)
     }
 
     /// How often a principal has used a rate. What can't be read counts as used up. What this process knows is enough where it leaves
@@ -101,15 +104,15 @@ impl Rates {
 }
 
 impl Counter {
-    /// Queues a step, and waits until somebody has committed it: another caller, or this one when it gets its turn.
-    async fn step(&self, state: &dyn State, step: Step) -> Result<bool, StateError> {
+    /// Queues a step, and waits until it is committed: by another caller, or by this one when it gets its turn.
+    async fn step(&self, state: &dyn State, step: RateChange) -> Result<bool, StateError> {
         let (reply, mut answer) = oneshot::channel();
         lock(&self.waiting).push(Waiter { step, reply });
         loop {
             tokio::select! {
                 biased;
                 answer = &mut answer => {
-                    // Whoever committed for this caller was torn down meanwhile. Nobody knows whether it was counted, so it doesn't run.
+                    // The caller that committed for this one was dropped meanwhile. Whether it was counted is unknown, so it doesn't run.
                     return answer.unwrap_or_else(|_| Err(StateError::Unusable("a step was cut off".to_owned())));
                 }
                 _turn = self.turn.lock() => self.commit(state).await,
@@ -127,7 +130,7 @@ impl Counter {
         if batch.is_empty() {
             return;
         }
-        let steps: Vec<Step> = batch.iter().map(|waiter| waiter.step).collect();
+        let steps: Vec<RateChange> = batch.iter().map(|waiter| waiter.step).collect();
         let (key, partition) = (&self.key, Partition::containing(&self.key));
         let done = store::change(state, &partition, std::slice::from_ref(key), |records| {
             let mut window: Window = records.load(key)?.unwrap_or_default();
@@ -161,19 +164,19 @@ impl Counter {
 }
 
 /// Runs steps one after the other: whether each was taken, and for how long the window matters.
-fn window_after(window: &mut Window, steps: &[Step]) -> (Vec<bool>, i64) {
+fn window_after(window: &mut Window, steps: &[RateChange]) -> (Vec<bool>, i64) {
     let mut keep_until_ms = i64::MIN;
     let taken = steps.iter().map(|step| {
         let (charge, at_ms) = match step {
-            Step::Take(charge, at_ms) | Step::GiveBack(charge, at_ms) => (charge, *at_ms),
+            RateChange::Take(charge, at_ms) | RateChange::GiveBack(charge, at_ms) => (charge, *at_ms),
         };
         keep_until_ms = keep_until_ms.max(at_ms.saturating_add_unsigned(charge.window_ms));
         match step {
-            Step::Take(..) => {
+            RateChange::Take(..) => {
                 window.bring_back(at_ms);
                 window.take(charge, at_ms)
             }
-            Step::GiveBack(..) => {
+            RateChange::GiveBack(..) => {
                 window.give_back(at_ms);
                 true
             }

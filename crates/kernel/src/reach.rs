@@ -1,6 +1,6 @@
 //! How far a call of a tool of ours reaches. What it does to the content of the workspace is its agent's work, no matter who had the idea: it is
 //! recorded, and snapshots bring the files back. What runs later, lies outside, or is no command of ordinary work is another
-//! matter, once the agent has heard what isn't the person's.
+//! matter, once the agent has received untrusted input.
 
 use crate::command::is_ordinary;
 use regent_guard::{Kinds, kinds_of};
@@ -59,8 +59,8 @@ pub(crate) fn in_lines(tool: &Tool, args: &Value) -> Value {
     args
 }
 
-/// Why a call that reaches further is asked about, in a sentence. `heard` is what the agent heard that isn't the person's.
-pub(crate) fn why(sheet: &Sheet, heard: &str) -> String {
+/// Why a call that reaches further becomes a question, in a sentence. `untrusted` names the untrusted input.
+pub(crate) fn why(sheet: &Sheet, untrusted: &str) -> String {
     let is_later = |target: &Target| match target {
         Target::Path { path, access } if *access != Access::Read => {
             kinds_of(path).intersects(Kinds::RUN_LATER)
@@ -74,5 +74,5 @@ pub(crate) fn why(sheet: &Sheet, heard: &str) -> String {
     } else {
         "this reaches beyond the workspace"
     };
-    format!("{what}, the request doesn't name it, and the agent has read untrusted text: {heard}")
+    format!("{what}, the request doesn't name it, and the agent has read untrusted text: {untrusted}")
 }

@@ -1,11 +1,11 @@
-//! What the ledger is told, written through the types of `regent_wire::body`.
+//! The kernel's ledger entries, written through the types of `regent_wire::body`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use regent_guard::Kinds;
-use regent_ledger::{CanonicalJson, Digest, Draft, Kind, Payload};
+use regent_ledger::{CanonicalJson, Digest, EntryDraft, EntryKind, Payload};
 use regent_policy::{Access, Class, Declassified, Verdict};
 use regent_provenance::Ruling;
 use regent_wire::Version;
@@ -16,10 +16,10 @@ use regent_wire::body::{
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::approval::{Approved, Asked};
+use crate::approval::{Approved, AskedQuestion};
 use crate::budget::Settled;
 use crate::call::{Call, HostCall, Op};
-use crate::executor::Failure;
+use crate::executor::ToolFailure;
 use crate::facts::{Sheet, Target, reworded, sealed, text_bytes};
 use crate::kernel::{Canonical, InForce};
 use crate::secret::Secrets;
@@ -49,8 +49,8 @@ pub(crate) fn intent(
     call: &Call,
     sheet: &Sheet,
     verdict: &Verdict,
-    ticket: Option<&Asked>,
-) -> Canonical<Draft> {
+    ticket: Option<&AskedQuestion>,
+) -> Canonical<EntryDraft> {
     let args = &sheet.recorded;
     let (effect, rule, reason, tier) = match verdict {
         Verdict::Allow(grant) => (Decision::Allow, grant.rule.as_ref(), None, grant.tier),
@@ -59,14 +59,14 @@ pub(crate) fn intent(
     };
     let step = match call.principal.step() {
         Some(step) => Some(StepBody {
-            call: Some(Digest::of(CanonicalJson::of(&call.op)?.as_str().as_bytes())),
+            call: Some(Digest::compute(CanonicalJson::encode(&call.op)?.as_str().as_bytes())),
             name: Cow::Borrowed(&step.name),
             task: step.task.clone(),
         }),
         None => None,
     };
     let report = if let Op::Elsewhere(HostCall { derived_from: Some(report), .. }) = &call.op {
-        Some(Payload::new(CanonicalJson::of(report)?.as_str().as_bytes().to_vec()))
+        Some(Payload::new(CanonicalJson::encode(report)?.as_str().as_bytes().to_vec()))
     } else {
         None
     };
@@ -92,7 +92,7 @@ pub(crate) fn intent(
         quarantined: matches!(&call.op, Op::Elsewhere(host) if host.quarantined),
         session: call.principal.session().into(),
         step,
-        targets: shown(stamp, &sheet.resources),
+        targets: redact_targets(stamp, &sheet.resources),
         ticket: ticket.map(|asked| QuestionRef { id: asked.id.clone(), with: asked.with.clone() }),
         tier: Some(tier),
         tool: sheet.tool.as_ref().map(|tool| ToolBody {
@@ -108,16 +108,16 @@ pub(crate) fn intent(
             rule: rule.map(|rule| Cow::Borrowed(&*rule.id)),
         },
     };
-    Ok(Draft {
-        kind: Kind::Intent,
+    Ok(EntryDraft {
+        kind: EntryKind::Intent,
         at_ms: stamp.at_ms,
-        body: CanonicalJson::of(&body)?,
+        body: CanonicalJson::encode(&body)?,
         payloads: args.iter().chain(&sheet.evidence).chain(&report).cloned().collect(),
     })
 }
 
 /// The result.
-pub(crate) fn outcome(stamp: &Stamp, frame: &Frame, ended: &Ending<'_>) -> Canonical<Draft> {
+pub(crate) fn outcome(stamp: &Stamp, frame: &Frame, ended: &Ending<'_>) -> Canonical<EntryDraft> {
     let output = (!ended.output.bytes().is_empty()).then(|| Payload::shared(ended.output.shared()));
     let body = OutcomeBody {
         declassified: ended.declassified.into(),
@@ -135,10 +135,10 @@ pub(crate) fn outcome(stamp: &Stamp, frame: &Frame, ended: &Ending<'_>) -> Canon
         truncated: ended.truncated,
         v: Version::CURRENT,
     };
-    Ok(Draft {
-        kind: Kind::Outcome,
+    Ok(EntryDraft {
+        kind: EntryKind::Outcome,
         at_ms: stamp.at_ms,
-        body: CanonicalJson::of(&body)?,
+        body: CanonicalJson::encode(&body)?,
         payloads: output.into_iter().collect(),
     })
 }
@@ -188,7 +188,7 @@ fn redacted<'a>(secrets: &dyn Secrets, status: &'a Status) -> Cow<'a, Status> {
     match status {
         Status::Failed(failure) => match secrets.redact(&failure.message) {
             Cow::Borrowed(_) => Cow::Borrowed(status),
-            Cow::Owned(message) => Cow::Owned(Status::Failed(Failure { message, ..failure.clone() })),
+            Cow::Owned(message) => Cow::Owned(Status::Failed(ToolFailure { message, ..failure.clone() })),
         },
         Status::Faulted(message) => match secrets.redact(message) {
             Cow::Borrowed(_) => Cow::Borrowed(status),
@@ -213,14 +213,14 @@ pub(crate) struct Ending<'a> {
 }
 
 /// Something that isn't a call.
-pub(crate) fn note(kind: Kind, at_ms: i64, body: &impl Serialize) -> Canonical<Draft> {
-    Ok(Draft { kind, at_ms, body: CanonicalJson::of(body)?, payloads: Vec::new() })
+pub(crate) fn note(kind: EntryKind, at_ms: i64, body: &impl Serialize) -> Canonical<EntryDraft> {
+    Ok(EntryDraft { kind, at_ms, body: CanonicalJson::encode(body)?, payloads: Vec::new() })
 }
 
 /// Targets as an entry shows them: a program's arguments and the path of a URL are free text, which can't be erased here, so it
 /// is redacted; and where there is much, long words are cut, since the payload has the whole. Where payloads are encrypted, free text is
 /// left out: the entry says which program and which host, the payload says the rest.
-fn shown<'a>(stamp: &Stamp, targets: &'a [Target]) -> Cow<'a, [Target]> {
+fn redact_targets<'a>(stamp: &Stamp, targets: &'a [Target]) -> Cow<'a, [Target]> {
     let secrets = &*stamp.secrets;
     let is_free = |target: &Target| matches!(target, Target::Argv(_) | Target::Endpoint { .. });
     let is_much = targets.iter().map(text_bytes).sum::<usize>() > TARGETS_BYTES_MAX;

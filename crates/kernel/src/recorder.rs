@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use regent_ledger::{AppendError, Draft, Ledger, Receipt};
+use regent_ledger::{AppendError, EntryDraft, Ledger, Receipt};
 use serde::{Deserialize, Serialize};
 
 use crate::recovery::InDoubt;
@@ -23,7 +23,7 @@ pub(crate) struct Recorder {
     /// Set when `phase` or `owed` needs a look, so that the common case costs one load.
     disturbed: AtomicBool,
     /// Outcomes that the disk had no room for, each with its intent. Nothing new is done until they are written.
-    owed: Mutex<VecDeque<(Draft, Receipt)>>,
+    owed: Mutex<VecDeque<(EntryDraft, Receipt)>>,
     /// Held by the caller that writes owed outcomes.
     settling: tokio::sync::Mutex<()>,
 }
@@ -83,12 +83,12 @@ impl Recorder {
 
     /// Writes an intent. If that fails nothing has happened yet, so a full or slow disk, or a draft that is too large, only
     /// refuses this call.
-    pub(crate) async fn intent(&self, draft: Draft) -> Result<Receipt, Fault> {
+    pub(crate) async fn intent(&self, draft: EntryDraft) -> Result<Receipt, Fault> {
         self.recorded(self.ledger.append(draft).await)
     }
 
     /// Writes the intent of a call that is about to be made. It is durable before the effect begins; the outcome's checkpoint signs both.
-    pub(crate) async fn allowed(&self, draft: Draft) -> Result<Receipt, Fault> {
+    pub(crate) async fn allowed(&self, draft: EntryDraft) -> Result<Receipt, Fault> {
         let expected = self.unended.expect(&self.ledger.head());
         let written = self.ledger.append_unsigned(draft).await;
         self.unended.written(expected, written.as_ref().ok());
@@ -98,7 +98,7 @@ impl Recorder {
     fn recorded(&self, written: Result<Receipt, AppendError>) -> Result<Receipt, Fault> {
         if let Err(error) = &written {
             match of_this_draft(error) {
-                Some(Passing::Draft) => {}
+                Some(Passing::EntryDraft) => {}
                 Some(Passing::Disk) | None => self.turn(after_failure(error)),
             }
         }
@@ -107,13 +107,13 @@ impl Recorder {
 
     /// Writes an outcome. The effect has happened: if the disk is full or slow the outcome is kept and owed, and no call is let in
     /// before it is written; any other failure seals the kernel.
-    pub(crate) async fn outcome(&self, draft: Draft, intent: Receipt) -> Result<Receipt, AppendError> {
+    pub(crate) async fn outcome(&self, draft: EntryDraft, intent: Receipt) -> Result<Receipt, AppendError> {
         let kept = draft.clone();
         let written = self.ledger.append(draft).await;
         if let Err(error) = &written {
             match of_this_draft(error) {
                 Some(Passing::Disk) => self.owe((kept, intent), error),
-                Some(Passing::Draft) | None => self.seal(error),
+                Some(Passing::EntryDraft) | None => self.seal(error),
             }
         } else {
             self.unended.ended(&intent);
@@ -159,7 +159,7 @@ impl Recorder {
     }
 
     /// Keeps an outcome that the disk had no room for.
-    fn owe(&self, owed: (Draft, Receipt), error: &AppendError) {
+    fn owe(&self, owed: (EntryDraft, Receipt), error: &AppendError) {
         let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
         self.owed.lock().unwrap_or_else(PoisonError::into_inner).push_back(owed);
         if matches!(&*phase, Phase::Running | Phase::Degraded(_)) {
@@ -186,7 +186,7 @@ impl Recorder {
 /// A failure to write that says nothing against the ledger as a whole.
 enum Passing {
     /// The draft is at fault.
-    Draft,
+    EntryDraft,
     /// The disk is full or slow; a later attempt may succeed.
     Disk,
 }
@@ -197,7 +197,7 @@ fn of_this_draft(error: &AppendError) -> Option<Passing> {
         AppendError::TooLarge { .. }
         | AppendError::Reserved(_)
         | AppendError::NotAnObject
-        | AppendError::Time(_) => Some(Passing::Draft),
+        | AppendError::Time(_) => Some(Passing::EntryDraft),
         AppendError::Sealed(_) | AppendError::Io(_) | AppendError::Closed => None,
     }
 }
@@ -206,6 +206,6 @@ fn of_this_draft(error: &AppendError) -> Option<Passing> {
 fn after_failure(error: &AppendError) -> Phase {
     match of_this_draft(error) {
         Some(Passing::Disk) => Phase::Degraded(error.to_string()),
-        Some(Passing::Draft) | None => Phase::Sealed(error.to_string()),
+        Some(Passing::EntryDraft) | None => Phase::Sealed(error.to_string()),
     }
 }

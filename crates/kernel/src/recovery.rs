@@ -1,9 +1,9 @@
-//! After a crash: the calls that began and of which nobody wrote down how they ended.
+//! After a crash: the calls that began and have no recorded end.
 //!
 //! An intent that was allowed and recorded, without an outcome, of a process that is gone, is *in doubt*: the effect may have
 //! happened or not. The kernel never performs it again by itself. At boot it notes each one in the ledger, once, with what may be
-//! done about it. Where the intent has evidence, the note says whether the call took effect, and nobody is asked. A
-//! call that is the same twice as once may be retried; about any other a person is asked. The runtime reads the list and acts on it.
+//! done about it. Where the intent has evidence, the note says whether the call took effect, without a question. A
+//! call that is the same twice as once may be retried; any other needs a reviewer's decision. The runtime reads the list and acts on it.
 //!
 //! An intent is recorded without a signature of its own, so one that no checkpoint covers may have been acknowledged: it is in doubt
 //! like any other, unless its writer reported it as not recorded. An outcome that no checkpoint covers is no proof, so its call stays
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use regent_ledger::storage::{Files, Lock, Storage};
-use regent_ledger::{Digest, Entry, Kind, LaneId, ReadError, Reader};
+use regent_ledger::{Digest, Entry, EntryKind, LaneId, ReadError, Reader};
 use regent_store::{self as store, FOR_GOOD, Partition, StateError, key_part};
 use regent_wire::Version;
 use regent_wire::body::{
@@ -32,7 +32,7 @@ use regent_wire::body::{
 use serde::{Deserialize, Serialize};
 
 use crate::approval::TicketId;
-use crate::evidence::{Effect, EvidenceRef};
+use crate::evidence::{DoubtOutcome, EvidenceRef};
 use crate::kernel::Core;
 use crate::syscall::Fault;
 
@@ -40,7 +40,7 @@ use crate::syscall::Fault;
 const CLAIM_TRIES_MAX: u32 = 100;
 const CLAIM_PAUSE_MS: u64 = 10;
 /// What an examination looks at.
-const EXAMINED: &[Kind] = &[Kind::Intent, Kind::Outcome, Kind::Kernel];
+const EXAMINED: &[EntryKind] = &[EntryKind::Intent, EntryKind::Outcome, EntryKind::Kernel];
 
 /// A call that may or may not have happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -65,7 +65,7 @@ pub struct InDoubt {
     pub op: String,
     /// In which session.
     pub session: String,
-    /// The question to a person about it, if one was put at this boot.
+    /// The question about it, if this boot asked one.
     pub ticket: Option<TicketId>,
     /// Which tool, if it was one.
     pub tool: Option<String>,
@@ -75,7 +75,7 @@ pub struct InDoubt {
 pub fn in_doubt(root: &Path) -> Result<Vec<InDoubt>, Fault> {
     let storage: Arc<dyn Storage> = Arc::new(Files::new(root));
     let reader = Reader::on(Arc::clone(&storage));
-    let mut found = Found::default();
+    let mut found = ExaminedCalls::default();
     for lane in reader.lanes()? {
         let live = storage.is_locked(&lock_of(lane)).map_err(ReadError::from)?;
         found.read(reader.lane(lane)?.only(EXAMINED), u64::MAX, live)?;
@@ -91,18 +91,18 @@ impl Core {
         let (mut list, mut tree) = (Vec::new(), None);
         for mut call in found.finish().into_iter().filter(|call| !call.noted) {
             let effect = self.effect_of(call.evidence).await;
-            if effect != Effect::Unknown {
-                self.note(Kind::Outcome, &note_of(&call, &effect)).await?;
+            if effect != DoubtOutcome::Unknown {
+                self.note(EntryKind::Outcome, &note_of(&call, &effect)).await?;
                 continue;
             }
             // Asked before it is noted: what a crash leaves in between is asked about again, and put only once.
             if !call.idempotent {
-                // A person can only say what became of it if they see what it was.
+                // A reviewer can only decide what became of it if they see what it was.
                 let bytes = call.args.and_then(|digest| self.recorder.ledger.payload(&digest).ok().flatten());
                 let args = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
                 call.ticket = self.ask_in_doubt(&call, &args, &mut tree).await?;
             }
-            self.note(Kind::Outcome, &note_of(&call, &effect)).await?;
+            self.note(EntryKind::Outcome, &note_of(&call, &effect)).await?;
             list.push(call);
         }
         for (lane, mark) in &marks {
@@ -120,29 +120,29 @@ impl Core {
             return Ok(());
         }
         let head = self.recorder.ledger.head();
-        let mark = Mark { seq: head.size, looks: looks_of(&*self.recorder.ledger.storage(), head.lane)? };
+        let mark = LaneMark { seq: head.size, looks: looks_of(&*self.recorder.ledger.storage(), head.lane)? };
         Ok(self.save_mark(head.lane, &mark).await?)
     }
 
     /// Remembers that no call before the oldest one that is not over is in doubt, if there is much behind it. It only saves time, so a
-    /// failure to write it is no failure. What the lane looks like isn't said: the next process that finds it free examines it from here on.
+    /// failure to write it is no failure. The state of the lane isn't recorded: the next process that finds it free examines it from here on.
     pub(crate) async fn renew_mark(&self) {
         let head = self.recorder.ledger.head();
         let Some(seq) = self.recorder.unended.due(&head) else { return };
-        let _only_saves_time = self.save_mark(head.lane, &Mark { seq, looks: None }).await.is_err();
+        let _only_saves_time = self.save_mark(head.lane, &LaneMark { seq, looks: None }).await.is_err();
     }
 
-    /// Reads what has been written since each lane was last examined: our own lane up to where we began, and those that nobody holds.
+    /// Reads what has been written since each lane was last examined: our own lane up to where we began, and the lanes that no process holds.
     async fn survey(
         &self,
         start: &regent_ledger::Head,
-    ) -> Result<(Found, Vec<(LaneId, Mark)>, Vec<Box<dyn Lock>>), Fault> {
+    ) -> Result<(ExaminedCalls, Vec<(LaneId, LaneMark)>, Vec<Box<dyn Lock>>), Fault> {
         let storage = self.recorder.ledger.storage();
         let reader = Reader::on(Arc::clone(&storage));
-        let (mut found, mut marks, mut claims) = (Found::default(), Vec::new(), Vec::new());
+        let (mut found, mut marks, mut claims) = (ExaminedCalls::default(), Vec::new(), Vec::new());
         for lane in reader.lanes()? {
             let (own, looks) = (lane == start.lane, looks_of(&*storage, lane)?);
-            let examined = |mark: &Mark| if own { mark.seq >= start.size } else { mark.looks == looks };
+            let examined = |mark: &LaneMark| if own { mark.seq >= start.size } else { mark.looks == looks };
             let is_live = || storage.is_locked(&lock_of(lane)).map_err(ReadError::from);
             if examined(&self.mark_of(lane).await?) || (!own && is_live()?) {
                 continue;
@@ -154,7 +154,7 @@ impl Core {
                 continue;
             }
             let until = if own { start.size } else { u64::MAX };
-            let mut here = Found::default();
+            let mut here = ExaminedCalls::default();
             let entries = reader.lane_since(lane, mark.seq)?.only(EXAMINED);
             let seq = here.read(entries, until, false)?.max(mark.seq);
             // Someone took the lane while we read it: what looks unfinished may be running. It is theirs to examine.
@@ -162,18 +162,18 @@ impl Core {
                 continue;
             }
             found.join(here);
-            marks.push((lane, Mark { seq: if own { seq.max(start.size) } else { seq }, looks }));
+            marks.push((lane, LaneMark { seq: if own { seq.max(start.size) } else { seq }, looks }));
             claims.extend(claim);
         }
         Ok((found, marks, claims))
     }
 
-    async fn mark_of(&self, lane: LaneId) -> Result<Mark, StateError> {
+    async fn mark_of(&self, lane: LaneId) -> Result<LaneMark, StateError> {
         let key = self.key("examined", lane);
         Ok(store::load(&*self.state, &key, &Partition::containing(&key)).await?.unwrap_or_default())
     }
 
-    async fn save_mark(&self, lane: LaneId, mark: &Mark) -> Result<(), StateError> {
+    async fn save_mark(&self, lane: LaneId, mark: &LaneMark) -> Result<(), StateError> {
         let key = self.key("examined", lane);
         let partition = Partition::containing(&key);
         store::change(&*self.state, &partition, &[], |records| records.save(&key, mark, FOR_GOOD)).await
@@ -185,7 +185,7 @@ impl Core {
 }
 
 /// Two kernels must not both note the calls of one lane. A claim is a lock on a file of the lane, so it ends with its process. For our
-/// own lane we wait a little for a process that is alive: nobody else will examine it while we hold it. A note too many is better
+/// own lane we wait a little for a process that is alive: no other process will examine it while we hold it. A note too many is better
 /// than none, and a start that stalls is worse than both.
 async fn claim(storage: &dyn Storage, lane: LaneId, own: bool) -> Result<Option<Box<dyn Lock>>, ReadError> {
     let path = format!("lanes/{lane}/examining");
@@ -201,20 +201,20 @@ async fn claim(storage: &dyn Storage, lane: LaneId, own: bool) -> Result<Option<
 
 /// How far a lane was examined, and what its files looked like then.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Mark {
+struct LaneMark {
     looks: Option<Digest>,
     seq: u64,
 }
 
 /// What was read so far: the calls that have begun, and those of which an end is known.
 #[derive(Debug, Default)]
-struct Found {
+struct ExaminedCalls {
     begun: BTreeMap<(LaneId, u64), InDoubt>,
     ended: BTreeSet<(LaneId, u64)>,
     noted: BTreeSet<(LaneId, u64)>,
 }
 
-impl Found {
+impl ExaminedCalls {
     /// Reads entries of a lane up to a place, and says where the next examination begins. In a live lane, what has begun since
     /// its process came up is running, not in doubt.
     fn read(
@@ -231,27 +231,27 @@ impl Found {
             }
             next = entry.seq.saturating_add(1);
             match entry.kind {
-                Kind::Intent if !entry.refused => {
+                EntryKind::Intent if !entry.refused => {
                     if let Some(call) = begun(&entry)? {
                         since_boot.push((call.lane, call.seq));
                         self.begun.insert((call.lane, call.seq), call);
                     }
                 }
-                Kind::Outcome if entry.proven => self.end(&entry)?,
-                Kind::Kernel if is_boot(&entry)? => since_boot.clear(),
-                Kind::Intent
-                | Kind::Outcome
-                | Kind::Kernel
-                | Kind::Answer
-                | Kind::Agent
-                | Kind::Policy
-                | Kind::Lane
-                | Kind::Recovery
-                | Kind::Key
-                | Kind::Erase
-                | Kind::Pack
-                | Kind::Resume
-                | Kind::Checkpoint => {}
+                EntryKind::Outcome if entry.proven => self.end(&entry)?,
+                EntryKind::Kernel if is_boot(&entry)? => since_boot.clear(),
+                EntryKind::Intent
+                | EntryKind::Outcome
+                | EntryKind::Kernel
+                | EntryKind::Answer
+                | EntryKind::Agent
+                | EntryKind::Policy
+                | EntryKind::Lane
+                | EntryKind::Recovery
+                | EntryKind::Key
+                | EntryKind::Erase
+                | EntryKind::Pack
+                | EntryKind::Resume
+                | EntryKind::Checkpoint => {}
             }
         }
         if live {
@@ -319,13 +319,13 @@ fn begun(entry: &Entry) -> Result<Option<InDoubt>, Fault> {
     }))
 }
 
-/// What the ledger is told of a call in doubt, in the place of its outcome.
-fn note_of<'a>(call: &'a InDoubt, effect: &Effect) -> InDoubtBody<'a> {
+/// The entry for a call in doubt, in place of its outcome.
+fn note_of<'a>(call: &'a InDoubt, effect: &DoubtOutcome) -> InDoubtBody<'a> {
     let (effect, next) = match effect {
-        Effect::Done(_) => (DoubtEffect::Done, DoubtNext::Record),
-        Effect::NotDone => (DoubtEffect::NotDone, DoubtNext::Retry),
-        Effect::Unknown if call.idempotent => (DoubtEffect::Unknown, DoubtNext::Retry),
-        Effect::Unknown => (DoubtEffect::Unknown, DoubtNext::Ask),
+        DoubtOutcome::Done(_) => (DoubtEffect::Done, DoubtNext::Record),
+        DoubtOutcome::NotDone => (DoubtEffect::NotDone, DoubtNext::Retry),
+        DoubtOutcome::Unknown if call.idempotent => (DoubtEffect::Unknown, DoubtNext::Retry),
+        DoubtOutcome::Unknown => (DoubtEffect::Unknown, DoubtNext::Ask),
     };
     InDoubtBody {
         effect,
@@ -358,5 +358,5 @@ fn looks_of(storage: &dyn Storage, lane: LaneId) -> Result<Option<Digest>, ReadE
         let bytes = storage.stat(&format!("{folder}/{name}"))?.map_or(0, |stat| stat.bytes);
         looks.push_str(&format!("{name} {bytes}\n"));
     }
-    Ok(Some(Digest::of(looks.as_bytes())))
+    Ok(Some(Digest::compute(looks.as_bytes())))
 }

@@ -1,5 +1,5 @@
-//! The request that an agent works on, and where everything it has heard since came from. What follows from that is decided in
-//! `regent-provenance`; here it meets the path: ruled on in step 1, narrowing in step 2, heard in step 6.
+//! The request that an agent works on, and the origin of everything that the agent has received since. The rules are in
+//! `regent-provenance`; the kernel applies them: it rules in step 1, narrows in step 2 and observes output in step 6.
 
 mod aside;
 mod offer;
@@ -25,7 +25,7 @@ use crate::kernel::Core;
 use crate::reach;
 use crate::stores::StoreUse;
 use crate::syscall::{Frame, Labelled, Outcome, Status};
-use aside::Kept;
+use aside::StoredSession;
 pub use aside::{Aside, RequestSize, Saved};
 pub(crate) use offer::{Offer, Offers};
 use results::Results;
@@ -37,10 +37,10 @@ pub(crate) struct Work(Arc<Mutex<Option<Working>>>);
 #[derive(Debug)]
 struct Working {
     request: String,
-    session: Kept,
+    session: StoredSession,
     /// The tools that later turns have brought.
     later: Vec<Arc<Offer>>,
-    /// What was heard first that isn't the person's, for people.
+    /// The first untrusted input, described for reviewers.
     misled_by: Option<String>,
     results: Results,
 }
@@ -89,12 +89,12 @@ impl Work {
         regent_guard::kinds_of(path).intersects(Kinds::RUN_LATER) && !self.names(path)
     }
 
-    /// Whether the person has named this, as a whole. Without a request nobody has.
+    /// Whether the request names this, as a whole. False without a request.
     pub(crate) fn names(&self, value: &str) -> bool {
         self.get().as_ref().is_some_and(|working| working.session.session().is_named(value))
     }
 
-    /// The label of what a call has written into a store. Without a request nobody knows.
+    /// The label of what a call has written into a store. Unknown without a request.
     pub(crate) fn stored_label(
         &self,
         tool: &str,
@@ -107,7 +107,7 @@ impl Work {
         session.map_or_else(StoredLabel::worst, |session| session.stored_label(tool, args, ruling, wrote))
     }
 
-    /// Whether the agent has heard what isn't the person's.
+    /// Whether the agent has received untrusted input.
     pub(crate) fn is_tainted(&self) -> bool {
         self.get().as_ref().is_some_and(|working| working.session.is_tainted())
     }
@@ -150,11 +150,11 @@ impl Core {
         if let Some(working) = work.as_mut() {
             let is_turn = working.request != begin.request;
             return match working.go_on(&begin.request, offer, trusted) {
-                Ok(told) => {
+                Ok(begun) => {
                     if is_turn {
                         agent.life.begin_request();
                     }
-                    RawOutput::result(&told)
+                    RawOutput::result(&begun)
                 }
                 Err(error) => RawOutput::failed("request.wider", error.to_string()),
             };
@@ -167,15 +167,15 @@ impl Core {
                 let plan = session.session().plan();
                 let (inferred, plan) = (offer.inferred.clone(), json!(plan));
                 agent.life.begin_request();
-                let told = Begun::New { inferred, plan, tools: begin.tools.len() as u64 };
+                let begun = Begun::New { inferred, plan, tools: begin.tools.len() as u64 };
                 *work = Some(Working {
                     request: begin.request.clone(),
-                    session: Kept::new(session, offer),
+                    session: StoredSession::new(session, offer),
                     later: Vec::new(),
                     misled_by: None,
                     results: Results::default(),
                 });
-                RawOutput::result(&told)
+                RawOutput::result(&begun)
             }
             Err(error) => RawOutput::failed("request.invalid", error.to_string()),
         }
@@ -193,7 +193,7 @@ impl Core {
         }
     }
 
-    /// Step 1: where the arguments come from. Found by what the agent said, before paths were resolved.
+    /// Step 1: where the arguments come from. Uses the agent's own spelling, before paths are resolved.
     pub(crate) fn rule(&self, call: &Call, sheet: &mut Sheet, tool: &str, args: &Value) {
         let Some(life) = call.principal.life().filter(|life| life.work().is_begun()) else { return };
         let own = sheet.tool.clone().filter(|_| matches!(call.op, Op::RunTool(_)));
@@ -209,8 +209,8 @@ impl Core {
         let mut ruling = working.session.rule_derived(tool, lines.as_ref().unwrap_or(args), report, &free);
         sheet.quote = working.results.quote(&ruling, own.is_some());
         if ruling.stance == Stance::Ask && own.is_some_and(|own| own.spec().field_labels().local) {
-            let heard = working.results.named(&ruling).or(working.misled_by.as_deref());
-            ruling.reason = reach::why(sheet, heard.unwrap_or("a result"));
+            let untrusted = working.results.named(&ruling).or(working.misled_by.as_deref());
+            ruling.reason = reach::why(sheet, untrusted.unwrap_or("a result"));
         }
         drop(work);
         for found in &ruling.found {
@@ -235,8 +235,8 @@ impl Core {
         (!taken).then(|| refusal("plan.used_up", "another call has used the planned step".to_owned(), ""))
     }
 
-    /// Step 6: what came back is heard, whatever way it came. Gives back what rules have declassified of it.
-    pub(crate) fn hear(
+    /// Step 6: records the origin of an output, however it arrived. Returns what rules have declassified of it.
+    pub(crate) fn observe_output(
         &self,
         frame: &Frame,
         sheet: &Sheet,
@@ -262,22 +262,22 @@ impl Core {
         {
             return Vec::new();
         }
-        let heard = heard_in(output, said);
-        // A host's report vouches for no value: only what a person saw and agreed to counts as theirs.
+        let received = received_fields(output, said);
+        // A host's report vouches for no value: only an approval makes a value trusted.
         let agreed = sheet.is_agreed().then_some(&frame.args);
         let failed = matches!(status, Status::Failed(_));
         let cleared = Cleared {
             trust: rules.iter().flat_map(|one| &one.trust).cloned().collect(),
             open: rules.iter().flat_map(|one| &one.open).cloned().collect(),
         };
-        // Only what came back whole and well is what its fields say it is.
+        // Only complete, successful output has the fields that it declares.
         let cleared = (*status == Status::Ok).then_some(&cleared);
         let used = working.session.observe_stored(
             sheet.ruling.as_ref(),
             &Observed {
                 call: frame.intent.seq,
                 tool,
-                output: &heard,
+                output: &received,
                 failed,
                 agreed,
                 cleared,
@@ -316,7 +316,7 @@ impl Core {
         output.label()
     }
 
-    /// What was said of a failure. A tool of ours that runs here says it in our words; what it quotes may be somebody else's, such as
+    /// The message of a failure. Our own tools write it in our words, but may quote text of others, such as
     /// the name that a link leads to.
     pub(crate) fn words_of<'s>(&self, call: &Call, status: &'s Status) -> Option<&'s str> {
         let said = match status {
@@ -334,16 +334,16 @@ impl Core {
         Some(said)
     }
 
-    /// The same for a step that is answered from the ledger: a task that continues in another process has heard what it heard.
+    /// The same for a replayed step: a task that continues in another process has received the same outputs.
     pub(crate) fn hear_again(&self, call: &Call, outcome: &Outcome) {
         let Some(life) = call.principal.life().filter(|_| !matches!(call.op, Op::Infer(_))) else { return };
         let mut work = life.work().get();
         let Some(working) = work.as_mut() else { return };
-        let heard = heard_in(&outcome.output, self.words_of(call, &outcome.status));
+        let received = received_fields(&outcome.output, self.words_of(call, &outcome.status));
         let observed = Observed {
             call: outcome.intent.seq,
             tool: call.op.name(),
-            output: &heard,
+            output: &received,
             failed: matches!(outcome.status, Status::Failed(_)),
             agreed: None,
             cleared: None,
@@ -355,7 +355,7 @@ impl Core {
             working.results.note(outcome.intent.seq, (&run.tool, &run.args), outcome.output.label());
             working.session.observe(Some(&ruling), &Observed { tool: &run.tool, ..observed });
         }
-        // Its label says also what calls within it have heard.
+        // Its label also covers the outputs of calls within it.
         let is_open =
             outcome.output.label().integrity > Integrity::OwnModel && observed.reading == Reading::Whole;
         if is_open && !working.session.is_tainted() {
@@ -367,8 +367,8 @@ impl Core {
     }
 }
 
-/// What came back, as fields if it has any, and what was said of a failure: it may quote anything.
-fn heard_in(output: &Labelled, said: Option<&str>) -> Value {
+/// The output, as fields if it has any, with the message of a failure, which may quote anything.
+fn received_fields(output: &Labelled, said: Option<&str>) -> Value {
     let output =
         serde_json::from_slice(output.bytes()).unwrap_or_else(|_| Value::String(output.text().into_owned()));
     match said {

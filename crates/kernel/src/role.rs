@@ -77,7 +77,7 @@ pub(crate) fn refuses(who: &Principal, op: &str) -> Option<Reason> {
         return Some(refusal("auth.unlisted", format!("nobody may ask for `{op}`: it is in no role"), ""));
     };
     match who.class() {
-        // The kernel acts on its own account, and nobody can present its identity.
+        // The kernel acts on its own account, and no caller can present its identity.
         Class::Kernel => None,
         Class::Operator => {
             let role = who.role();

@@ -41,21 +41,21 @@ impl Core {
                 let error = self.society.vfs.opened(&who.home(), *fd).err()?;
                 Some(refusal(error.code(), error.to_string(), ""))
             }
-            Op::Send { pipe, .. } => self.has_end(who, *pipe, End::Write),
-            Op::Recv { pipe, .. } => self.has_end(who, *pipe, End::Read),
+            Op::Send { pipe, .. } => self.has_end(who, *pipe, PipeSide::Write),
+            Op::Recv { pipe, .. } => self.has_end(who, *pipe, PipeSide::Read),
             Op::Answer { .. } | Op::Questions => {
-                is_the_person(who, "approval.not_a_person", "only a person can see and answer questions")
+                is_the_person(who, "approval.not_a_person", "only an operator can see and answer questions")
             }
             Op::Begin { agent, .. } if who.class() == Class::Service => self.is_own_child(who, agent),
             Op::Begin { .. } | Op::Declassify { .. } => is_the_person(
                 who,
                 "request.not_a_person",
-                "only a person can begin a request, plan it, or trust a value",
+                "only an operator can begin a request, plan it, or trust a value",
             ),
             Op::CreateToken(spec) => self.may_create_token(&spec.subject),
             Op::RotateToken { id, .. } => may_rotate(who, id),
             Op::SetBudget { .. } => {
-                is_the_person(who, "budget.not_a_person", "only a person can set a budget")
+                is_the_person(who, "budget.not_a_person", "only an operator can set a budget")
             }
             // On what is the caller's own by construction, or decided elsewhere.
             Op::RunTool(_)
@@ -72,7 +72,7 @@ impl Core {
         }
     }
 
-    /// An agent signals itself and its descendants. The answer is the same for a stranger and for nobody, so that ids can't be
+    /// An agent signals itself and its descendants. The answer is the same for a foreign agent and for a missing one, so that ids can't be
     /// probed for.
     fn may_signal(&self, who: &Principal, agent: &AgentId, group: bool) -> Option<Reason> {
         if who.class() == Class::Operator {
@@ -105,11 +105,11 @@ impl Core {
         (!fine).then(|| not_yours(tree, "ask an agent that may see it to mount it into your tree"))
     }
 
-    fn has_end(&self, who: &Principal, pipe: PipeId, end: End) -> Option<Reason> {
+    fn has_end(&self, who: &Principal, pipe: PipeId, end: PipeSide) -> Option<Reason> {
         let ends = self.society.pipes.ends(pipe);
         let fine = ends.is_some_and(|(writer, reader)| match end {
-            End::Write => writer == who.home(),
-            End::Read => reader == who.home(),
+            PipeSide::Write => writer == who.home(),
+            PipeSide::Read => reader == who.home(),
         });
         let message = || format!("the caller doesn't hold that end of pipe {}", pipe.0);
         (!fine)
@@ -138,7 +138,7 @@ pub(crate) fn guarded_path(workspace: &Workspace, path: &str, access: Access) ->
 }
 
 #[derive(Clone, Copy)]
-enum End {
+enum PipeSide {
     Write,
     Read,
 }

@@ -52,7 +52,7 @@ pub struct Scrubbed {
 pub struct Usage<'a> {
     /// The tool that is called.
     pub tool: &'a str,
-    /// The agent that calls and those above it, by name, the caller first. Empty where a person calls.
+    /// The calling agent and those above it, by name, the caller first. Empty where an operator calls.
     pub agents: Vec<&'a str>,
     /// The hosts that the call reaches, as policy judged them.
     pub hosts: Vec<&'a str>,
@@ -83,10 +83,10 @@ impl fmt::Debug for Secret {
 /// Why a secret isn't released.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// Nobody has put it into the vault.
+    /// The vault doesn't have it.
     #[error("there is no secret `{0}`")]
     NotFound(String),
-    /// Its owner has said where it may be used, and this is elsewhere.
+    /// Its scope doesn't include this use.
     #[error("the scope of the secret `{name}` doesn't allow this: {why}")]
     OutOfScope {
         /// Which secret.
@@ -137,7 +137,7 @@ pub(crate) fn filled(
     for handle in handles(text) {
         parts.push((handle.span, reveal(handle.name)?));
     }
-    // Sized before it is filled: a buffer that grows leaves copies behind that nobody wipes.
+    // Sized before it is filled: a buffer that grows leaves unwiped copies behind.
     let size = parts.iter().map(|(_, value)| value.expose().len()).sum::<usize>().saturating_add(text.len());
     let mut whole = Vec::with_capacity(size);
     let mut from = 0;

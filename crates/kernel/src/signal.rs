@@ -18,15 +18,15 @@ pub use regent_wire::{Disposition, MaskChange, Signal, SignalError};
 /// How many signals wait behind a mask, and how many for the agent's own handling. More are dropped, and the sender hears it.
 const QUEUE_SIGNALS_MAX: usize = 64;
 
-/// What a signal does to an agent that has said nothing about it.
-pub(crate) fn action(signal: Signal) -> Action {
+/// A signal's default action.
+pub(crate) fn action(signal: Signal) -> SignalEffect {
     match signal {
-        Signal::Stop | Signal::Budget | Signal::Drift => Action::Suspend,
-        Signal::Cont => Action::Resume,
-        Signal::Int | Signal::Loop => Action::Interrupt,
-        Signal::Kill | Signal::Term | Signal::Policy | Signal::Trust => Action::End,
-        Signal::Usr1 => Action::Checkpoint,
-        Signal::Usr2 => Action::Diagnose,
+        Signal::Stop | Signal::Budget | Signal::Drift => SignalEffect::Suspend,
+        Signal::Cont => SignalEffect::Resume,
+        Signal::Int | Signal::Loop => SignalEffect::Interrupt,
+        Signal::Kill | Signal::Term | Signal::Policy | Signal::Trust => SignalEffect::End,
+        Signal::Usr1 => SignalEffect::Checkpoint,
+        Signal::Usr2 => SignalEffect::Diagnose,
     }
 }
 
@@ -36,12 +36,12 @@ fn can_be_held_back(signal: Signal) -> bool {
 
 /// What suspends or ends an agent against its will is not the agent's to decide on.
 fn can_be_changed(signal: Signal) -> bool {
-    can_be_held_back(signal) && !matches!(action(signal), Action::Suspend)
+    can_be_held_back(signal) && !matches!(action(signal), SignalEffect::Suspend)
 }
 
 /// What the kernel does to an agent on a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum SignalEffect {
     Suspend,
     Resume,
     Interrupt,
@@ -54,7 +54,7 @@ pub(crate) enum Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// It has this effect now.
-    Acts(Action),
+    Acts(SignalEffect),
     /// It waits behind the mask.
     Held,
     /// It waits for the agent's own handling.
@@ -70,7 +70,7 @@ pub(crate) enum Arrival {
 #[error("{0} can be neither ignored nor handled")]
 pub(crate) struct Fixed(Signal);
 
-/// One agent's side of signals: what it holds back, what it has said about each, what waits.
+/// One agent's signals: its mask, its handlers, and what is pending.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Inbox {
     mask: Set,
@@ -87,19 +87,19 @@ impl Inbox {
         if self.mask.has(signal) {
             let held = push(&mut self.held, signal, Arrival::Held);
             // A suspended agent can't lift its own mask, so the mask doesn't keep it suspended.
-            return if action == Action::Resume { Arrival::Acts(action) } else { held };
+            return if action == SignalEffect::Resume { Arrival::Acts(action) } else { held };
         }
-        let told = if self.handled.has(signal) {
+        let arrival = if self.handled.has(signal) {
             push(&mut self.for_agent, signal, Arrival::ForAgent)
         } else if self.ignored.has(signal) {
             Arrival::Ignored
         } else {
             Arrival::Acts(action)
         };
-        if action == Action::Resume { Arrival::Acts(action) } else { told }
+        if action == SignalEffect::Resume { Arrival::Acts(action) } else { arrival }
     }
 
-    /// Changes the mask, and gives back the signals that this lets through, oldest first. What can't be held back is left out.
+    /// Changes the mask, and returns the signals that this lets through, oldest first. Signals that can't be masked are left out.
     pub(crate) fn mask(&mut self, change: &MaskChange) -> Vec<Signal> {
         let named = |signals: &[Signal]| {
             signals
@@ -138,7 +138,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Takes what waits for the agent's own handling, oldest first.
+    /// Takes the signals that the agent handles itself, oldest first.
     pub(crate) fn take(&mut self) -> Vec<Signal> {
         std::mem::take(&mut self.for_agent).into()
     }

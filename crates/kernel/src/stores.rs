@@ -26,7 +26,7 @@ pub struct StoreUse {
 impl StoreUse {
     /// The use that a call which has ended made of a store, with its label: of a write it follows from what the session knows. What was read
     /// is raised to it.
-    pub(crate) fn of(raw: &mut RawOutput, frame: &Frame, sheet: &Sheet) -> Option<Self> {
+    pub(crate) fn take(raw: &mut RawOutput, frame: &Frame, sheet: &Sheet) -> Option<Self> {
         let mut used = raw.store.take()?;
         if let Some(wrote) = &used.wrote {
             let life = frame.call.principal.life();

@@ -18,17 +18,17 @@ mod permit;
 use std::sync::Arc;
 use std::task::Poll;
 
-use regent_ledger::{AppendError, Draft, Receipt};
+use regent_ledger::{AppendError, EntryDraft, Receipt};
 use regent_policy::{ArgLabels, Grant, Limits, Question, Reason, Verdict};
 
-use crate::agent::Running;
-use crate::approval::{Asked, Consent, Ticket};
+use crate::agent::RunningCall;
+use crate::approval::{AskedQuestion, Consent, Ticket};
 use crate::budget::{Reservation, Spent};
 use crate::call::{Call, Op};
-use crate::evidence::{Effect, Evidence};
+use crate::evidence::{DoubtOutcome, Evidence};
 use crate::executor::RawOutput;
 use crate::facts::Sheet;
-use crate::journal::{Doubt, Known};
+use crate::journal::{Doubt, JournalLookup};
 use crate::kernel::Core;
 use crate::principal::Principal;
 use crate::record;
@@ -59,7 +59,7 @@ pub enum Reply {
 /// The outcome of a call that was allowed.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What came back, with its label.
+    /// The output, with its label.
     pub output: Labelled,
     /// How it ended.
     pub status: Status,
@@ -87,7 +87,7 @@ pub struct Denial {
 }
 
 impl Denial {
-    /// A question that nobody was asked can't be answered, so the call is denied.
+    /// Without a reviewer the question can't be answered, so the call is denied.
     fn unasked(question: Question, intent: Receipt) -> Self {
         let Question { rule, reason: message, .. } = question;
         Self {
@@ -153,11 +153,11 @@ pub enum Fault {
     TornDown,
 }
 
-/// What step 2 comes to.
+/// The result of step 2.
 struct Judged {
     verdict: Verdict,
-    /// Set where a person was asked.
-    asked: Option<Asked>,
+    /// Set if this call became a question.
+    asked: Option<AskedQuestion>,
     /// Set where the call is allowed.
     reservation: Option<Reservation>,
 }
@@ -169,7 +169,7 @@ pub struct Kernel(pub(crate) Arc<Core>);
 impl Kernel {
     /// Makes a system call: the only way to cause an effect. The kernel owns the running call: if the caller goes away, the call still ends with an outcome.
     pub async fn syscall(&self, caller: &Principal, op: Op) -> Result<Reply, Fault> {
-        Arc::clone(&self.0).owned(Call::of(caller, op)).await
+        Arc::clone(&self.0).owned(Call::top_level(caller, op)).await
     }
 }
 
@@ -196,7 +196,7 @@ impl Core {
 
         // A step of a task that was made before is answered from the ledger, and never made again.
         match self.known(&call).await? {
-            Known::Answer(reply) => {
+            JournalLookup::Answer(reply) => {
                 // Hearing something again is hearing it: its label is the caller's from here on.
                 if let Reply::Done(outcome) = &*reply {
                     let label = self.label_seen(&call, &outcome.status, &outcome.output);
@@ -205,11 +205,11 @@ impl Core {
                 }
                 Ok(*reply)
             }
-            Known::Make(doubt) => self.make(call, doubt).await,
+            JournalLookup::Make(doubt) => self.make(call, doubt).await,
         }
     }
 
-    /// Step 2, in this order. Each part works on the final result of the one before it, so that what a person agrees to is what runs.
+    /// Step 2, in this order. Each part works on the final result of the one before it, so that exactly the approved call runs.
     async fn judge(&self, call: &Call, facts: &mut Sheet, doubt: Option<Doubt>) -> Result<Judged, Fault> {
         // Decide: pure.
         let mut verdict = self.decide(call, facts).await;
@@ -246,7 +246,7 @@ impl Core {
         if !matches!(verdict, Verdict::Allow(_)) {
             facts.charges.give_back().await;
         }
-        // Reserve: budgets, rates and counts are taken, not looked at; a refusal gives back what was taken, an approval included.
+        // Reserve: budgets, rates and counts are taken, not looked at; a refusal returns what was taken, an approval included.
         let mut reservation = None;
         if let Verdict::Allow(grant) = &mut verdict {
             match self.reserve(call, facts, grant).await? {
@@ -261,7 +261,7 @@ impl Core {
     }
 
     /// Only the intent of a call that will run may wait for its outcome's signature.
-    async fn record_judged(&self, draft: Draft, verdict: &Verdict) -> Result<Receipt, Fault> {
+    async fn record_judged(&self, draft: EntryDraft, verdict: &Verdict) -> Result<Receipt, Fault> {
         match verdict {
             Verdict::Allow(_) => self.recorder.allowed(draft).await,
             Verdict::Ask(_) | Verdict::Deny(_) => self.recorder.intent(draft).await,
@@ -271,14 +271,14 @@ impl Core {
     async fn make(self: Arc<Self>, mut call: Call, doubt: Option<Doubt>) -> Result<Reply, Fault> {
         // 1 facts: what policy may look at, whole. What can't be established is a refusal, not a guess.
         let mut facts = self.facts(&call).await?;
-        // A call that a crash cut off: where the file that it writes tells whether it took effect, nobody is asked.
+        // A call that a crash cut off: where its target file proves whether it took effect, no question is needed.
         let doubt = match doubt {
             Some(doubt) => match self.look(&doubt, &facts).await {
-                Effect::Done(evidence) => {
+                DoubtOutcome::Done(evidence) => {
                     return self.recovered(call, facts, doubt.intent, &evidence).await;
                 }
-                Effect::Unknown => Some(doubt),
-                Effect::NotDone => None,
+                DoubtOutcome::Unknown => Some(doubt),
+                DoubtOutcome::NotDone => None,
             },
             None => None,
         };
@@ -365,9 +365,9 @@ impl Core {
         facts: Sheet,
         grant: Option<Grant>,
         ended: effect::Ended,
-        running: Running,
+        running: RunningCall,
     ) -> Result<Reply, Fault> {
-        // 6 label: nobody has been able to read a byte of it until here, and no secret that was revealed is in it after.
+        // 6 label: no byte of the output was readable until here, and no revealed secret is in it after.
         let (mut status, mut raw) = ended.into_parts();
         let (flowed_masked, delivered) = frame.flow.finish(&*self.secrets, &mut raw);
         let masked = label::mask(&*self.secrets, &mut status, &mut raw) | flowed_masked;
@@ -382,15 +382,15 @@ impl Core {
             Ok(()) => self.carried(&frame).await,
             Err(fault) => Err(fault),
         };
-        let store = StoreUse::of(&mut raw, &frame, &facts);
+        let store = StoreUse::take(&mut raw, &frame, &facts);
         raw.raise(carried.as_ref().map_or(Some(ArgLabels::default().default), |label| *label));
         let obtained = label::with_carried(obtained, carried.as_ref().ok().copied().flatten(), &store);
         let output = Labelled::new(raw, facts.output_floor(), masked);
         frame.flow.release(&output);
         let declassify = grant.as_ref().map_or(&[][..], |grant| &grant.declassify);
-        let declassified = self.hear(&frame, &facts, (&output, &performed, &store), declassify);
+        let declassified = self.observe_output(&frame, &facts, (&output, &performed, &store), declassify);
 
-        // 7 outcome: what it cost, what was really obtained, the digest of what came back.
+        // 7 outcome: its cost, the confinement obtained, the digest of the output.
         let settled = frame.settle(spent).await;
         let ending = record::Ending {
             status: &status,
@@ -421,7 +421,7 @@ impl Core {
             let raised = self.regain_trust(&frame.call).await;
             raised.map_err(|fault| unrecorded(fault.to_string()))?;
         }
-        // Only now is it over: whoever takes the kernel down waits for this.
+        // Only now is it over: a shutdown waits for this.
         drop(running);
         self.society.agents.saw(&frame.call, self.label_seen(&frame.call, &performed, &output), spent.tokens);
         carried.map_err(|error| unrecorded(error.to_string()))?;

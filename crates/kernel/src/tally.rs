@@ -1,4 +1,4 @@
-//! Counts what candidate policies would have said otherwise. Policy compares and returns data; the kernel that asked keeps the counts.
+//! Counts calls that candidate policies would have decided otherwise. Policy compares and returns data; the kernel that asked keeps the counts.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,13 +1,13 @@
 //! Tokens: how a caller that isn't at this terminal shows who it is.
 //!
-//! A token is `rgt_`, a public id, and 256 random bits. Whoever makes one keeps the only copy: the shared state has its SHA-256, and so do the
+//! A token is `rgt_`, a public id, and 256 random bits. The creator keeps the only copy: the shared state has its SHA-256, and so do the
 //! arguments of the call that creates it, so that neither state nor ledger nor this process ever holds a token that it can lose. This module is all
 //! that knows how tokens are stored.
 
 use std::sync::Arc;
 
 use regent_ledger::{Digest, hex_string};
-use regent_store::{self as store, Draft, FOR_GOOD, Partition, State, StateError};
+use regent_store::{self as store, FOR_GOOD, Partition, State, StateDraft, StateError};
 pub use regent_wire::{Subject, TokenId, TokenSpec, TokenState, TokenSummary};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
@@ -25,7 +25,7 @@ const OVER_KEPT_MS: i64 = 30 * 24 * 60 * 60 * 1000;
 /// When a token was last used is known to the hour, so that using one rarely writes.
 const USED_STEP_MS: i64 = 60 * 60 * 1000;
 const NAME_CHARS_MAX: usize = 64;
-/// Names that would pass for somebody else.
+/// Names that would impersonate another caller.
 const RESERVED: &[&str] = &["operator", "kernel", "host", "regent", "nobody"];
 
 /// A new token, with its only copy of the secret. It is wiped when it is dropped.
@@ -66,7 +66,7 @@ impl Token {
 
     /// What is stored in its place.
     pub fn digest(&self) -> Digest {
-        Digest::of(self.text.as_bytes())
+        Digest::compute(self.text.as_bytes())
     }
 
     /// The text to hand to its owner.
@@ -121,10 +121,10 @@ pub(crate) fn is_plain_name(name: &str) -> bool {
 /// A token as the state has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct StoredToken {
     subject: Subject,
     sha256: Digest,
-    /// Counts the secrets it has had: whoever presented an earlier one is turned away at the next call.
+    /// Counts the secrets it has had: a caller with an earlier one is refused at its next call.
     generation: u32,
     created_at_ms: i64,
     created_by: String,
@@ -133,7 +133,7 @@ struct Kept {
     revoked_at_ms: Option<i64>,
 }
 
-impl Kept {
+impl StoredToken {
     fn state(&self, now_ms: i64) -> TokenState {
         match (self.revoked_at_ms, self.expires_at_ms) {
             (Some(_), _) => TokenState::Revoked,
@@ -160,7 +160,7 @@ impl Kept {
         over_at_ms.map_or(FOR_GOOD, |at_ms| at_ms.saturating_add(OVER_KEPT_MS))
     }
 
-    fn save(&self, records: &mut Draft<'_>, id: &TokenId) -> Result<(), StateError> {
+    fn save(&self, records: &mut StateDraft<'_>, id: &TokenId) -> Result<(), StateError> {
         records.save(&key(id), self, self.keep_until_ms())
     }
 }
@@ -183,7 +183,7 @@ pub(crate) struct Presented {
 /// Why a token doesn't open anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unusable {
-    /// Misspelt, revoked, replaced, or never made. To whoever presents it these are one.
+    /// Misspelt, revoked, replaced, or never made. The caller can't distinguish these.
     Invalid,
     /// The right one, too late.
     Expired,
@@ -212,11 +212,11 @@ impl Tokens {
         Self { state: Arc::clone(state) }
     }
 
-    async fn kept(&self, id: &TokenId) -> Result<Option<Kept>, StateError> {
+    async fn kept(&self, id: &TokenId) -> Result<Option<StoredToken>, StateError> {
         store::load(&*self.state, &key(id), &partition()).await
     }
 
-    /// Whom a token stands for. Says that one has expired only to whoever has all of it.
+    /// The subject of a token. Reports expiry only to a caller that has all of it.
     pub(crate) async fn find(
         &self,
         text: &str,
@@ -224,7 +224,7 @@ impl Tokens {
     ) -> Result<Result<(Subject, Presented), Unusable>, StateError> {
         let Some(id) = id_in(text) else { return Ok(Err(Unusable::Invalid)) };
         let Some(kept) = self.kept(&id).await? else { return Ok(Err(Unusable::Invalid)) };
-        let is_right: bool = Digest::of(text.as_bytes()).as_bytes().ct_eq(kept.sha256.as_bytes()).into();
+        let is_right: bool = Digest::compute(text.as_bytes()).as_bytes().ct_eq(kept.sha256.as_bytes()).into();
         if !is_right || kept.revoked_at_ms.is_some() {
             return Ok(Err(Unusable::Invalid));
         }
@@ -250,14 +250,14 @@ impl Tokens {
         })
     }
 
-    /// Notes the hour. It is for people to look at, so that a full disk keeps nobody out.
-    async fn note_use(&self, id: &TokenId, kept: &Kept, now_ms: i64) {
+    /// Records the hour of use, for display. A full disk therefore refuses no caller.
+    async fn note_use(&self, id: &TokenId, kept: &StoredToken, now_ms: i64) {
         let hour_ms = now_ms.saturating_sub(now_ms.rem_euclid(USED_STEP_MS));
         if kept.last_used_at_ms == Some(hour_ms) {
             return;
         }
         let noted = store::change(&*self.state, &partition(), &[key(id)], |records| {
-            let Some(mut now) = records.load::<Kept>(&key(id))? else { return Ok(()) };
+            let Some(mut now) = records.load::<StoredToken>(&key(id))? else { return Ok(()) };
             now.last_used_at_ms = Some(hour_ms);
             now.save(records, id)
         })
@@ -275,7 +275,7 @@ impl Tokens {
             return Ok(Changed::BadId);
         }
         let valid_ms = spec.valid_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
-        let new = Kept {
+        let new = StoredToken {
             subject: spec.subject.clone(),
             sha256: spec.sha256,
             generation: 0,
@@ -301,7 +301,7 @@ impl Tokens {
     pub(crate) async fn list(&self, now_ms: i64) -> Result<Vec<TokenSummary>, StateError> {
         let records = self.state.scan(&partition(), KEY).await?.into_iter();
         let summary = |record: store::Record| {
-            let kept: Kept = store::parse(&record.key, &record.value)?;
+            let kept: StoredToken = store::parse(&record.key, &record.value)?;
             let id = record.key.strip_prefix(KEY).unwrap_or_default().to_owned();
             Ok(kept.summary(TokenId(id), now_ms))
         };
@@ -337,13 +337,13 @@ impl Tokens {
         &self,
         id: &TokenId,
         now_ms: i64,
-        change: impl Fn(&mut Kept) + Send + Sync,
+        change: impl Fn(&mut StoredToken) + Send + Sync,
     ) -> Result<Changed, StateError> {
         if !is_plain_id(id) {
             return Ok(Changed::Unknown);
         }
         store::change(&*self.state, &partition(), &[key(id)], |records| {
-            let kept: Option<Kept> = records.load(&key(id))?;
+            let kept: Option<StoredToken> = records.load(&key(id))?;
             let Some(mut kept) = kept.filter(|kept| kept.revoked_at_ms.is_none()) else {
                 return Ok(Changed::Unknown);
             };

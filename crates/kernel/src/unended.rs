@@ -105,11 +105,11 @@ mod tests {
     use super::*;
 
     fn head(lane: u16, size: u64) -> Head {
-        Head { lane: LaneId::new(lane).unwrap(), size, hash: Digest::of(b"") }
+        Head { lane: LaneId::new(lane).unwrap(), size, hash: Digest::compute(b"") }
     }
 
     fn receipt(lane: u16, seq: u64) -> Receipt {
-        Receipt { lane: LaneId::new(lane).unwrap(), seq, hash: Digest::of(b"") }
+        Receipt { lane: LaneId::new(lane).unwrap(), seq, hash: Digest::compute(b"") }
     }
 
     #[test]

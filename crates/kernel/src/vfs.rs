@@ -30,7 +30,7 @@ use crate::principal::Principal;
 pub(crate) use mount::{Content, Folder, Mount, Recalled, Stat, VfsError};
 pub use mount::{Fd, OpenMode};
 pub(crate) use path::VfsPath;
-pub(crate) use trees::{Node, Place, Vfs};
+pub(crate) use trees::{MountedPath, Node, Vfs};
 
 impl Core {
     /// Gives an agent its tree.

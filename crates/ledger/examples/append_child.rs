@@ -7,14 +7,14 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use regent_ledger::{CanonicalJson, Draft, Kind, Ledger, LedgerKey, Options, Payload};
+use regent_ledger::{CanonicalJson, EntryDraft, EntryKind, Ledger, LedgerKey, Options, Payload};
 
 fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let told = std::io::stderr().write_all(format!("append_child: {error}\n").as_bytes());
-            ExitCode::from(if told.is_ok() { 1 } else { 2 })
+            let written = std::io::stderr().write_all(format!("append_child: {error}\n").as_bytes());
+            ExitCode::from(if written.is_ok() { 1 } else { 2 })
         }
     }
 }
@@ -34,9 +34,10 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     for number in 0..count {
         let payloads =
             if number % 4 == 0 { vec![Payload::new(number.to_le_bytes().to_vec())] } else { Vec::new() };
-        let body = CanonicalJson::of(&serde_json::json!({"n": number, "pid": std::process::id()}))?;
+        let body = CanonicalJson::encode(&serde_json::json!({"n": number, "pid": std::process::id()}))?;
         let at_ms = i64::try_from(number)?;
-        let receipt = ledger.append_blocking(Draft { kind: Kind::Intent, at_ms, body, payloads })?;
+        let receipt =
+            ledger.append_blocking(EntryDraft { kind: EntryKind::Intent, at_ms, body, payloads })?;
         stdout.write_all(format!("ack {} {} {number}\n", receipt.lane, receipt.seq).as_bytes())?;
         stdout.flush()?;
     }

@@ -11,7 +11,7 @@ use crate::line::Line;
 use crate::note::NOTE_BYTES_MAX;
 use crate::read::{ReadError, Reader};
 use crate::storage::{Existing, Files, Storage, read_all};
-use crate::{Kind, LaneId, Ledger};
+use crate::{EntryKind, LaneId, Ledger};
 
 impl Ledger {
     /// Copies the ledger to an empty or new folder while writing continues. The copy opens and verifies.
@@ -72,7 +72,7 @@ fn end_of_last_checkpoint(bytes: &[u8]) -> usize {
     let (mut at, mut end) = (0, 0);
     while let Ok(line) = Line::scan(bytes.get(at..valid).unwrap_or_default()) {
         at += line.bytes.len() + 1;
-        if line.kind == Kind::Checkpoint {
+        if line.kind == EntryKind::Checkpoint {
             end = at;
         }
     }

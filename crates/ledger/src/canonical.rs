@@ -33,7 +33,7 @@ pub struct CanonicalJson(String);
 
 impl CanonicalJson {
     /// Serializes a value canonically.
-    pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<CanonicalJson, CanonicalError> {
+    pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<CanonicalJson, CanonicalError> {
         let bytes = to_vec(value)?;
         String::from_utf8(bytes).map(CanonicalJson).map_err(|_| CanonicalError::NotUtf8)
     }
@@ -51,7 +51,7 @@ impl CanonicalJson {
 
     /// The digest of the text.
     pub fn digest(&self) -> crate::Digest {
-        crate::Digest::of(self.0.as_bytes())
+        crate::Digest::compute(self.0.as_bytes())
     }
 }
 

@@ -6,8 +6,8 @@ use crate::internal::{
 };
 use crate::line::Line;
 use crate::note::Checkpoint;
-use crate::why::{WITNESS, Why};
-use crate::{Digest, Kind, LaneId, PublicKey};
+use crate::why::{Defect, WITNESS};
+use crate::{Digest, EntryKind, LaneId, PublicKey};
 
 /// The sector size of a disk: a power cut loses data in units of this size.
 const SECTOR_BYTES: usize = 512;
@@ -16,7 +16,7 @@ const SIGNATURE_CHARS: usize = 92;
 
 /// A known state of a lane, to be compared during a walk.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Known {
+pub(crate) struct KnownTip {
     pub(crate) size: u64,
     pub(crate) root: Digest,
     pub(crate) from: &'static str,
@@ -24,20 +24,20 @@ pub(crate) struct Known {
     pub(crate) unsigned: bool,
 }
 
-impl Known {
+impl KnownTip {
     /// The state that the index records.
-    pub(crate) fn anchored(size: u64, root: Digest) -> Known {
-        Known { size, root, from: "the index", unsigned: false }
+    pub(crate) fn anchored(size: u64, root: Digest) -> KnownTip {
+        KnownTip { size, root, from: "the index", unsigned: false }
     }
 
     /// The state that an externally kept checkpoint states.
-    pub(crate) fn expected(size: u64, root: Digest) -> Known {
-        Known { size, root, from: "the expected checkpoint", unsigned: false }
+    pub(crate) fn expected(size: u64, root: Digest) -> KnownTip {
+        KnownTip { size, root, from: "the expected checkpoint", unsigned: false }
     }
 
     /// The state that the witness records.
-    pub(crate) fn witnessed(size: u64, root: Digest) -> Known {
-        Known { size, root, from: WITNESS, unsigned: true }
+    pub(crate) fn witnessed(size: u64, root: Digest) -> KnownTip {
+        KnownTip { size, root, from: WITNESS, unsigned: true }
     }
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Route<'a> {
     pub(crate) origin: &'a str,
     /// Number of proven entries according to a recovery entry; the walk ends there.
     pub(crate) proven: Option<u64>,
-    pub(crate) known: &'a [Known],
+    pub(crate) known: &'a [KnownTip],
 }
 
 /// Where and why a walk stopped.
@@ -60,7 +60,7 @@ pub(crate) struct WalkError {
     pub(crate) line: u64,
     /// The first bad entry.
     pub(crate) seq: u64,
-    pub(crate) why: Why,
+    pub(crate) why: Defect,
 }
 
 /// The result of walking one segment.
@@ -120,7 +120,7 @@ impl Walk {
             Ok(_) => bytes,
             Err(error) => bytes.get(..error.valid_up_to()).unwrap_or_default(),
         };
-        let mut state = State { tip: start, key_pending: false, last: None };
+        let mut state = WalkState { tip: start, key_pending: false, last: None };
         let mut line_number = 0;
         while walk.whole_bytes < bytes.len() && route.proven != Some(state.tip.size()) {
             line_number += 1;
@@ -129,7 +129,7 @@ impl Walk {
             let stop = |seq, line, why| Some(WalkError { offset, line, seq, why });
             let seq = state.tip.size();
             let Ok(line) = Line::scan(rest) else {
-                walk.stop = stop(seq, line_number, Why::NotAnEntry);
+                walk.stop = stop(seq, line_number, Defect::NotAnEntry);
                 break;
             };
             let after = rest.get(line.bytes.len() + 1..).unwrap_or_default();
@@ -139,7 +139,7 @@ impl Walk {
                 break;
             }
             walk.whole_bytes = offset + line.bytes.len() + 1;
-            if line.kind == Kind::Checkpoint {
+            if line.kind == EntryKind::Checkpoint {
                 walk.proven = state.tip.clone();
                 walk.proven_bytes = walk.whole_bytes;
                 walk.unproven = 0;
@@ -167,31 +167,41 @@ impl Walk {
         &mut self,
         line: &Line<'a>,
         after: &[u8],
-        state: &mut State<'a>,
+        state: &mut WalkState<'a>,
         route: Route<'_>,
-    ) -> Result<(), (u64, Why)> {
+    ) -> Result<(), (u64, Defect)> {
         let seq = state.tip.size();
         if line.seq != seq {
-            return Err((seq, Why::Sequence { expected: seq, found: line.seq }));
+            return Err((seq, Defect::Sequence { expected: seq, found: line.seq }));
         }
         if line.prev != state.tip.prev {
-            return Err((blame(line, after, &state.tip, route.origin), Why::Link));
+            return Err((blame(line, after, &state.tip, route.origin), Defect::Link));
         }
         match line.kind {
-            Kind::Intent | Kind::Outcome | Kind::Answer | Kind::Agent | Kind::Policy | Kind::Kernel => {
+            EntryKind::Intent
+            | EntryKind::Outcome
+            | EntryKind::Answer
+            | EntryKind::Agent
+            | EntryKind::Policy
+            | EntryKind::Kernel => {
                 if seq == 0 {
-                    return Err((seq, Why::Misplaced(line.kind)));
+                    return Err((seq, Defect::Misplaced(line.kind)));
                 }
             }
-            Kind::Checkpoint => self.checkpoint(line, state, route).ok_or((seq, Why::Checkpoint))?,
-            Kind::Lane | Kind::Recovery | Kind::Key | Kind::Erase | Kind::Pack | Kind::Resume => {
-                self.internal(line, state, route).ok_or((seq, Why::Misplaced(line.kind)))?;
+            EntryKind::Checkpoint => self.checkpoint(line, state, route).ok_or((seq, Defect::Checkpoint))?,
+            EntryKind::Lane
+            | EntryKind::Recovery
+            | EntryKind::Key
+            | EntryKind::Erase
+            | EntryKind::Pack
+            | EntryKind::Resume => {
+                self.internal(line, state, route).ok_or((seq, Defect::Misplaced(line.kind)))?;
             }
         }
         if let Some(bytes) = line.pack {
             let before = std::mem::replace(&mut self.pack_bytes, bytes);
             if bytes <= before || self.pack_bytes_found.is_some() {
-                return Err((seq, Why::Misplaced(line.kind)));
+                return Err((seq, Defect::Misplaced(line.kind)));
             }
         }
         if seq > 0 && line.at_ms < state.tip.at_ms {
@@ -201,13 +211,13 @@ impl Walk {
         let size = state.tip.size();
         for known in route.known.iter().filter(|known| known.size == size) {
             if state.tip.frontier.root() != known.root {
-                return Err((seq, Why::Root { from: known.from, size }));
+                return Err((seq, Defect::Root { from: known.from, size }));
             }
         }
         Ok(())
     }
 
-    fn checkpoint<'a>(&mut self, line: &Line<'a>, state: &mut State<'a>, route: Route<'_>) -> Option<()> {
+    fn checkpoint<'a>(&mut self, line: &Line<'a>, state: &mut WalkState<'a>, route: Route<'_>) -> Option<()> {
         let root = state.tip.frontier.root();
         let spelled = spell_checkpoint(&state.tip.frontier, &root, route.origin, line.version);
         let signature = line.body.strip_prefix(spelled.as_slice())?.strip_suffix(b"\\n\"}")?;
@@ -224,44 +234,44 @@ impl Walk {
         Some(())
     }
 
-    fn internal(&mut self, line: &Line<'_>, state: &mut State<'_>, route: Route<'_>) -> Option<()> {
-        if (line.kind == Kind::Lane) != (line.seq == 0) {
+    fn internal(&mut self, line: &Line<'_>, state: &mut WalkState<'_>, route: Route<'_>) -> Option<()> {
+        if (line.kind == EntryKind::Lane) != (line.seq == 0) {
             return None;
         }
         match line.kind {
-            Kind::Lane => {
+            EntryKind::Lane => {
                 let body: LaneBody = serde_json::from_slice(line.body).ok()?;
                 let (name, key) = PublicKey::from_vkey(&body.key).ok()?;
                 self.first_key = Some(key);
                 (body.lane == route.lane && body.origin == route.origin && name == route.origin).then_some(())
             }
-            Kind::Recovery => {
+            EntryKind::Recovery => {
                 self.recoveries.push(serde_json::from_slice(line.body).ok()?);
                 Some(())
             }
-            Kind::Key => {
+            EntryKind::Key => {
                 let body: KeyBody = serde_json::from_slice(line.body).ok()?;
                 let (name, key) = PublicKey::from_vkey(&body.key).ok()?;
                 self.keys.push((line.seq, key));
                 (name == route.origin && !std::mem::replace(&mut state.key_pending, true)).then_some(())
             }
-            Kind::Erase => {
+            EntryKind::Erase => {
                 self.erasures.push(serde_json::from_slice(line.body).ok()?);
                 Some(())
             }
-            Kind::Pack => {
+            EntryKind::Pack => {
                 let body: PackBody = serde_json::from_slice(line.body).ok()?;
                 (body.bytes > std::mem::replace(&mut self.pack_bytes, body.bytes) && line.version == 1)
                     .then_some(())
             }
-            Kind::Resume => self.resume(serde_json::from_slice(line.body).ok()?, line.seq),
-            Kind::Intent
-            | Kind::Outcome
-            | Kind::Answer
-            | Kind::Agent
-            | Kind::Policy
-            | Kind::Kernel
-            | Kind::Checkpoint => None,
+            EntryKind::Resume => self.resume(serde_json::from_slice(line.body).ok()?, line.seq),
+            EntryKind::Intent
+            | EntryKind::Outcome
+            | EntryKind::Answer
+            | EntryKind::Agent
+            | EntryKind::Policy
+            | EntryKind::Kernel
+            | EntryKind::Checkpoint => None,
         }
     }
 }
@@ -279,7 +289,7 @@ impl Walk {
 }
 
 /// State carried from line to line.
-struct State<'a> {
+struct WalkState<'a> {
     tip: Tip,
     /// A key entry is pending until the old key signs a checkpoint over it.
     key_pending: bool,
@@ -309,7 +319,7 @@ fn blame(line: &Line<'_>, after: &[u8], tip: &Tip, origin: &str) -> u64 {
     let as_written = match Line::scan(after) {
         Ok(next) => next.prev == line.hash(),
         Err(_) => {
-            line.kind == Kind::Checkpoint
+            line.kind == EntryKind::Checkpoint
                 && !line.body.starts_with(&spell_checkpoint(
                     &tip.frontier,
                     &tip.frontier.root(),
@@ -325,7 +335,7 @@ fn blame(line: &Line<'_>, after: &[u8], tip: &Tip, origin: &str) -> u64 {
 /// that were never synced. Any other bytes were written on purpose.
 pub(crate) fn is_explained_by_a_crash(bytes: &[u8], walk: &Walk) -> bool {
     let Some(stop) = &walk.stop else { return true };
-    if stop.why != Why::NotAnEntry {
+    if stop.why != Defect::NotAnEntry {
         return false;
     }
     let rest = bytes.get(stop.offset..).unwrap_or_default();

@@ -30,7 +30,7 @@ pub enum ReceiptError {
 
 /// A decision to sign.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decided<'a> {
+pub struct UnsignedDecision<'a> {
     /// Its position in the chain, from 1.
     pub sequence: u64,
     /// The tool.
@@ -55,9 +55,13 @@ pub struct DecisionReceipt(Value);
 
 impl DecisionReceipt {
     /// Signs a decision as the successor of `parent`.
-    pub fn sign(decided: &Decided<'_>, parent: Option<&Self>, key: &LedgerKey) -> Result<Self, ReceiptError> {
+    pub fn sign(
+        decided: &UnsignedDecision<'_>,
+        parent: Option<&Self>,
+        key: &LedgerKey,
+    ) -> Result<Self, ReceiptError> {
         let malformed = |_| ReceiptError::Malformed("it can't be written canonically");
-        let input = CanonicalJson::of(decided.tool_input).map_err(malformed)?;
+        let input = CanonicalJson::encode(decided.tool_input).map_err(malformed)?;
         let mut body = json!({
             "receipt_version": VERSION,
             "issuer_id": decided.issuer_id,
@@ -70,7 +74,7 @@ impl DecisionReceipt {
             "sequence": decided.sequence,
             "parent_receipt_hash": parent.map(Self::hash).transpose()?,
         });
-        let id = CanonicalJson::of(&body).map_err(malformed)?.digest().to_string();
+        let id = CanonicalJson::encode(&body).map_err(malformed)?.digest().to_string();
         let fields = body.as_object_mut().ok_or(ReceiptError::Malformed("no object"))?;
         fields.insert("receipt_id".to_owned(), format!("rcpt-{}", id.get(..16).unwrap_or(&id)).into());
         let signature = key.sign(signed_part(fields)?.as_str().as_bytes());
@@ -108,7 +112,7 @@ impl DecisionReceipt {
         }
         let signature = fields.get("signature").and_then(Value::as_str).and_then(unhex);
         let message = match fields.get("payload") {
-            Some(payload) => CanonicalJson::of(payload).map_err(|_| ReceiptError::BadSignature)?,
+            Some(payload) => CanonicalJson::encode(payload).map_err(|_| ReceiptError::BadSignature)?,
             None => signed_part(fields)?,
         };
         let holds = signature.is_some_and(|signature| key.verifies(message.as_str().as_bytes(), &signature));
@@ -140,7 +144,9 @@ impl DecisionReceipt {
     pub fn hash(&self) -> Result<String, ReceiptError> {
         let fields = self.fields()?;
         let message = match fields.get("payload") {
-            Some(payload) => CanonicalJson::of(payload).map_err(|_| ReceiptError::Malformed("no payload"))?,
+            Some(payload) => {
+                CanonicalJson::encode(payload).map_err(|_| ReceiptError::Malformed("no payload"))?
+            }
             None => signed_part(fields)?,
         };
         Ok(format!("sha256:{}", message.digest()))
@@ -190,7 +196,7 @@ fn signed_part(fields: &Map<String, Value>) -> Result<CanonicalJson, ReceiptErro
         .filter(|(key, _)| !matches!(key.as_str(), "signature" | "public_key"))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
-    CanonicalJson::of(&signed).map_err(|_| ReceiptError::Malformed("it can't be written canonically"))
+    CanonicalJson::encode(&signed).map_err(|_| ReceiptError::Malformed("it can't be written canonically"))
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {

@@ -29,7 +29,7 @@ pub struct Digest([u8; 32]);
 
 impl Digest {
     /// The digest of some bytes.
-    pub fn of(bytes: &[u8]) -> Digest {
+    pub fn compute(bytes: &[u8]) -> Digest {
         Digest(Sha256::digest(bytes).into())
     }
 
@@ -46,7 +46,7 @@ impl Digest {
         for (to, from) in buffer.iter_mut().skip(1).zip(left.0.iter().chain(right.0.iter())) {
             *to = *from;
         }
-        Digest::of(&buffer)
+        Digest::compute(&buffer)
     }
 
     /// Wraps a known digest.
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn hex_round_trips_and_is_strict() {
-        let digest = Digest::of(b"abc");
+        let digest = Digest::compute(b"abc");
         let hex = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(digest.to_string(), hex);
         assert_eq!(hex.parse::<Digest>().unwrap(), digest);

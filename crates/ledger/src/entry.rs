@@ -23,20 +23,20 @@ macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident $text:literal),* $(,)?) => {
         /// The kind of an entry.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Kind { $($(#[$doc])* $name),* }
+        pub enum EntryKind { $($(#[$doc])* $name),* }
 
-        impl Kind {
+        impl EntryKind {
             /// Every kind.
-            pub const ALL: &[Kind] = &[$(Kind::$name),*];
+            pub const ALL: &[EntryKind] = &[$(EntryKind::$name),*];
 
             /// The kind as spelled in an entry.
             pub const fn as_str(self) -> &'static str {
-                match self { $(Kind::$name => $text),* }
+                match self { $(EntryKind::$name => $text),* }
             }
 
             /// The kind of this name. An unknown name is an error, never a default.
-            pub fn from_bytes(name: &[u8]) -> Option<Kind> {
-                Kind::ALL.iter().copied().find(|kind| kind.as_str().as_bytes() == name)
+            pub fn from_bytes(name: &[u8]) -> Option<EntryKind> {
+                EntryKind::ALL.iter().copied().find(|kind| kind.as_str().as_bytes() == name)
             }
         }
     };
@@ -71,29 +71,34 @@ kinds! {
     Checkpoint "checkpoint",
 }
 
-impl Kind {
+impl EntryKind {
     /// Whether only the ledger itself writes this kind.
     pub const fn is_internal(self) -> bool {
         match self {
-            Kind::Lane
-            | Kind::Recovery
-            | Kind::Key
-            | Kind::Erase
-            | Kind::Pack
-            | Kind::Resume
-            | Kind::Checkpoint => true,
-            Kind::Intent | Kind::Outcome | Kind::Answer | Kind::Agent | Kind::Policy | Kind::Kernel => false,
+            EntryKind::Lane
+            | EntryKind::Recovery
+            | EntryKind::Key
+            | EntryKind::Erase
+            | EntryKind::Pack
+            | EntryKind::Resume
+            | EntryKind::Checkpoint => true,
+            EntryKind::Intent
+            | EntryKind::Outcome
+            | EntryKind::Answer
+            | EntryKind::Agent
+            | EntryKind::Policy
+            | EntryKind::Kernel => false,
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for EntryKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl Serialize for Kind {
+impl Serialize for EntryKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
     }
@@ -158,9 +163,9 @@ impl<'de> Deserialize<'de> for LaneId {
 
 /// Something to be recorded.
 #[derive(Debug, Clone)]
-pub struct Draft {
+pub struct EntryDraft {
     /// What it is about.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// When, in milliseconds since 1970, by the caller's clock: data, never order.
     pub at_ms: i64,
     /// What to say: a JSON object.
@@ -191,7 +196,7 @@ pub struct Entry {
     /// The writer's clock, in milliseconds since 1970.
     pub at_ms: i64,
     /// What it is about.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// Hash of the entry before it.
     pub prev: Digest,
     /// Its own hash.
@@ -215,7 +220,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    pub(crate) fn new(kind: Kind, at_ms: i64, body: &CanonicalJson) -> Prepared {
+    pub(crate) fn new(kind: EntryKind, at_ms: i64, body: &CanonicalJson) -> Prepared {
         let mut bytes = Vec::with_capacity(body.as_str().len() + 64);
         bytes.extend_from_slice(b"{\"at\":");
         if at_ms < 0 {
@@ -264,5 +269,5 @@ pub(crate) fn lane_origin(ledger: &str, lane: LaneId) -> String {
 
 /// The predecessor hash of a lane's first entry. It differs per lane, so that one lane's entries can't pass as another's.
 pub(crate) fn genesis(origin: &str) -> Digest {
-    Digest::of(format!("regent ledger lane\n{origin}\n").as_bytes())
+    Digest::compute(format!("regent ledger lane\n{origin}\n").as_bytes())
 }

@@ -15,7 +15,7 @@ use crate::digest::hex_string;
 use crate::layout::{INDEX, INDEX_LOCK};
 use crate::note::{NOTE_BYTES_MAX, Note, NoteError, read_decimal};
 use crate::storage::{Lock, Storage, read_all};
-use crate::why::{Break, Why};
+use crate::why::{Break, Defect};
 use crate::witness::Witnessed;
 use crate::{Digest, LaneId, LedgerKey, PublicKey};
 
@@ -57,12 +57,12 @@ pub(crate) enum IndexError {
     Io(#[from] io::Error),
 }
 
-pub(crate) fn index_break(why: Why) -> Break {
+pub(crate) fn index_break(why: Defect) -> Break {
     Break { lane: None, seq: None, file: INDEX.to_owned(), line: None, why }
 }
 
 fn unusable(error: &impl ToString) -> IndexError {
-    IndexError::Broken(Box::new(index_break(Why::Index(error.to_string()))))
+    IndexError::Broken(Box::new(index_break(Defect::Index(error.to_string()))))
 }
 
 impl Index {
@@ -227,12 +227,12 @@ pub(crate) enum Mismatch {
     Another { witnessed: String, found: String },
 }
 
-impl From<Mismatch> for Why {
-    fn from(mismatch: Mismatch) -> Why {
+impl From<Mismatch> for Defect {
+    fn from(mismatch: Mismatch) -> Defect {
         match mismatch {
-            Mismatch::Gone { ledger, entries } => Why::Gone { ledger, entries },
-            Mismatch::Older { witnessed, found } => Why::RolledBack { witnessed, found },
-            Mismatch::Another { witnessed, found } => Why::AnotherLedger { witnessed, found },
+            Mismatch::Gone { ledger, entries } => Defect::Gone { ledger, entries },
+            Mismatch::Older { witnessed, found } => Defect::RolledBack { witnessed, found },
+            Mismatch::Another { witnessed, found } => Defect::AnotherLedger { witnessed, found },
         }
     }
 }
@@ -264,7 +264,7 @@ mod tests {
         let mut index = Index::new().unwrap();
         index.store(&storage, &key, None).unwrap();
         let lane = LaneId::new(3).unwrap();
-        let anchor = |size| Anchor { key: key.public(), size, root: Digest::of(b"r") };
+        let anchor = |size| Anchor { key: key.public(), size, root: Digest::compute(b"r") };
         for size in [5, 9, 7] {
             Index::update(&storage, &key, None, 1, |index| index.anchor(lane, anchor(size))).unwrap();
         }

@@ -10,7 +10,7 @@ use crate::lane::Tail;
 use crate::line::Line;
 use crate::note::Checkpoint;
 use crate::tree::Frontier;
-use crate::{Digest, Kind, LaneId, LedgerKey};
+use crate::{Digest, EntryKind, LaneId, LedgerKey};
 
 /// The state of a lane between two entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Tip {
 
     /// The tip right after a checkpoint entry, rebuilt from the entry alone.
     pub(crate) fn after_checkpoint(line: &Line<'_>, origin: &str) -> Option<(Tip, Checkpoint)> {
-        if line.kind != Kind::Checkpoint {
+        if line.kind != EntryKind::Checkpoint {
             return None;
         }
         let body: CheckpointBody = serde_json::from_slice(line.body).ok()?;

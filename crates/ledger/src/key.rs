@@ -128,7 +128,8 @@ impl PublicKey {
 
     /// The C2SP note key id under this name.
     pub fn id(&self, name: &str) -> [u8; 4] {
-        let digest = Digest::of(&[name.as_bytes(), &[b'\n', ED25519], self.as_bytes().as_slice()].concat());
+        let digest =
+            Digest::compute(&[name.as_bytes(), &[b'\n', ED25519], self.as_bytes().as_slice()].concat());
         let [a, b, c, d, ..] = *digest.as_bytes();
         [a, b, c, d]
     }

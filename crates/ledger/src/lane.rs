@@ -2,14 +2,14 @@
 
 use std::io;
 
-use crate::chain::{Known, Route, Walk, is_explained_by_a_crash};
+use crate::chain::{KnownTip, Route, Walk, is_explained_by_a_crash};
 use crate::internal::{EraseBody, LaneBody, RecoveryBody, Tip};
 use crate::layout::{segment_path, segments};
 use crate::line::{LINE_BYTES_MAX, Line};
 use crate::note::Checkpoint;
 use crate::storage::Storage;
-use crate::why::{Break, Why};
-use crate::{Digest, Kind, LaneId, PublicKey};
+use crate::why::{Break, Defect};
+use crate::{Digest, EntryKind, LaneId, PublicKey};
 
 /// Maximum segment length to read, far beyond the size at which writers rotate.
 pub(crate) const SEGMENT_BYTES_CAP: u64 = 1 << 30;
@@ -26,7 +26,7 @@ pub(crate) struct LanePlan {
     pub(crate) segments: Vec<u64>,
     /// The recovery entry of another lane that settled this lane's end.
     pub(crate) settled: Option<RecoveryBody>,
-    pub(crate) known: Vec<Known>,
+    pub(crate) known: Vec<KnownTip>,
     /// A writer holds the lane, so a write may be in progress.
     pub(crate) live: bool,
 }
@@ -37,7 +37,7 @@ impl LanePlan {
         Ok(LanePlan { lane, origin, segments, settled: None, known: Vec::new(), live: false })
     }
 
-    fn broken(&self, position: usize, seq: Option<u64>, line: Option<u64>, why: Why) -> Break {
+    fn broken(&self, position: usize, seq: Option<u64>, line: Option<u64>, why: Defect) -> Break {
         let first = self.segments.get(position).copied().unwrap_or(0);
         Break { lane: Some(self.lane), seq, file: segment_path(self.lane, first), line, why }
     }
@@ -93,7 +93,7 @@ impl LanePlan {
             entries: walk.unproven,
             torn_bytes: (bytes.len() - walk.whole_bytes) as u64,
             bytes: tail.len() as u64,
-            sha256: Digest::of(tail),
+            sha256: Digest::compute(tail),
         });
         let explained = is_explained_by_a_crash(bytes, &walk);
         Piece { walk, tail, explained }
@@ -109,7 +109,7 @@ pub(crate) struct SegmentEnd {
 
 impl SegmentEnd {
     /// Whether the segment's end confirms a known state; `None` if it can't decide.
-    fn states(&self, known: &Known) -> Option<bool> {
+    fn states(&self, known: &KnownTip) -> Option<bool> {
         if known.size == self.checkpoint.size {
             return Some(known.root == self.checkpoint.root);
         }
@@ -173,22 +173,22 @@ fn parse_head(bytes: &[u8]) -> (LaneHead, bool) {
     let mut rest = bytes;
     while let Some(line) = Line::parse(rest.get(..rest.len().min(LINE_BYTES_MAX)).unwrap_or_default()) {
         match line.kind {
-            Kind::Lane => {
+            EntryKind::Lane => {
                 let body = serde_json::from_slice::<LaneBody>(line.body).ok();
                 head.key = body.and_then(|body| PublicKey::from_vkey(&body.key).ok()).map(|(_, key)| key);
             }
-            Kind::Recovery => head.recoveries.extend(serde_json::from_slice::<RecoveryBody>(line.body)),
-            Kind::Checkpoint => return (head, true),
-            Kind::Intent
-            | Kind::Outcome
-            | Kind::Answer
-            | Kind::Agent
-            | Kind::Policy
-            | Kind::Kernel
-            | Kind::Key
-            | Kind::Erase
-            | Kind::Pack
-            | Kind::Resume => return (head, false),
+            EntryKind::Recovery => head.recoveries.extend(serde_json::from_slice::<RecoveryBody>(line.body)),
+            EntryKind::Checkpoint => return (head, true),
+            EntryKind::Intent
+            | EntryKind::Outcome
+            | EntryKind::Answer
+            | EntryKind::Agent
+            | EntryKind::Policy
+            | EntryKind::Kernel
+            | EntryKind::Key
+            | EntryKind::Erase
+            | EntryKind::Pack
+            | EntryKind::Resume => return (head, false),
         }
         rest = rest.get(line.bytes.len() + 1..).unwrap_or_default();
     }
@@ -324,14 +324,14 @@ impl LanePlan {
         if walked <= last {
             // The next segment has no tip to start from.
             let position = walked.saturating_sub(1);
-            state.end = LaneEnd::Broken(self.broken(position, None, None, Why::OpenSegment));
+            state.end = LaneEnd::Broken(self.broken(position, None, None, Defect::OpenSegment));
             return Ok(state);
         }
         state.signer = signatures.current;
         if let LaneEnd::Empty = state.end {
             state.end = LaneEnd::Clean;
         }
-        let found = |known: &Known| if known.unsigned { state.whole.size() } else { state.tip.size() };
+        let found = |known: &KnownTip| if known.unsigned { state.whole.size() } else { state.tip.size() };
         if let Some(known) = self.known.iter().find(|known| known.size > found(known)) {
             state.end = LaneEnd::Broken(self.shorter(found(known), known));
         }
@@ -343,11 +343,11 @@ impl LanePlan {
         let expected = state.tip.size();
         let first = self.segments.get(position).copied()?;
         (first != expected)
-            .then(|| self.broken(position, Some(expected), None, Why::MissingSegment { expected }))
+            .then(|| self.broken(position, Some(expected), None, Defect::MissingSegment { expected }))
     }
 
-    fn shorter(&self, found: u64, known: &Known) -> Break {
-        let why = Why::Shorter { from: known.from, expected: known.size, found };
+    fn shorter(&self, found: u64, known: &KnownTip) -> Break {
+        let why = Defect::Shorter { from: known.from, expected: known.size, found };
         self.broken(self.segments.len().saturating_sub(1), Some(found), None, why)
     }
 
@@ -358,10 +358,10 @@ impl LanePlan {
         position: usize,
     ) -> io::Result<Result<(), Break>> {
         let Some(end) = self.end(storage, position)? else {
-            return Ok(Err(self.broken(position, None, None, Why::OpenSegment)));
+            return Ok(Err(self.broken(position, None, None, Defect::OpenSegment)));
         };
         if let Some(known) = self.known.iter().find(|known| end.states(known) == Some(false)) {
-            let why = Why::Root { from: known.from, size: known.size };
+            let why = Defect::Root { from: known.from, size: known.size };
             return Ok(Err(self.broken(position, Some(known.size.saturating_sub(1)), None, why)));
         }
         state.tip = end.tip;
@@ -380,7 +380,7 @@ impl LanePlan {
         let Piece { walk, tail, explained } = piece;
         let stopped = || {
             walk.stop.as_ref().map_or_else(
-                || self.broken(position, Some(walk.proven.size()), None, Why::OpenSegment),
+                || self.broken(position, Some(walk.proven.size()), None, Defect::OpenSegment),
                 |stop| self.broken(position, Some(stop.seq), Some(stop.line), stop.why.clone()),
             )
         };
@@ -408,7 +408,7 @@ impl LanePlan {
         Ok(())
     }
 
-    fn end_of(&self, walk: &Walk, tail: Option<Tail>) -> Result<LaneEnd, Why> {
+    fn end_of(&self, walk: &Walk, tail: Option<Tail>) -> Result<LaneEnd, Defect> {
         let Some(settled) = &self.settled else {
             return Ok(match tail {
                 None => LaneEnd::Clean,
@@ -416,12 +416,12 @@ impl LanePlan {
                 Some(tail) => LaneEnd::Unproven(tail),
             });
         };
-        let (bytes, sha256) = tail.map_or((0, Digest::of(b"")), |tail| (tail.bytes, tail.sha256));
+        let (bytes, sha256) = tail.map_or((0, Digest::compute(b"")), |tail| (tail.bytes, tail.sha256));
         let same = walk.proven.size() == settled.proven
             && walk.proven.frontier.root() == settled.root
             && bytes == settled.tail_bytes
             && sha256 == settled.tail_sha256;
-        if same { Ok(LaneEnd::Settled) } else { Err(Why::SettledTail) }
+        if same { Ok(LaneEnd::Settled) } else { Err(Defect::SettledTail) }
     }
 }
 
@@ -437,11 +437,11 @@ impl<'a> Signatures<'a> {
         Signatures { keys, current: None, next: None }
     }
 
-    fn check(&mut self, walk: &Walk) -> Result<(), (u64, Why)> {
+    fn check(&mut self, walk: &Walk) -> Result<(), (u64, Defect)> {
         if let Some(first) = walk.first_key {
             let (KeyRing::StartedBy(keys) | KeyRing::Any(keys)) = self.keys;
             if !keys.contains(&first) {
-                return Err((0, Why::UntrustedKey));
+                return Err((0, Defect::UntrustedKey));
             }
             self.current = Some(first);
         }
@@ -456,7 +456,7 @@ impl<'a> Signatures<'a> {
             };
             match Checkpoint::open(note, &ring) {
                 Ok((_, signer)) => self.current = Some(signer),
-                Err(error) => return Err((*seq, Why::Signature(error.to_string()))),
+                Err(error) => return Err((*seq, Defect::Signature(error.to_string()))),
             }
             self.current = self.next.take().or(self.current);
         }

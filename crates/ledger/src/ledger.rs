@@ -15,7 +15,7 @@ use crate::queue::{Appending, Lane};
 use crate::storage::{Files, Memory, Storage};
 use crate::witness::Witnessed;
 use crate::writer::{Home, Item, LaneWriter};
-use crate::{Digest, Draft, Kind, LaneId, LedgerKey, Receipt};
+use crate::{Digest, EntryDraft, EntryKind, LaneId, LedgerKey, Receipt};
 
 /// An open ledger. Clones are handles to the same ledger.
 #[derive(Debug, Clone)]
@@ -118,7 +118,7 @@ impl Ledger {
     }
 
     /// Records a draft. The draft is recorded once the future resolves; dropping the future does not cancel it.
-    pub fn append(&self, draft: Draft) -> Appending {
+    pub fn append(&self, draft: EntryDraft) -> Appending {
         match prepare(draft) {
             Err(error) => Appending::ready(Err(error)),
             Ok(item) => self.append_item(item),
@@ -128,7 +128,7 @@ impl Ledger {
     /// Records a draft without its own signature. Once the future resolves, the draft is durable and known to the witness; the next signed
     /// entry covers it. Use it for drafts that a signed entry follows soon. A crash before that leaves the draft without proof, and the
     /// next writer treats it as recorded.
-    pub fn append_unsigned(&self, draft: Draft) -> Appending {
+    pub fn append_unsigned(&self, draft: EntryDraft) -> Appending {
         match prepare(draft) {
             Err(error) => Appending::ready(Err(error)),
             Ok(item) => self.append_item(Item { signed: false, ..item }),
@@ -136,7 +136,7 @@ impl Ledger {
     }
 
     /// Records a draft directly before the next appended one. Without a next one, it isn't recorded.
-    pub fn announce(&self, draft: Draft) -> Result<(), AppendError> {
+    pub fn announce(&self, draft: EntryDraft) -> Result<(), AppendError> {
         let item = prepare(draft)?;
         self.shared.lane.with_writer(|writer| writer.announce(item));
         Ok(())
@@ -151,7 +151,7 @@ impl Ledger {
     }
 
     /// Records a draft and waits for it. Without competing writers, the caller's thread commits it.
-    pub fn append_blocking(&self, draft: Draft) -> Result<Receipt, AppendError> {
+    pub fn append_blocking(&self, draft: EntryDraft) -> Result<Receipt, AppendError> {
         self.append_item_blocking(prepare(draft)?)
     }
 
@@ -225,8 +225,8 @@ impl Drop for Shared {
     }
 }
 
-fn prepare(draft: Draft) -> Result<Item, AppendError> {
-    let Draft { kind, at_ms, body, payloads } = draft;
+fn prepare(draft: EntryDraft) -> Result<Item, AppendError> {
+    let EntryDraft { kind, at_ms, body, payloads } = draft;
     if kind.is_internal() {
         return Err(AppendError::Reserved(kind));
     }
@@ -277,7 +277,7 @@ pub enum AppendError {
     },
     /// Only the ledger writes entries of this kind.
     #[error("only the ledger itself writes `{0}` entries")]
-    Reserved(Kind),
+    Reserved(EntryKind),
     /// The body isn't a JSON object.
     #[error("the body of an entry must be a JSON object")]
     NotAnObject,

@@ -2,7 +2,7 @@
 
 use crate::canonical::{Cursor, Flaw};
 use crate::entry::FORMAT;
-use crate::{Digest, Kind};
+use crate::{Digest, EntryKind};
 
 /// Maximum line length: a body, plus the frame of a checkpoint.
 pub(crate) const LINE_BYTES_MAX: usize = crate::entry::BODY_BYTES_MAX + 4096;
@@ -15,7 +15,7 @@ pub struct Line<'a> {
     /// The body, canonical JSON.
     pub body: &'a [u8],
     /// What it is about.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// Length of the segment's pack including this entry's payloads, if it has any.
     pub pack: Option<u64>,
     /// Hash of the previous line.
@@ -53,7 +53,7 @@ impl<'a> Line<'a> {
         while cursor.peek()?.is_ascii_lowercase() {
             cursor.at += 1;
         }
-        let kind = Kind::from_bytes(cursor.since(kind_start)).ok_or(Flaw::Invalid { at: kind_start })?;
+        let kind = EntryKind::from_bytes(cursor.since(kind_start)).ok_or(Flaw::Invalid { at: kind_start })?;
         cursor.literal(b"\",\"p")?;
         let mut pack = None;
         if cursor.peek()? == b'a' {
@@ -100,26 +100,31 @@ mod tests {
     use crate::canonical::{self, CanonicalJson};
     use crate::entry::Prepared;
 
-    fn line(kind: Kind, at_ms: i64, body: &serde_json::Value) -> (Vec<u8>, Digest) {
+    fn line(kind: EntryKind, at_ms: i64, body: &serde_json::Value) -> (Vec<u8>, Digest) {
         packed_line(kind, at_ms, body, None)
     }
 
-    fn packed_line(kind: Kind, at_ms: i64, body: &serde_json::Value, pack: Option<u64>) -> (Vec<u8>, Digest) {
+    fn packed_line(
+        kind: EntryKind,
+        at_ms: i64,
+        body: &serde_json::Value,
+        pack: Option<u64>,
+    ) -> (Vec<u8>, Digest) {
         let mut out = Vec::new();
-        let prepared = Prepared::new(kind, at_ms, &CanonicalJson::of(body).unwrap());
-        let hash = prepared.finish(&Digest::of(b"before"), 7, pack, &mut out);
+        let prepared = Prepared::new(kind, at_ms, &CanonicalJson::encode(body).unwrap());
+        let hash = prepared.finish(&Digest::compute(b"before"), 7, pack, &mut out);
         (out, hash)
     }
 
     #[test]
     fn prepared_lines_scan_back_and_are_canonical() {
-        for kind in Kind::ALL {
+        for kind in EntryKind::ALL {
             for at_ms in [0, 1, -5, crate::entry::AT_MS_MAX] {
                 let pack = (at_ms > 0).then_some(900);
                 let (bytes, hash) = packed_line(*kind, at_ms, &json!({"z": [1, 2.5], "a": "é\n\""}), pack);
                 let read = Line::parse(&bytes).unwrap();
                 assert_eq!((read.kind, read.at_ms, read.seq, read.pack), (*kind, at_ms, 7, pack));
-                assert_eq!(read.prev, Digest::of(b"before"));
+                assert_eq!(read.prev, Digest::compute(b"before"));
                 assert_eq!(read.hash(), hash);
                 canonical::check(read.bytes).unwrap();
             }
@@ -128,13 +133,13 @@ mod tests {
 
     #[test]
     fn adv_093b_unknown_kinds_and_versions_are_errors() {
-        let (bytes, _) = line(Kind::Intent, 1, &json!({}));
+        let (bytes, _) = line(EntryKind::Intent, 1, &json!({}));
         let text = String::from_utf8(bytes).unwrap();
         for (from, to) in [("intent", "intend"), ("\"v\":2", "\"v\":3"), ("\"v\":2", "\"v\":2,\"w\":1")] {
             assert_eq!(Line::parse(text.replace(from, to).as_bytes()), None, "{to}");
         }
         assert_eq!(Line::parse(text.replace("\"v\":2", "\"v\":1").as_bytes()).unwrap().version, 1);
-        let (packed, _) = packed_line(Kind::Intent, 1, &json!({}), Some(9));
+        let (packed, _) = packed_line(EntryKind::Intent, 1, &json!({}), Some(9));
         let old = String::from_utf8(packed).unwrap().replace("\"v\":2", "\"v\":1");
         assert_eq!(Line::parse(old.as_bytes()), None, "format 1 has no pack in its lines");
     }
@@ -142,7 +147,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_prefix_is_incomplete_and_every_flip_changes_the_hash(cut in 0usize..200, bit in 0usize..8) {
-            let (bytes, hash) = line(Kind::Outcome, 123, &json!({"session": "s", "n": 1}));
+            let (bytes, hash) = line(EntryKind::Outcome, 123, &json!({"session": "s", "n": 1}));
             let cut = cut % bytes.len();
             prop_assert_eq!(Line::scan(&bytes[..cut]), Err(Flaw::Incomplete));
             let mut flipped = bytes.clone();

@@ -175,7 +175,7 @@ mod tests {
     }
 
     fn checkpoint() -> Checkpoint {
-        Checkpoint { origin: "regent/ab/0000".into(), size: 42, root: Digest::of(b"root") }
+        Checkpoint { origin: "regent/ab/0000".into(), size: 42, root: Digest::compute(b"root") }
     }
 
     #[test]

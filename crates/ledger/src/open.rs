@@ -12,10 +12,10 @@ use crate::index::{Index, IndexError, Mismatch, PATIENT_TRIES, check_witness, in
 use crate::internal::ReplacesBody;
 use crate::layout::{LANES, OPEN_LOCK, lanes};
 use crate::options::Options;
-use crate::replaced::Decision;
+use crate::replaced::ReplaceDecision;
 use crate::storage::{Lock, Storage};
-use crate::survey::{Found, Survey};
-use crate::why::{Break, Why};
+use crate::survey::{Survey, SurveyResult};
+use crate::why::{Break, Defect};
 use crate::witness::Witnessed;
 use crate::writer::{Beginning, Home, LaneWriter};
 
@@ -91,13 +91,13 @@ pub(crate) enum Opening {
     /// As the ledger that the witness knows.
     Usual,
     /// As a new ledger in place of another.
-    Anew(Decision),
+    Anew(ReplaceDecision),
     /// As it is, regardless of the witness.
-    Restore(Decision),
+    Restore(ReplaceDecision),
 }
 
 impl Opening {
-    fn decision(&self) -> Option<&Decision> {
+    fn decision(&self) -> Option<&ReplaceDecision> {
         match self {
             Opening::Usual => None,
             Opening::Anew(decision) | Opening::Restore(decision) => Some(decision),
@@ -152,9 +152,9 @@ pub(crate) fn open(
 }
 
 /// Continues a free lane, or starts one that settles the tails of other lanes.
-fn take_lane(home: Home, found: Found) -> Result<LaneWriter, OpenError> {
+fn take_lane(home: Home, found: SurveyResult) -> Result<LaneWriter, OpenError> {
     let at_ms = home.options.opened_at_ms;
-    let Found { taken, recoveries, locks, unknown, .. } = found;
+    let SurveyResult { taken, recoveries, locks, unknown, .. } = found;
     let mut writer = match taken {
         Some(taken) if recoveries.is_empty() => taken,
         Some(_) | None => {
@@ -179,12 +179,12 @@ fn take_lane(home: Home, found: Found) -> Result<LaneWriter, OpenError> {
 /// and the operator can repeat the decision.
 fn replace(
     home: Home,
-    found: Found,
+    found: SurveyResult,
     body: ReplacesBody,
-    decision: &Decision,
+    decision: &ReplaceDecision,
 ) -> Result<LaneWriter, OpenError> {
     let at_ms = home.options.opened_at_ms;
-    let Found { taken, recoveries, locks, unknown, mut heads, .. } = found;
+    let SurveyResult { taken, recoveries, locks, unknown, mut heads, .. } = found;
     drop(taken);
     let known = decision.witnessed.iter().filter(|witnessed| witnessed.ledger == home.ledger);
     let lane_min = known.filter_map(|known| known.lanes.keys().last()).map(|lane| lane.get() + 1).max();
@@ -240,7 +240,7 @@ fn load_or_start(
         // The index is written before the first lane, so a crash never leaves lanes without an index.
         for lane in lanes(storage)? {
             if !crate::layout::segments(storage, lane)?.is_empty() {
-                let broken = index_break(Why::Index("it is missing".to_owned()));
+                let broken = index_break(Defect::Index("it is missing".to_owned()));
                 return Err(OpenError::Broken(Box::new(broken)));
             }
         }

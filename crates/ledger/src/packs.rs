@@ -12,7 +12,7 @@ use crate::payload::{HEADER_BYTES_MAX, HEADER_BYTES_MIN, Header, PayloadKey};
 use crate::read::{ReadError, Reader};
 use crate::storage::Storage;
 use crate::writer::Item;
-use crate::{AppendError, Digest, Kind, LaneId, Ledger};
+use crate::{AppendError, Digest, EntryKind, LaneId, Ledger};
 
 /// An entry's lane and its position there.
 pub type EntryPlace = (LaneId, u64);
@@ -119,10 +119,10 @@ fn erasures(storage: &dyn Storage) -> io::Result<Vec<(i64, EraseBody)>> {
             let (mut at, mut pending) = (0, Vec::new());
             while let Ok(line) = Line::scan(bytes.get(at..valid).unwrap_or_default()) {
                 at += line.bytes.len() + 1;
-                if line.kind == Kind::Erase {
+                if line.kind == EntryKind::Erase {
                     let erase = serde_json::from_slice::<EraseBody>(line.body).ok();
                     pending.extend(erase.map(|erase| (line.at_ms, erase)));
-                } else if line.kind == Kind::Checkpoint {
+                } else if line.kind == EntryKind::Checkpoint {
                     found.append(&mut pending);
                 }
             }
@@ -178,7 +178,7 @@ fn last_at_ms(storage: &dyn Storage, lane: LaneId, first: u64) -> io::Result<Opt
 
 /// Why a payload that an entry names is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gone {
+pub struct MissingPayload {
     /// When its removal was recorded.
     pub at_ms: i64,
     /// Why, as recorded.
@@ -204,14 +204,18 @@ impl Reader {
     }
 
     /// Why the payload of an entry is missing; `None` if no entry records its erasure or removal.
-    pub fn gone(&self, lane: LaneId, seq: u64, digest: &Digest) -> Result<Option<Gone>, ReadError> {
+    pub fn gone(&self, lane: LaneId, seq: u64, digest: &Digest) -> Result<Option<MissingPayload>, ReadError> {
         let storage = self.storage.as_ref();
         let segment = segments(storage, lane)?.into_iter().rfind(|first| *first <= seq);
         let is_of = |erase: &EraseBody| {
             erase.sha256 == Some(*digest) || (erase.lane == Some(lane) && erase.segment == segment)
         };
         let found = erasures(storage)?.into_iter().find(|(_, erase)| is_of(erase));
-        Ok(found.map(|(at_ms, erase)| Gone { at_ms, reason: erase.reason, erased: erase.sha256.is_some() }))
+        Ok(found.map(|(at_ms, erase)| MissingPayload {
+            at_ms,
+            reason: erase.reason,
+            erased: erase.sha256.is_some(),
+        }))
     }
 
     /// The packs that [`Ledger::retain`] would consider for the same limit.
@@ -325,7 +329,7 @@ impl Ledger {
             return Ok(erasure);
         }
         let body = EraseBody { lane: None, reason: reason.to_owned(), segment: None, sha256: Some(*digest) };
-        self.append_item_blocking(Item::internal(Kind::Erase, at_ms, &body).map_err(failed)?)?;
+        self.append_item_blocking(Item::internal(EntryKind::Erase, at_ms, &body).map_err(failed)?)?;
         for (place, header) in left {
             // Overwrite first, mark second: a record marked as erased has no bytes left.
             let zeros = vec![0; usize::try_from(header.stored_bytes).unwrap_or(0)];
@@ -356,7 +360,7 @@ impl Ledger {
                     segment: Some(pack.segment),
                     sha256: None,
                 };
-                self.append_item_blocking(Item::internal(Kind::Erase, at_ms, &body).map_err(failed)?)?;
+                self.append_item_blocking(Item::internal(EntryKind::Erase, at_ms, &body).map_err(failed)?)?;
                 storage.remove(&pack.path()).map_err(failed)?;
                 removed.push(pack);
             }

@@ -50,7 +50,7 @@ impl Payload {
 
     /// A payload from shared bytes, without a copy.
     pub fn shared(bytes: Arc<Vec<u8>>) -> Payload {
-        Payload { digest: Digest::of(&bytes), bytes }
+        Payload { digest: Digest::compute(&bytes), bytes }
     }
 
     /// The digest of the bytes.
@@ -194,12 +194,12 @@ impl Header {
         if self.is_encrypted() {
             return self.seal_check(stored) == self.check;
         }
-        Digest::of(stored) == self.digest
+        Digest::compute(stored) == self.digest
     }
 
     fn seal_check(&self, stored: &[u8]) -> [u8; 32] {
         let bound = [self.digest.as_bytes().as_slice(), &self.nonce, stored].concat();
-        *Digest::of(&bound).as_bytes()
+        *Digest::compute(&bound).as_bytes()
     }
 
     /// Decrypts and verifies the bytes; `None` if they don't match the digest or the key is missing or wrong.
@@ -210,7 +210,7 @@ impl Header {
         } else {
             stored
         };
-        (!self.is_erased() && Digest::of(&plain) == self.digest).then_some(plain)
+        (!self.is_erased() && Digest::compute(&plain) == self.digest).then_some(plain)
     }
 }
 

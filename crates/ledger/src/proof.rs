@@ -11,7 +11,7 @@ use crate::line::Line;
 use crate::note::{Checkpoint, NoteError};
 use crate::read::{ReadError, Reader};
 use crate::tree::{Tree, verify_inclusion};
-use crate::{Digest, Kind, LaneId, PublicKey};
+use crate::{Digest, EntryKind, LaneId, PublicKey};
 
 /// The `format` value of an export.
 const EXPORT_FORMAT: &str = "regent-export/v1";
@@ -232,9 +232,9 @@ impl Reader {
                 look(&line);
                 hashes.push(line.hash());
                 at += line.bytes.len() + 1;
-                if line.kind == Kind::Checkpoint {
+                if line.kind == EntryKind::Checkpoint {
                     last = note_of(line.body).map(|note| (line.seq, note));
-                } else if line.kind == Kind::Resume
+                } else if line.kind == EntryKind::Resume
                     && let Ok(body) = serde_json::from_slice::<ResumeBody>(line.body)
                 {
                     unvouched.push(body.proven..line.seq);

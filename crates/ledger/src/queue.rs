@@ -30,17 +30,17 @@ const QUICK_COMMIT: Duration = Duration::from_millis(2);
 /// A draft being recorded. Resolves to its receipt once it is durable and signed.
 #[derive(Debug)]
 #[must_use = "a draft counts as recorded only when this has resolved"]
-pub struct Appending(State);
+pub struct Appending(AppendState);
 
 #[derive(Debug)]
-enum State {
+enum AppendState {
     Ready(Option<Result<Receipt, AppendError>>),
     Waiting(Arc<Slot>),
 }
 
 impl Appending {
     pub(crate) fn ready(result: Result<Receipt, AppendError>) -> Appending {
-        Appending(State::Ready(Some(result)))
+        Appending(AppendState::Ready(Some(result)))
     }
 
     /// Blocks the thread until it resolves.
@@ -62,8 +62,8 @@ impl Future for Appending {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             // Polled again after completion: the result was already taken.
-            State::Ready(result) => Poll::Ready(result.take().unwrap_or(Err(AppendError::Closed))),
-            State::Waiting(slot) => slot.poll(context),
+            AppendState::Ready(result) => Poll::Ready(result.take().unwrap_or(Err(AppendError::Closed))),
+            AppendState::Waiting(slot) => slot.poll(context),
         }
     }
 }
@@ -221,7 +221,7 @@ impl Lane {
             self.commit_batch(&mut writer);
         }
         self.wake_if_waiting();
-        Appending(State::Waiting(slot))
+        Appending(AppendState::Waiting(slot))
     }
 
     /// Puts a draft in the queue and commits the queue here, unless another thread is committing.
@@ -235,11 +235,11 @@ impl Lane {
                     self.wake_if_waiting();
                 }
                 // The holder of the writer checks the queue again after it releases the writer.
-                Err(TryLockError::WouldBlock) => return Appending(State::Waiting(slot)).wait(),
+                Err(TryLockError::WouldBlock) => return Appending(AppendState::Waiting(slot)).wait(),
                 Err(TryLockError::Poisoned(poisoned)) => drop(poisoned.into_inner()),
             }
             if slot.is_complete() {
-                return Appending(State::Waiting(slot)).wait();
+                return Appending(AppendState::Waiting(slot)).wait();
             }
         }
     }
@@ -397,7 +397,7 @@ mod tests {
     use crate::canonical::CanonicalJson;
     use crate::entry::Prepared;
     use crate::storage::Memory;
-    use crate::{Kind, LedgerKey, Options};
+    use crate::{EntryKind, LedgerKey, Options};
 
     fn lane(expected: (usize, Duration)) -> Lane {
         let key = LedgerKey::from_seed(&[7; 32]);
@@ -408,8 +408,8 @@ mod tests {
     }
 
     fn append(lane: &Lane) {
-        let body = CanonicalJson::of(&serde_json::json!({})).unwrap();
-        let prepared = Prepared::new(Kind::Intent, 0, &body);
+        let body = CanonicalJson::encode(&serde_json::json!({})).unwrap();
+        let prepared = Prepared::new(EntryKind::Intent, 0, &body);
         drop(lane.append(Item { prepared, at_ms: 0, payloads: Vec::new(), signed: true }));
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use memchr::memmem;
 
-use crate::chain::Known;
+use crate::chain::KnownTip;
 use crate::index::{Index, IndexError};
 use crate::internal::{RecoveryBody, ResumeBody};
 use crate::lane::{SEGMENT_BYTES_CAP, read_head};
@@ -20,7 +20,7 @@ use crate::line::Line;
 use crate::packs::Packs;
 use crate::storage::{Files, Storage};
 use crate::witness::Witnessed;
-use crate::{Digest, Entry, Kind, LaneId};
+use crate::{Digest, Entry, EntryKind, LaneId};
 
 /// Why something can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -161,7 +161,7 @@ impl Reader {
     }
 
     /// The last entries of the ledger whose kind is wanted, oldest first.
-    pub fn tail_of(&self, count: usize, wanted: impl Fn(Kind) -> bool) -> Result<Vec<Entry>, ReadError> {
+    pub fn tail_of(&self, count: usize, wanted: impl Fn(EntryKind) -> bool) -> Result<Vec<Entry>, ReadError> {
         let settled = self.settled()?;
         let mut all: Vec<Vec<Entry>> = Vec::new();
         for lane in self.lanes()? {
@@ -254,14 +254,14 @@ pub struct LaneEntries {
     /// Entries before this position are skipped.
     since: u64,
     /// Entries of other kinds are skipped.
-    kinds: Option<&'static [Kind]>,
+    kinds: Option<&'static [EntryKind]>,
     done: bool,
 }
 
 impl LaneEntries {
     /// Skips all other kinds of entries without parsing them. Their links are still verified.
     #[must_use]
-    pub fn only(self, kinds: &'static [Kind]) -> LaneEntries {
+    pub fn only(self, kinds: &'static [EntryKind]) -> LaneEntries {
         LaneEntries { kinds: Some(kinds), ..self }
     }
 
@@ -302,7 +302,8 @@ impl LaneEntries {
             (self.at, self.before) = (at + length, Some((line.seq, hash)));
             return Ok(Read::PassedOver);
         }
-        let ends = Ends { settled: self.settled, proven: at < self.proven_bytes, unvouched: &self.unvouched };
+        let ends =
+            ProofState { settled: self.settled, proven: at < self.proven_bytes, unvouched: &self.unvouched };
         let entry = ends.entry(self.lane, &line, hash).ok_or_else(broken)?;
         (self.at, self.before) = (at + length, Some((entry.seq, hash)));
         Ok(Read::Entry(Box::new(entry)))
@@ -317,14 +318,14 @@ enum Read {
 }
 
 /// The state that decides whether an entry is proven.
-pub(crate) struct Ends<'a> {
+pub(crate) struct ProofState<'a> {
     pub(crate) settled: Option<Settled>,
     /// A checkpoint follows in its segment.
     pub(crate) proven: bool,
     pub(crate) unvouched: &'a [Range<u64>],
 }
 
-impl Ends<'_> {
+impl ProofState<'_> {
     /// Parses the entry in a line; `None` if its body isn't JSON.
     pub(crate) fn entry(&self, lane: LaneId, line: &Line<'_>, hash: Digest) -> Option<Entry> {
         // A recovery entry decides which entries remain valid. Without one, the last checkpoint decides.
@@ -353,13 +354,13 @@ pub(crate) fn ends(bytes: &[u8]) -> (usize, Vec<Range<u64>>) {
     };
     let mut proven = 0;
     for at in memmem::rfind_iter(bytes, br#""kind":"checkpoint""#) {
-        if let Some((start, line)) = line_at(at).filter(|(_, line)| line.kind == Kind::Checkpoint) {
+        if let Some((start, line)) = line_at(at).filter(|(_, line)| line.kind == EntryKind::Checkpoint) {
             proven = start + line.bytes.len() + 1;
             break;
         }
     }
     let resumed = memmem::find_iter(bytes, br#""kind":"resume""#).filter_map(|at| {
-        let (_, line) = line_at(at).filter(|(_, line)| line.kind == Kind::Resume)?;
+        let (_, line) = line_at(at).filter(|(_, line)| line.kind == EntryKind::Resume)?;
         let body = serde_json::from_slice::<ResumeBody>(line.body).ok()?;
         Some(body.proven..line.seq)
     });
@@ -433,8 +434,8 @@ fn merge(lanes: Vec<Vec<Entry>>) -> Vec<Entry> {
 }
 
 /// What the index and the witness record about a lane, for comparison.
-pub(crate) fn known(index: &Index, witnessed: Option<&Witnessed>, lane: LaneId) -> Vec<Known> {
-    let anchor = index.lanes.get(&lane).map(|anchor| Known::anchored(anchor.size, anchor.root));
+pub(crate) fn known(index: &Index, witnessed: Option<&Witnessed>, lane: LaneId) -> Vec<KnownTip> {
+    let anchor = index.lanes.get(&lane).map(|anchor| KnownTip::anchored(anchor.size, anchor.root));
     let head = witnessed.and_then(|witnessed| witnessed.lanes.get(&lane));
-    anchor.into_iter().chain(head.map(|head| Known::witnessed(head.size, head.root))).collect()
+    anchor.into_iter().chain(head.map(|head| KnownTip::witnessed(head.size, head.root))).collect()
 }

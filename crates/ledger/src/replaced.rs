@@ -40,7 +40,8 @@ impl Ledger {
     ) -> Result<Replaced, OpenError> {
         let witnessed = read_witness(&options)?;
         let aside = move_aside(root, options.opened_at_ms)?;
-        let opening = Opening::Anew(Decision { witnessed: witnessed.clone(), reason: reason.to_owned() });
+        let opening =
+            Opening::Anew(ReplaceDecision { witnessed: witnessed.clone(), reason: reason.to_owned() });
         let storage: Arc<dyn Storage> = Arc::new(Files::create(root)?);
         let ledger = Ledger::start(crate::open::open(storage, key, options, opening)?)?;
         Ok(Replaced { ledger, aside, witnessed })
@@ -68,7 +69,8 @@ impl Ledger {
         } else {
             must_verify(root, &key)?;
         }
-        let opening = Opening::Restore(Decision { witnessed: witnessed.clone(), reason: reason.to_owned() });
+        let opening =
+            Opening::Restore(ReplaceDecision { witnessed: witnessed.clone(), reason: reason.to_owned() });
         let storage: Arc<dyn Storage> = Arc::new(Files::create(root)?);
         let ledger = Ledger::start(crate::open::open(storage, key, options, opening)?)?;
         Ok(Replaced { ledger, aside, witnessed })
@@ -77,12 +79,12 @@ impl Ledger {
 
 /// The operator's decision, and the known state that it replaces.
 #[derive(Debug, Clone)]
-pub(crate) struct Decision {
+pub(crate) struct ReplaceDecision {
     pub(crate) witnessed: Option<Witnessed>,
     pub(crate) reason: String,
 }
 
-impl Decision {
+impl ReplaceDecision {
     /// The `replaces` part of the new lane's first entry.
     pub(crate) fn body(&self, how: &str, mut lost: Vec<LostLane>) -> ReplacesBody {
         let lanes_left_out = lost.len().saturating_sub(LOST_LANES_MAX) as u64;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use crate::{Digest, Kind, LaneId};
+use crate::{Digest, EntryKind, LaneId};
 
 impl JsonSchema for Digest {
     fn schema_name() -> Cow<'static, str> {
@@ -30,7 +30,7 @@ impl JsonSchema for LaneId {
     }
 }
 
-impl JsonSchema for Kind {
+impl JsonSchema for EntryKind {
     fn schema_name() -> Cow<'static, str> {
         "EntryKind".into()
     }

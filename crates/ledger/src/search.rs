@@ -5,7 +5,7 @@ use memchr::memmem;
 use crate::lane::SEGMENT_BYTES_CAP;
 use crate::layout::{segment_path, segments};
 use crate::line::Line;
-use crate::read::{Ends, ReadError, Reader, ends};
+use crate::read::{ProofState, ReadError, Reader, ends};
 use crate::{Entry, LaneId};
 
 /// Bytes to search at once. Lines are only split in a piece that contains a match.
@@ -63,7 +63,7 @@ impl Reader {
                     let Some(line) = contains(text, texts).then(|| Line::parse(text)).flatten() else {
                         continue;
                     };
-                    let ends = Ends { settled, proven: here < proven_bytes, unvouched: &unvouched };
+                    let ends = ProofState { settled, proven: here < proven_bytes, unvouched: &unvouched };
                     let entry = ends.entry(lane, &line, line.hash()).ok_or_else(|| ReadError::Broken {
                         file: file.clone(),
                         line: memchr::memchr_iter(b'\n', bytes.get(..here).unwrap_or_default()).count()

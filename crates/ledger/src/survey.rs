@@ -15,7 +15,7 @@ use crate::read::known;
 use crate::seen::{Seen, Sight};
 use crate::storage::{Existing, Lock, Storage};
 use crate::verify::missing_lane;
-use crate::why::{Break, Why};
+use crate::why::{Break, Defect};
 use crate::witness::{LaneHead, LaneWitness, Witnessed};
 use crate::writer::{Home, LaneWriter, Resumed};
 use crate::{Digest, LaneId};
@@ -33,12 +33,12 @@ pub(crate) struct Survey<'a> {
     before: Seen,
     /// Removed packs according to entries, computed on first use.
     removed_packs: Option<BTreeSet<(LaneId, u64)>>,
-    pub(crate) found: Found,
+    pub(crate) found: SurveyResult,
 }
 
 /// The result of a survey.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct SurveyResult {
     pub(crate) seen: Seen,
     pub(crate) taken: Option<LaneWriter>,
     pub(crate) recoveries: Vec<RecoveryBody>,
@@ -52,7 +52,7 @@ pub(crate) struct Found {
 }
 
 /// Whether a lane was taken for writing.
-enum Taken {
+enum LaneClaim {
     Yes,
     /// It belongs to another key, or a crash tore its end.
     NotOurs(Box<dyn Lock>),
@@ -84,7 +84,7 @@ impl<'a> Survey<'a> {
             settled,
             before: Seen::load(storage, &index.ledger, key),
             removed_packs: None,
-            found: Found::default(),
+            found: SurveyResult::default(),
         })
     }
 
@@ -143,19 +143,22 @@ impl<'a> Survey<'a> {
             LaneEnd::Unproven(tail) => {
                 self.make_durable(&plan)?;
                 let torn = self.decided || tail.torn_bytes > 0 || plan.settled.is_some();
-                let refused =
-                    if torn { Taken::NotOurs(lock) } else { self.sign(&plan, &state, tail.entries, lock)? };
+                let refused = if torn {
+                    LaneClaim::NotOurs(lock)
+                } else {
+                    self.sign(&plan, &state, tail.entries, lock)?
+                };
                 match refused {
-                    Taken::Yes => Ok(()),
-                    Taken::NotOurs(lock) | Taken::Stuck(lock) => self.close(&plan, &state, lock),
+                    LaneClaim::Yes => Ok(()),
+                    LaneClaim::NotOurs(lock) | LaneClaim::Stuck(lock) => self.close(&plan, &state, lock),
                 }
             }
             LaneEnd::Clean if (candidate || stray) && !self.decided => {
                 self.make_durable(&plan)?;
                 match self.sign(&plan, &state, 0, lock)? {
                     // A lane of an older key is left alone.
-                    Taken::Yes | Taken::NotOurs(_) => Ok(()),
-                    Taken::Stuck(lock) => self.close(&plan, &state, lock),
+                    LaneClaim::Yes | LaneClaim::NotOurs(_) => Ok(()),
+                    LaneClaim::Stuck(lock) => self.close(&plan, &state, lock),
                 }
             }
             LaneEnd::Empty | LaneEnd::Clean | LaneEnd::Live | LaneEnd::Settled | LaneEnd::Broken(_) => Ok(()),
@@ -186,7 +189,7 @@ impl<'a> Survey<'a> {
 
     /// Records that a new lane must settle the end of this one, which gets no more entries.
     fn close(&mut self, plan: &LanePlan, state: &LaneState, lock: Box<dyn Lock>) -> Result<(), OpenError> {
-        let none = Tail { entries: 0, torn_bytes: 0, bytes: 0, sha256: Digest::of(b"") };
+        let none = Tail { entries: 0, torn_bytes: 0, bytes: 0, sha256: Digest::compute(b"") };
         match &state.end {
             LaneEnd::Unproven(tail) => self.found.recoveries.push(self.recovery(plan, state, tail)?),
             LaneEnd::Clean => {
@@ -305,7 +308,7 @@ impl<'a> Survey<'a> {
         if self.removed_packs.as_ref().is_some_and(|removed| removed.contains(&(lane, first))) {
             return Ok(None);
         }
-        let why = Why::PackShort { expected: recorded, found };
+        let why = Defect::PackShort { expected: recorded, found };
         state.end = LaneEnd::Broken(Break { lane: Some(lane), seq: None, file, line: None, why });
         Ok(Some(recorded))
     }
@@ -321,7 +324,7 @@ impl<'a> Survey<'a> {
         let position = plan.segments.len().saturating_sub(1);
         let Some(start) = known.start(self.storage, position)? else { return Ok(body) };
         let piece = known.walk(self.storage, position, start, &mut Vec::new())?;
-        let none = Tail { entries: 0, torn_bytes: 0, bytes: 0, sha256: Digest::of(b"") };
+        let none = Tail { entries: 0, torn_bytes: 0, bytes: 0, sha256: Digest::compute(b"") };
         let rest = piece.tail.unwrap_or(none);
         let entries = body.entries - (head.size - body.proven);
         Ok(RecoveryBody::of_tail(plan.lane, &piece.walk.proven, &Tail { entries, ..rest }))
@@ -335,8 +338,8 @@ impl<'a> Survey<'a> {
         state: &LaneState,
         unsigned: u64,
         lock: Box<dyn Lock>,
-    ) -> Result<Taken, OpenError> {
-        let Some(first) = plan.segments.last().copied() else { return Ok(Taken::NotOurs(lock)) };
+    ) -> Result<LaneClaim, OpenError> {
+        let Some(first) = plan.segments.last().copied() else { return Ok(LaneClaim::NotOurs(lock)) };
         let bytes = self.storage.stat(&segment_path(plan.lane, first))?.map_or(0, |stat| stat.bytes);
         let pack = state.packs.last().copied().filter(|pack| pack.first == first);
         let pack_bytes = pack.map_or(0, |pack| pack.recorded);
@@ -345,15 +348,15 @@ impl<'a> Survey<'a> {
         };
         let (found, next) = (length(first)?, state.whole.size());
         if !self.is_ours(plan, state)? {
-            return Ok(Taken::NotOurs(lock));
+            return Ok(LaneClaim::NotOurs(lock));
         }
         // A pack without a segment has stray bytes, and a segment can't be created with another pack.
         if (next == first && found > 0) || (next != first && length(next)? > 0) {
-            return Ok(Taken::Stuck(lock));
+            return Ok(LaneClaim::Stuck(lock));
         }
         // An empty last segment: the lane ends in the previous one.
         let ends_in = if bytes == 0 { plan.segments.iter().rev().nth(1).copied() } else { Some(first) };
-        let Some(ends_in) = ends_in else { return Ok(Taken::NotOurs(lock)) };
+        let Some(ends_in) = ends_in else { return Ok(LaneClaim::NotOurs(lock)) };
         let end = self.last_signed(plan, state, ends_in)?;
         let vouched = self.witnessed.and_then(|witnessed| witnessed.lanes.get(&plan.lane));
         let vouched = vouched.map_or(0, |head| head.size).clamp(state.tip.size(), next);
@@ -377,7 +380,7 @@ impl<'a> Survey<'a> {
         if self.found.taken.is_none() {
             self.found.taken = Some(writer);
         }
-        Ok(Taken::Yes)
+        Ok(LaneClaim::Yes)
     }
 
     /// Whether our key signed the last checkpoint. If the last segment has none, the previous one ends in it.

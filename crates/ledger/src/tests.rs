@@ -36,10 +36,15 @@ fn key() -> LedgerKey {
     LedgerKey::from_seed(&[1; 32])
 }
 
-fn draft(number: u64) -> Draft {
+fn draft(number: u64) -> EntryDraft {
     let body = json!({"n": number, "session": format!("s{}", number % 3), "text": "née \"quoted\"\n"});
     let at_ms = 1_000_000 + i64::try_from(number).unwrap();
-    Draft { kind: Kind::Intent, at_ms, body: CanonicalJson::of(&body).unwrap(), payloads: Vec::new() }
+    EntryDraft {
+        kind: EntryKind::Intent,
+        at_ms,
+        body: CanonicalJson::encode(&body).unwrap(),
+        payloads: Vec::new(),
+    }
 }
 
 fn small_segments() -> Options {
@@ -81,5 +86,8 @@ fn broken(verdict: LedgerVerdict) -> Break {
 /// Numbers of the readable drafts, in order.
 fn numbers(reader: &Reader) -> Vec<u64> {
     let entries = reader.entries().unwrap().map(Result::unwrap);
-    entries.filter(|entry| entry.kind == Kind::Intent).filter_map(|entry| entry.body["n"].as_u64()).collect()
+    entries
+        .filter(|entry| entry.kind == EntryKind::Intent)
+        .filter_map(|entry| entry.body["n"].as_u64())
+        .collect()
 }

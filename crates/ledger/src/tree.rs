@@ -46,7 +46,7 @@ impl Frontier {
     pub fn root(&self) -> Digest {
         let mut roots = self.roots.iter().rev();
         match roots.next() {
-            None => Digest::of(b""),
+            None => Digest::compute(b""),
             Some(last) => roots.fold(*last, |right, left| Digest::of_node(left, &right)),
         }
     }
@@ -85,7 +85,7 @@ impl Tree {
 
     /// The root over the first `size` leaves; `None` if there are fewer.
     pub fn root(&self, size: u64) -> Option<Digest> {
-        if size == 0 { Some(Digest::of(b"")) } else { self.range(0, size) }
+        if size == 0 { Some(Digest::compute(b"")) } else { self.range(0, size) }
     }
 
     /// Proves that leaf `index` is in the tree of the first `size` leaves.
@@ -200,7 +200,7 @@ impl Consistency<'_> {
             return self.proof.is_empty() && old_root == new_root;
         }
         if old_size == 0 {
-            return self.proof.is_empty() && old_root == Digest::of(b"");
+            return self.proof.is_empty() && old_root == Digest::compute(b"");
         }
         let mut steps = self.proof.iter();
         let first = if old_size.is_power_of_two() { Some(&old_root) } else { steps.next() };
@@ -241,7 +241,7 @@ mod tests {
     /// RFC 6962, 2.1, transcribed literally.
     fn naive_root(leaves: &[Digest]) -> Digest {
         match leaves {
-            [] => Digest::of(b""),
+            [] => Digest::compute(b""),
             [leaf] => *leaf,
             _ => {
                 let k = leaves.len().next_power_of_two() / 2;
@@ -327,7 +327,7 @@ mod tests {
                 if old != new {
                     let swapped = Consistency { old: heads.new, new: heads.old, proof: &proof };
                     assert!(!swapped.holds());
-                    let forged = Consistency { new: (heads.new.0, Digest::of(b"forged")), ..heads };
+                    let forged = Consistency { new: (heads.new.0, Digest::compute(b"forged")), ..heads };
                     assert!(old == 0 || !forged.holds());
                 }
             }
@@ -399,12 +399,12 @@ mod tests {
             prop_assert!(holds(&steps));
             if !proof.is_empty() {
                 let at = flip % proof.len();
-                proof[at] = Digest::of(b"wrong");
+                proof[at] = Digest::compute(b"wrong");
                 prop_assert!(!verify_inclusion(&leaf, index, size, &proof, &root));
             }
             if !steps.is_empty() {
                 let at = flip % steps.len();
-                steps[at] = Digest::of(b"wrong");
+                steps[at] = Digest::compute(b"wrong");
                 prop_assert!(!holds(&steps));
             }
         }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
-use crate::chain::Known;
+use crate::chain::KnownTip;
 use crate::entry::lane_origin;
 use crate::index::{Index, IndexError, check_witness, index_break};
 use crate::internal::{EraseBody, RecoveryBody, Tip};
@@ -22,7 +22,7 @@ use crate::layout::{lane_folder, lane_lock, lanes, pack_path, segments};
 use crate::note::{Checkpoint, Note};
 use crate::payload::Records;
 use crate::storage::{Files, Storage};
-use crate::why::{Break, Why};
+use crate::why::{Break, Defect};
 use crate::witness::Witnessed;
 use crate::{Digest, LaneId, PublicKey};
 
@@ -134,7 +134,7 @@ pub fn verify_on(storage: Arc<dyn Storage>, options: &VerifyOptions) -> Result<R
     let (index, note) = match Index::read(storage) {
         Ok(Some(found)) => found,
         Ok(None) if present.is_empty() => return nothing_here(witnessed.as_ref()),
-        Ok(None) => return Ok(Report::broken(index_break(Why::Index("it is missing".to_owned())))),
+        Ok(None) => return Ok(Report::broken(index_break(Defect::Index("it is missing".to_owned())))),
         Err(IndexError::Broken(broken)) => return Ok(Report::broken(*broken)),
         Err(IndexError::Io(error)) => return Err(error.into()),
         Err(error @ (IndexError::WrongKey | IndexError::Busy)) => return Err(io::Error::other(error).into()),
@@ -149,7 +149,7 @@ pub fn verify_on(storage: Arc<dyn Storage>, options: &VerifyOptions) -> Result<R
         // Its writer died before the first entry: there is nothing to verify yet.
         return nothing_here(witnessed.as_ref().filter(|witnessed| !witnessed.lanes.is_empty()));
     }
-    let signer = index.signer(&note, &keys).map_err(|error| index_break(Why::Index(error.to_string())));
+    let signer = index.signer(&note, &keys).map_err(|error| index_break(Defect::Index(error.to_string())));
     let ring = match &signer {
         Ok(signer) => index.keys(*signer),
         // The lanes are verified anyway, because an error in a lane is more specific.
@@ -177,10 +177,10 @@ pub fn verify_on(storage: Arc<dyn Storage>, options: &VerifyOptions) -> Result<R
     let mut report = Report {
         ledger: index.ledger.clone(),
         key: signer.to_string(),
-        lanes: states.iter().zip(&plans).map(|(state, plan)| LaneReport::of(state, plan)).collect(),
+        lanes: states.iter().zip(&plans).map(|(state, plan)| LaneReport::new(state, plan)).collect(),
         entries: states.iter().map(|state| state.tip.size()).sum(),
         verdict: conclude(&states, &plans),
-        ..Report::broken(index_break(Why::MissingLane))
+        ..Report::broken(index_break(Defect::MissingLane))
     };
     if !options.skip_payloads && !matches!(report.verdict, LedgerVerdict::Broken(_)) {
         check_packs(storage, &states, &mut report)?;
@@ -205,7 +205,7 @@ impl Report {
 }
 
 impl LaneReport {
-    fn of(state: &LaneState, plan: &LanePlan) -> LaneReport {
+    fn new(state: &LaneState, plan: &LanePlan) -> LaneReport {
         let tail = match &state.end {
             LaneEnd::Unproven(tail) => Some(tail.clone()),
             LaneEnd::Empty | LaneEnd::Clean | LaneEnd::Live | LaneEnd::Settled | LaneEnd::Broken(_) => None,
@@ -282,10 +282,10 @@ fn plan(
         let expected = Note::parse(note)
             .and_then(|note| Checkpoint::parse(note.unverified_text()))
             .map_err(|error| VerifyError::Expectation(error.to_string()))?;
-        let known = Known::expected(expected.size, expected.root);
+        let known = KnownTip::expected(expected.size, expected.root);
         match plans.iter_mut().find(|plan| plan.origin == expected.origin) {
             Some(plan) => plan.known.push(known),
-            None => return Ok(Err(index_break(Why::UnknownLane(expected.origin)))),
+            None => return Ok(Err(index_break(Defect::UnknownLane(expected.origin)))),
         }
     }
     Ok(Ok(plans))
@@ -298,9 +298,9 @@ pub(crate) fn missing_lane(
     present: &[LaneId],
 ) -> Option<Break> {
     let present: BTreeSet<LaneId> = present.iter().copied().collect();
-    let anchored = index.lanes.keys().map(|lane| (*lane, Why::MissingLane));
+    let anchored = index.lanes.keys().map(|lane| (*lane, Defect::MissingLane));
     let known = witnessed.into_iter().flat_map(|witnessed| &witnessed.lanes);
-    let known = known.map(|(lane, head)| (*lane, Why::LaneGone { entries: head.size }));
+    let known = known.map(|(lane, head)| (*lane, Defect::LaneGone { entries: head.size }));
     let (lane, why) = anchored.chain(known).find(|(lane, _)| !present.contains(lane))?;
     Some(Break { lane: Some(lane), seq: None, file: lane_folder(lane), line: None, why })
 }
@@ -372,7 +372,7 @@ fn conclude(states: &[LaneState], plans: &[LanePlan]) -> LedgerVerdict {
         let plan = plans.iter().find(|plan| plan.lane == recovery.lane);
         if plan.is_none_or(|plan| plan.settled.as_ref() != Some(recovery)) {
             let file = lane_folder(recovery.lane);
-            let why = Why::SettledTail;
+            let why = Defect::SettledTail;
             return LedgerVerdict::Broken(Break {
                 lane: Some(recovery.lane),
                 seq: None,
@@ -408,12 +408,12 @@ fn check_packs(storage: &dyn Storage, states: &[LaneState], report: &mut Report)
             }
             let found = storage.stat(&file)?.map_or(0, |stat| stat.bytes);
             if found < *recorded {
-                report.find(state.lane, file, Why::PackShort { expected: *recorded, found });
+                report.find(state.lane, file, Defect::PackShort { expected: *recorded, found });
                 return Ok(());
             }
             let allowed = noted.unwrap_or(*recorded);
             if found > allowed && last != Some(*first) && state.end != LaneEnd::Settled {
-                report.find(state.lane, file, Why::PackLong { expected: allowed, found });
+                report.find(state.lane, file, Defect::PackLong { expected: allowed, found });
                 return Ok(());
             }
             if found > allowed {
@@ -424,7 +424,7 @@ fn check_packs(storage: &dyn Storage, states: &[LaneState], report: &mut Report)
             }
             storage.read(&file, 0, (*recorded).min(PACK_BYTES_CAP), &mut bytes)?;
             if let Err(at) = check_pack(&bytes, &erased, report) {
-                report.find(state.lane, file, Why::Payload { at });
+                report.find(state.lane, file, Defect::Payload { at });
                 return Ok(());
             }
         }
@@ -478,7 +478,7 @@ impl Report {
         Ok(())
     }
 
-    fn find(&mut self, lane: LaneId, file: String, why: Why) {
+    fn find(&mut self, lane: LaneId, file: String, why: Defect) {
         self.verdict = LedgerVerdict::Broken(Break { lane: Some(lane), seq: None, file, line: None, why });
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::{Kind, LaneId};
+use crate::{EntryKind, LaneId};
 
 /// The first error found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
@@ -17,10 +17,10 @@ pub struct Break {
     /// The line in that file, from 1.
     pub line: Option<u64>,
     /// What is wrong.
-    pub why: Why,
+    pub why: Defect,
 }
 
-/// The source of a lane's known head, in [`Why::Shorter`] and [`Why::Root`].
+/// The source of a lane's known head, in [`Defect::Shorter`] and [`Defect::Root`].
 pub(crate) const WITNESS: &str = "the witness";
 
 impl Break {
@@ -28,26 +28,27 @@ impl Break {
     /// gone. Only an operator's decision to restore a backup or to start a new ledger resolves that.
     pub fn is_witnessed(&self) -> bool {
         match &self.why {
-            Why::Gone { .. } | Why::AnotherLedger { .. } | Why::LaneGone { .. } | Why::RolledBack { .. } => {
-                true
-            }
-            Why::Shorter { from, .. } | Why::Root { from, .. } => *from == WITNESS,
-            Why::NotAnEntry
-            | Why::Link
-            | Why::Sequence { .. }
-            | Why::Checkpoint
-            | Why::Signature(_)
-            | Why::Misplaced(_)
-            | Why::UntrustedKey
-            | Why::MissingSegment { .. }
-            | Why::OpenSegment
-            | Why::MissingLane
-            | Why::SettledTail
-            | Why::Index(_)
-            | Why::PackShort { .. }
-            | Why::PackLong { .. }
-            | Why::Payload { .. }
-            | Why::UnknownLane(_) => false,
+            Defect::Gone { .. }
+            | Defect::AnotherLedger { .. }
+            | Defect::LaneGone { .. }
+            | Defect::RolledBack { .. } => true,
+            Defect::Shorter { from, .. } | Defect::Root { from, .. } => *from == WITNESS,
+            Defect::NotAnEntry
+            | Defect::Link
+            | Defect::Sequence { .. }
+            | Defect::Checkpoint
+            | Defect::Signature(_)
+            | Defect::Misplaced(_)
+            | Defect::UntrustedKey
+            | Defect::MissingSegment { .. }
+            | Defect::OpenSegment
+            | Defect::MissingLane
+            | Defect::SettledTail
+            | Defect::Index(_)
+            | Defect::PackShort { .. }
+            | Defect::PackLong { .. }
+            | Defect::Payload { .. }
+            | Defect::UnknownLane(_) => false,
         }
     }
 }
@@ -66,7 +67,7 @@ fn line_text(line: Option<u64>) -> String {
 
 /// What is wrong with an entry, a file or a lane.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Why {
+pub enum Defect {
     /// The bytes are not a line in the fixed canonical form.
     #[error("not an entry in canonical form")]
     NotAnEntry,
@@ -89,7 +90,7 @@ pub enum Why {
     Signature(String),
     /// An internal entry has the wrong form or position.
     #[error("a `{0}` entry that the ledger would not have written")]
-    Misplaced(Kind),
+    Misplaced(EntryKind),
     /// The lane starts under an untrusted key.
     #[error("the lane's key is not trusted")]
     UntrustedKey,
@@ -186,7 +187,7 @@ pub enum Why {
     UnknownLane(String),
 }
 
-impl Serialize for Why {
+impl Serialize for Defect {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }

@@ -189,7 +189,7 @@ fn record(text: &str) -> Vec<u8> {
 }
 
 fn check(text: &[u8]) -> Vec<u8> {
-    Digest::of(text).hex().into_iter().take(CHECK_CHARS).collect()
+    Digest::compute(text).hex().into_iter().take(CHECK_CHARS).collect()
 }
 
 /// The text of a record; `Some(None)` if it is all zeros, `None` if it is invalid.
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     fn head(size: u64) -> LaneHead {
-        LaneHead { size, root: Digest::of(&size.to_le_bytes()) }
+        LaneHead { size, root: Digest::compute(&size.to_le_bytes()) }
     }
 
     #[test]

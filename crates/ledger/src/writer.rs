@@ -30,7 +30,7 @@ use crate::payload::{Payload, write_record};
 use crate::seen::{Seen, Sight};
 use crate::storage::{Appender, Existing, Lock, Storage, is_full};
 use crate::witness::{LaneHead, LaneWitness};
-use crate::{AppendError, Digest, Kind, LaneId, LedgerKey, Receipt};
+use crate::{AppendError, Digest, EntryKind, LaneId, LedgerKey, Receipt};
 
 /// Pack length at which a new segment starts.
 const PACK_BYTES_MAX: u64 = 256 << 20;
@@ -52,8 +52,8 @@ impl Item {
     }
 
     /// An entry that the ledger writes about itself.
-    pub(crate) fn internal<T: serde::Serialize>(kind: Kind, at_ms: i64, body: &T) -> io::Result<Item> {
-        let body = CanonicalJson::of(body).map_err(io::Error::other)?;
+    pub(crate) fn internal<T: serde::Serialize>(kind: EntryKind, at_ms: i64, body: &T) -> io::Result<Item> {
+        let body = CanonicalJson::encode(body).map_err(io::Error::other)?;
         Ok(Item { prepared: Prepared::new(kind, at_ms, &body), at_ms, payloads: Vec::new(), signed: true })
     }
 }
@@ -219,7 +219,7 @@ impl LaneWriter {
         if found.unvouched > 0 || pack_bytes.is_some() {
             let proven = writer.tip.size() - found.unvouched;
             let body = ResumeBody { entries: found.unvouched, pack_bytes, proven };
-            let item = Item::internal(Kind::Resume, writer.home.options.opened_at_ms, &body)?;
+            let item = Item::internal(EntryKind::Resume, writer.home.options.opened_at_ms, &body)?;
             // The `resume` entry describes this segment, so it must go into it, whatever its length.
             writer.stay = true;
             writer.write_batch(vec![item], true, &mut Vec::new())?;
@@ -264,9 +264,9 @@ impl LaneWriter {
         }
         let key = writer.home.key.public().vkey(&writer.origin);
         let body = LaneBody { key, lane, origin: writer.origin.clone(), replaces: beginning.replaces };
-        let mut items = vec![Item::internal(Kind::Lane, at_ms, &body)?];
+        let mut items = vec![Item::internal(EntryKind::Lane, at_ms, &body)?];
         for recovery in beginning.recoveries {
-            items.push(Item::internal(Kind::Recovery, at_ms, recovery)?);
+            items.push(Item::internal(EntryKind::Recovery, at_ms, recovery)?);
         }
         if let Err(error) = writer.write_batch(items, true, &mut Vec::new()) {
             // No receipt named this lane and we hold its lock, so we may remove its file. If that fails too, the next opening settles it.
@@ -350,7 +350,7 @@ impl LaneWriter {
 
     fn push_checkpoint(&self, tip: &mut Tip, buffer: &mut Vec<u8>) -> (Checkpoint, String) {
         let (body, checkpoint, note) = sign_checkpoint(&tip.frontier, &self.origin, &self.home.key);
-        let prepared = Prepared::new(Kind::Checkpoint, tip.at_ms, &body);
+        let prepared = Prepared::new(EntryKind::Checkpoint, tip.at_ms, &body);
         let hash = prepared.finish(&tip.prev, tip.size(), None, buffer);
         tip.push(hash, tip.at_ms);
         (checkpoint, note)
@@ -482,7 +482,7 @@ impl LaneWriter {
             proven: self.tip.size(),
             root: self.tip.frontier.root(),
             tail_bytes: tail.len() as u64,
-            tail_sha256: Digest::of(&tail),
+            tail_sha256: Digest::compute(&tail),
             torn_bytes: (tail.len() - walk.whole_bytes) as u64,
             refused: true,
         })
@@ -562,7 +562,7 @@ impl LaneWriter {
     /// Rotates the lane's key: the old key signs the entry that names the new one.
     pub(crate) fn change_key(&mut self, key: LedgerKey, at_ms: i64) -> Result<(), AppendError> {
         let body = KeyBody { key: key.public().vkey(&self.origin) };
-        let item = Item::internal(Kind::Key, at_ms, &body).map_err(|error| self.fail(&error))?;
+        let item = Item::internal(EntryKind::Key, at_ms, &body).map_err(|error| self.fail(&error))?;
         self.commit(vec![item], &mut Vec::new())?;
         let old = std::mem::replace(&mut self.home.key, key);
         let witness = self.home.options.witness.clone();

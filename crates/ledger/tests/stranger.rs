@@ -10,7 +10,7 @@ mod stranger {
     use std::task::{Context, Poll, Wake, Waker};
 
     use regent_ledger::{
-        Appending, CanonicalJson, Draft, Kind, Ledger, LedgerKey, LedgerVerdict, Options, Payload,
+        Appending, CanonicalJson, EntryDraft, EntryKind, Ledger, LedgerKey, LedgerVerdict, Options, Payload,
         PayloadKey, Receipt, VerifyError, VerifyOptions, verify,
     };
     use serde_json::json;
@@ -41,10 +41,15 @@ mod stranger {
         }
     }
 
-    fn draft(number: i64) -> Draft {
+    fn draft(number: i64) -> EntryDraft {
         let body = json!({"n": number, "part": 0.5, "session": "s", "text": "née \"quoted\"\n\u{1}"});
         let payloads = if number % 3 == 0 { vec![Payload::new(vec![7; 40])] } else { Vec::new() };
-        Draft { kind: Kind::Intent, at_ms: 1000 + number, body: CanonicalJson::of(&body).unwrap(), payloads }
+        EntryDraft {
+            kind: EntryKind::Intent,
+            at_ms: 1000 + number,
+            body: CanonicalJson::encode(&body).unwrap(),
+            payloads,
+        }
     }
 
     fn fill(root: &Path, options: &Options, close: bool) -> Ledger {

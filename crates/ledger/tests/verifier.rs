@@ -5,7 +5,7 @@ mod verifier {
     use std::fs;
     use std::path::Path;
 
-    use regent_ledger::{CanonicalJson, Draft, Kind, Ledger, LedgerKey, Options, Reader};
+    use regent_ledger::{CanonicalJson, EntryDraft, EntryKind, Ledger, LedgerKey, Options, Reader};
     use serde_json::{Value, json};
 
     fn key() -> LedgerKey {
@@ -15,9 +15,14 @@ mod verifier {
     fn fill(root: &Path) {
         let ledger = Ledger::open(root, key(), Options::default()).unwrap();
         for number in 0..10 {
-            let body = CanonicalJson::of(&json!({"n": number, "session": "s"})).unwrap();
+            let body = CanonicalJson::encode(&json!({"n": number, "session": "s"})).unwrap();
             ledger
-                .append_blocking(Draft { kind: Kind::Intent, at_ms: number, body, payloads: Vec::new() })
+                .append_blocking(EntryDraft {
+                    kind: EntryKind::Intent,
+                    at_ms: number,
+                    body,
+                    payloads: Vec::new(),
+                })
                 .unwrap();
         }
         ledger.close().unwrap();
@@ -52,8 +57,10 @@ mod verifier {
         // Without the index's record of the lane's length, a lost checkpoint looks like the result of a crash.
         let again = dir.path().join("again");
         let ledger = Ledger::open(&again, key(), Options::default()).unwrap();
-        let body = CanonicalJson::of(&json!({})).unwrap();
-        ledger.append_blocking(Draft { kind: Kind::Intent, at_ms: 1, body, payloads: Vec::new() }).unwrap();
+        let body = CanonicalJson::encode(&json!({})).unwrap();
+        ledger
+            .append_blocking(EntryDraft { kind: EntryKind::Intent, at_ms: 1, body, payloads: Vec::new() })
+            .unwrap();
         drop(ledger);
         let segment = again.join("lanes/0000/000000000000.jsonl");
         let text = fs::read_to_string(&segment).unwrap();

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use regent_ledger::{Digest, Entry, Kind, LaneId, ReadError, Reader};
+use regent_ledger::{Digest, Entry, EntryKind, LaneId, ReadError, Reader};
 use regent_wire::body::BodyError;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
@@ -27,8 +27,14 @@ const VERSION: i64 = 5;
 /// How long a refresh waits for another process that is refreshing the index.
 const BUSY_MS_MAX: u64 = 10_000;
 /// The indexed kinds. The ledger's own entries, such as checkpoints, are left out.
-const INDEXED: &[Kind] =
-    &[Kind::Intent, Kind::Outcome, Kind::Answer, Kind::Agent, Kind::Policy, Kind::Kernel];
+const INDEXED: &[EntryKind] = &[
+    EntryKind::Intent,
+    EntryKind::Outcome,
+    EntryKind::Answer,
+    EntryKind::Agent,
+    EntryKind::Policy,
+    EntryKind::Kernel,
+];
 const TABLES: &str = "
     CREATE TABLE lane (lane INTEGER PRIMARY KEY, size INTEGER NOT NULL, hash TEXT NOT NULL) STRICT;
     CREATE TABLE entry (
@@ -187,15 +193,15 @@ impl Lookup {
 }
 
 /// The indexed part of a lane: number of entries, and the hash of the last one.
-struct Known {
+struct IndexedLane {
     size: u64,
     hash: String,
 }
 
-fn known_lanes(connection: &Connection) -> rusqlite::Result<BTreeMap<u16, Known>> {
+fn known_lanes(connection: &Connection) -> rusqlite::Result<BTreeMap<u16, IndexedLane>> {
     let mut statement = connection.prepare("SELECT lane, size, hash FROM lane")?;
-    let rows =
-        statement.query_map([], |row| Ok((row.get(0)?, Known { size: row.get(1)?, hash: row.get(2)? })))?;
+    let rows = statement
+        .query_map([], |row| Ok((row.get(0)?, IndexedLane { size: row.get(1)?, hash: row.get(2)? })))?;
     rows.collect()
 }
 
@@ -203,7 +209,7 @@ fn known_lanes(connection: &Connection) -> rusqlite::Result<BTreeMap<u16, Known>
 fn take_in(
     connection: &Connection,
     (ledger, lane): (&Reader, LaneId),
-    known: Option<Known>,
+    known: Option<IndexedLane>,
     count_max: u64,
 ) -> Result<Option<u64>, LookupError> {
     let (mut size, mut tip) = known.map_or((0, String::new()), |known| (known.size, known.hash));
@@ -225,7 +231,7 @@ fn take_in(
         let Some(entry) = entries.next() else { break };
         let entry: Entry = entry?;
         if !entry.proven {
-            if entry.kind == Kind::Intent && !entry.refused {
+            if entry.kind == EntryKind::Intent && !entry.refused {
                 unvouched.push(entry);
             }
             continue;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use regent_ledger::{CanonicalJson, Draft, Kind, Ledger, LedgerKey, Options, Receipt};
+use regent_ledger::{CanonicalJson, EntryDraft, EntryKind, Ledger, LedgerKey, Options, Receipt};
 use serde_json::{Value, json};
 
 use super::*;
@@ -34,19 +34,19 @@ impl LookupFixture {
     }
 }
 
-fn append(ledger: &Ledger, kind: Kind, at_ms: i64, body: &Value) -> Receipt {
-    let body = CanonicalJson::of(body).unwrap();
-    ledger.append_blocking(Draft { kind, at_ms, body, payloads: Vec::new() }).unwrap()
+fn append(ledger: &Ledger, kind: EntryKind, at_ms: i64, body: &Value) -> Receipt {
+    let body = CanonicalJson::encode(body).unwrap();
+    ledger.append_blocking(EntryDraft { kind, at_ms, body, payloads: Vec::new() }).unwrap()
 }
 
 fn call(ledger: &Ledger, at_ms: i64, who: &str, tool: &str, verdict: &str) -> Receipt {
     let body = json!({"caller": {"name": who}, "op": "tool.run", "session": "s1", "tool": {"name": tool}, "verdict": {"effect": verdict, "rule": "r"}});
-    append(ledger, Kind::Intent, at_ms, &body)
+    append(ledger, EntryKind::Intent, at_ms, &body)
 }
 
 fn end(ledger: &Ledger, at_ms: i64, intent: Receipt, status: &Value) -> Receipt {
     let body = json!({"intent": intent.seq, "lane": intent.lane, "op": "tool.run", "session": "s1", "status": status});
-    append(ledger, Kind::Outcome, at_ms, &body)
+    append(ledger, EntryKind::Outcome, at_ms, &body)
 }
 
 fn places(hits: &[Hit]) -> Vec<u64> {
@@ -173,12 +173,12 @@ fn remove(path: &Path, end: &str) {
 /// A step of a task and its receipt.
 fn step(ledger: &Ledger, at_ms: i64, task: &str, who: &str, money_microusd: u64) -> Receipt {
     let body = json!({"caller": {"name": who}, "op": "model.infer", "step": {"task": task, "name": "1/think"}, "verdict": {"effect": "allow"}});
-    let intent = append(ledger, Kind::Intent, at_ms, &body);
+    let intent = append(ledger, EntryKind::Intent, at_ms, &body);
     let body = json!({
         "intent": intent.seq, "lane": intent.lane, "op": "model.infer", "status": "ok", "obtained": {"model": format!("lab/{who}")},
         "spent": {"bytes_out": 1, "money_microusd": money_microusd, "tokens": 10, "wall_ms": 5},
     });
-    append(ledger, Kind::Outcome, at_ms, &body);
+    append(ledger, EntryKind::Outcome, at_ms, &body);
     intent
 }
 

@@ -121,7 +121,7 @@ fn read_whole(file: File) -> std::io::Result<Vec<u8>> {
 
 /// Loads a program from its content, or takes it loaded.
 pub(super) fn content(content: &[u8], templates: &Templates) -> Result<Arc<Template>, NotRun> {
-    let key = TemplateKey::Content(regent_kernel::Digest::of(content));
+    let key = TemplateKey::Content(regent_kernel::Digest::compute(content));
     if let Some(known) = templates.get(&key) {
         return Ok(known);
     }

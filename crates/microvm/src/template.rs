@@ -81,7 +81,7 @@ impl Template {
             let layout = space.layout();
             Ok::<_, ProgramLoadError>((layout.frames.used_bytes(), (layout, foundation)))
         })?;
-        let digest = Digest::of(file);
+        let digest = Digest::compute(file);
         let (entry, headers, end) = (elf.entry, elf.headers, elf.end);
         Ok(Self { image, layout, foundation, entry, headers, end, digest })
     }

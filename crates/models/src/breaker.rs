@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     fn tripped() -> (Arc<ManualClock>, Breaker) {
-        let clock = Arc::new(ManualClock::at(0));
+        let clock = Arc::new(ManualClock::starting_at(0));
         let breaker = Breaker::new(
             Trip { failures_max: 3, open_ms: 100, open_ms_max: 300 },
             Arc::clone(&clock) as Arc<dyn Clock>,
@@ -170,7 +170,7 @@ mod tests {
             (breaker.state(), breaker.would_pass(), breaker.pass().is_none()),
             (BreakerState::Open, false, true)
         );
-        let breaker = Breaker::new(Trip::default(), Arc::new(ManualClock::at(0)));
+        let breaker = Breaker::new(Trip::default(), Arc::new(ManualClock::starting_at(0)));
         for _ in 0..20 {
             breaker.pass().unwrap().is_down();
             breaker.pass().unwrap().is_up();
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_call_from_before_decides_nothing() {
-        let (clock, breaker) = (Arc::new(ManualClock::at(0)), ());
+        let (clock, breaker) = (Arc::new(ManualClock::starting_at(0)), ());
         let () = breaker;
         let breaker = Breaker::new(
             Trip { failures_max: 1, open_ms: 100, open_ms_max: 100 },

@@ -18,10 +18,10 @@ mod verdict;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use evaluate::{Approval, Evaluation, Host, Limits, Mode, Request, resolve};
+pub use evaluate::{Approval, Evaluation, EvaluationLimits, Host, Mode, Request, resolve};
 pub use manifest::{Manifest, ManifestError, PolicyKind};
 pub use review::Reviewed;
-pub use verdict::{Decision, Verdict};
+pub use verdict::{AcsDecision, AcsVerdict};
 
 /// The only supported version.
 pub const VERSION: &str = "0.3.1-beta";

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::acs::Point;
-use crate::acs::control::Stance;
+use crate::acs::control::ControlVerdict;
 use crate::condition::{Clause, Condition, Quantifier};
 use crate::facts::Facts;
 use crate::policy::{Mode, Policy, RuleSet};
@@ -94,10 +94,10 @@ impl Policy {
             considered.extend(said.map(|said| Consideration {
                 rule: said.rule,
                 effect: match said.stance {
-                    Stance::Deny(_) => Effect::Deny,
-                    Stance::Ask(_) => Effect::Ask,
-                    Stance::Allow if said.transforms.is_empty() => Effect::Allow,
-                    Stance::Allow => Effect::Transform,
+                    ControlVerdict::Deny(_) => Effect::Deny,
+                    ControlVerdict::Ask(_) => Effect::Ask,
+                    ControlVerdict::Allow if said.transforms.is_empty() => Effect::Allow,
+                    ControlVerdict::Allow => Effect::Transform,
                 },
                 outcome: Fared::Matched,
             }));

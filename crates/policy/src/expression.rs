@@ -153,7 +153,7 @@ impl Expression {
         let found = parser.any(0)?;
         match parser.next() {
             None => Ok(found),
-            Some(extra) => Err(ExpressionError::Unexpected(extra.shown())),
+            Some(extra) => Err(ExpressionError::Unexpected(extra.to_text())),
         }
     }
 
@@ -171,7 +171,7 @@ enum Token {
 }
 
 impl Token {
-    fn shown(&self) -> String {
+    fn to_text(&self) -> String {
         match self {
             Self::Word(word) => word.clone(),
             Self::Value(value) => value.to_string(),
@@ -272,7 +272,7 @@ impl Parser {
         match self.next().ok_or(ExpressionError::End)? {
             Token::Value(Value::Bool(holds)) => Ok(Expression::Always(holds)),
             Token::Word(word) => self.comparison(&word),
-            other @ (Token::Value(_) | Token::Sign(_)) => Err(ExpressionError::Unexpected(other.shown())),
+            other @ (Token::Value(_) | Token::Sign(_)) => Err(ExpressionError::Unexpected(other.to_text())),
         }
     }
 
@@ -308,13 +308,13 @@ impl Parser {
                         Token::Value(value) => items.push(value),
                         Token::Sign(",") => {}
                         other @ (Token::Word(_) | Token::Sign(_)) => {
-                            return Err(ExpressionError::Unexpected(other.shown()));
+                            return Err(ExpressionError::Unexpected(other.to_text()));
                         }
                     }
                 }
                 Ok(Value::Array(items))
             }
-            other @ (Token::Word(_) | Token::Sign(_)) => Err(ExpressionError::Unexpected(other.shown())),
+            other @ (Token::Word(_) | Token::Sign(_)) => Err(ExpressionError::Unexpected(other.to_text())),
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::verdict::Layer;
 
-/// Findings beyond this many help nobody.
+/// Maximum number of findings.
 const FINDINGS_MAX: usize = 100;
 
 /// Where a text comes from.
@@ -143,7 +143,7 @@ impl Findings {
     }
 }
 
-/// The known word that somebody most likely meant: one slip away if it is short, two if it is longer.
+/// The most likely intended known word: one slip away if it is short, two if it is longer.
 pub fn nearest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
     let letters = word.chars().count();
     if letters > 64 {

@@ -58,7 +58,7 @@ impl Governance {
             .or_else(|| self.patterns(facts))
     }
 
-    /// The check that wants a person to agree.
+    /// The check that requires an approval.
     pub(crate) fn asks(&self, facts: &Facts<'_>) -> Option<&RuleRef> {
         let check = self.human_approval.as_ref()?;
         facts.tool.is_some_and(|tool| check.bound.matches(tool)).then_some(&check.at)

@@ -20,25 +20,25 @@ const PLACES_MAX: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Edge {
     /// Its start: callers, or a named place.
-    pub from: From,
+    pub from: EdgeStart,
     /// Its end: resources, or a named place.
-    pub to: To,
+    pub to: EdgeEnd,
     /// Whether it allows or denies, its further conditions, its priority and its source line.
     pub rule: Rule,
 }
 
 #[derive(Debug)]
-pub(crate) enum From {
+pub(crate) enum EdgeStart {
     /// The rule's conditions select the callers.
     Callers,
-    SourceSpan(Box<str>),
+    Place(Box<str>),
 }
 
 #[derive(Debug)]
-pub(crate) enum To {
+pub(crate) enum EdgeEnd {
     /// The rule's conditions select the resources.
     Things,
-    SourceSpan(Box<str>),
+    Place(Box<str>),
 }
 
 /// Why a graph is invalid.
@@ -69,18 +69,18 @@ impl Graph {
     pub(crate) fn new(edges: Vec<Edge>, at: RuleRef) -> Result<Self, GraphError> {
         let mut onward: BTreeMap<&str, Vec<&Edge>> = BTreeMap::new();
         for edge in &edges {
-            if let From::SourceSpan(place) = &edge.from {
+            if let EdgeStart::Place(place) = &edge.from {
                 onward.entry(place).or_default().push(edge);
             }
         }
         let ends =
-            |place: &str| edges.iter().any(|edge| matches!(&edge.to, To::SourceSpan(to) if **to == *place));
+            |place: &str| edges.iter().any(|edge| matches!(&edge.to, EdgeEnd::Place(to) if **to == *place));
         if let Some(place) = onward.keys().find(|place| !ends(place)) {
             return Err(GraphError::Unreached((*place).into()));
         }
         no_circle(&edges)?;
         let mut ways = Vec::new();
-        for edge in edges.iter().filter(|edge| matches!(edge.from, From::Callers)) {
+        for edge in edges.iter().filter(|edge| matches!(edge.from, EdgeStart::Callers)) {
             follow(edge, &onward, None, 0, &mut ways)?;
         }
         Ok(Self { index: Index::new(&ways), ways: ways.into(), at })
@@ -108,7 +108,7 @@ impl Graph {
 
     fn reason(&self, facts: &Facts<'_>, resource: &Resource<'_>, way: Option<&Rule>) -> Reason {
         let who = facts.caller.agent.escape_debug();
-        let what = shown(resource);
+        let what = render_resource(resource);
         let message = match way {
             Some(way) => match &way.reason {
                 Some(reason) => reason.to_string(),
@@ -121,7 +121,7 @@ impl Graph {
     }
 }
 
-fn shown(resource: &Resource<'_>) -> String {
+fn render_resource(resource: &Resource<'_>) -> String {
     match resource {
         Resource::Path { path, access } => format!("{access} `{}`", path.escape_debug()),
         Resource::Endpoint { scheme, host, port, .. } => {
@@ -139,7 +139,7 @@ fn no_circle(edges: &[Edge]) -> Result<(), GraphError> {
     let mut incoming: BTreeMap<&str, usize> = BTreeMap::new();
     let mut onward: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for edge in edges {
-        if let (From::SourceSpan(from), To::SourceSpan(to)) = (&edge.from, &edge.to) {
+        if let (EdgeStart::Place(from), EdgeEnd::Place(to)) = (&edge.from, &edge.to) {
             incoming.entry(from).or_default();
             *incoming.entry(to).or_default() += 1;
             onward.entry(from).or_default().push(to);
@@ -178,13 +178,13 @@ fn follow(
         }
     }
     match &edge.to {
-        To::Things if ways.len() >= WAYS_MAX => Err(GraphError::TooMany),
-        To::Things => {
+        EdgeEnd::Things if ways.len() >= WAYS_MAX => Err(GraphError::TooMany),
+        EdgeEnd::Things => {
             ways.push(way);
             Ok(())
         }
-        To::SourceSpan(_) if places >= PLACES_MAX => Err(GraphError::TooLong),
-        To::SourceSpan(place) => {
+        EdgeEnd::Place(_) if places >= PLACES_MAX => Err(GraphError::TooLong),
+        EdgeEnd::Place(place) => {
             let next = onward.get(&**place).ok_or_else(|| GraphError::DeadEnd(place.clone()))?;
             next.iter().try_for_each(|edge| follow(edge, onward, Some(&way), places + 1, ways))
         }

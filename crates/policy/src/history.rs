@@ -115,7 +115,7 @@ impl Default for Past<'_> {
 }
 
 impl<'a> Past<'a> {
-    pub(crate) fn of(self, scope: Scope) -> &'a History {
+    pub(crate) fn in_scope(self, scope: Scope) -> &'a History {
         match scope {
             Scope::Session => self.session,
             Scope::Lasting => self.lasting,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::acs::control::{Control, PointVerdict, Stance};
+use crate::acs::control::{Control, ControlVerdict, PointVerdict};
 use crate::condition::{Clause, Names, Quantifier, all_hold, could_hold, secrets};
 use crate::conflicts::Conflicts;
 use crate::declassify::Declassified;
@@ -409,9 +409,9 @@ impl RuleSet {
     /// A manifest's verdict applies where it has a point. It grants no secret, because it can't name one.
     fn by_manifest(&self, said: &PointVerdict, facts: &Facts<'_>) -> Ruling {
         match &said.stance {
-            Stance::Deny(reason) => Ruling::Deny(reason.clone()),
+            ControlVerdict::Deny(reason) => Ruling::Deny(reason.clone()),
             // A script computes its changes, so they can't be checked at load time.
-            Stance::Ask(_) | Stance::Allow
+            ControlVerdict::Ask(_) | ControlVerdict::Allow
                 if self.layer == Layer::Project && !said.transforms.iter().all(Transform::only_narrows) =>
             {
                 let message = "the project's manifest changes the call, but a project can only narrow";
@@ -424,11 +424,11 @@ impl RuleSet {
                     help,
                 })
             }
-            Stance::Ask(_) | Stance::Allow if secrets(facts).next().is_some() => {
+            ControlVerdict::Ask(_) | ControlVerdict::Allow if secrets(facts).next().is_some() => {
                 Ruling::Deny(self.no_rule(facts))
             }
-            Stance::Ask(reason) => Ruling::Ask(said.rule.clone(), reason.clone(), 1, Coverage::Whole),
-            Stance::Allow => Ruling::Allow(Some(said.rule.clone()), None),
+            ControlVerdict::Ask(reason) => Ruling::Ask(said.rule.clone(), reason.clone(), 1, Coverage::Whole),
+            ControlVerdict::Allow => Ruling::Allow(Some(said.rule.clone()), None),
         }
     }
 

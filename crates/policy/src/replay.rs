@@ -123,12 +123,12 @@ pub struct Replayed {
     /// Allowed or asked before, denied now.
     pub newly_denied: u64,
     /// The changes by agent, tool, verdicts and rules; most frequent first.
-    pub changes: Vec<Change>,
+    pub changes: Vec<VerdictChange>,
 }
 
 /// Calls with a different verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Change {
+pub struct VerdictChange {
     /// The agent.
     pub agent: String,
     /// The tool or operation.
@@ -146,14 +146,14 @@ pub struct Change {
 }
 
 /// Changes are grouped by agent, tool, old verdict, new verdict and rule.
-type Kind = (String, String, &'static str, &'static str, Option<String>);
+type ChangeKey = (String, String, &'static str, &'static str, Option<String>);
 
 /// Reads a ledger and has two policies decide every call.
 #[derive(Debug)]
 pub struct Replay {
     sides: [Side; 2],
     open: BTreeMap<(u16, u64), (String, String, [Awaited; 2])>,
-    found: BTreeMap<Kind, (u64, Option<String>)>,
+    found: BTreeMap<ChangeKey, (u64, Option<String>)>,
     result: Replayed,
 }
 
@@ -232,10 +232,10 @@ impl Replay {
 
     /// The result.
     pub fn finish(mut self) -> Replayed {
-        let mut changes: Vec<Change> = self
+        let mut changes: Vec<VerdictChange> = self
             .found
             .into_iter()
-            .map(|((agent, what, from, to, rule), (calls, example))| Change {
+            .map(|((agent, what, from, to, rule), (calls, example))| VerdictChange {
                 agent,
                 what,
                 from,

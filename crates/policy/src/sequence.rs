@@ -50,20 +50,20 @@ pub(crate) enum Same {
 
 /// Which of the two calls is examined.
 #[derive(Debug, Clone, Copy)]
-enum Call {
+enum PairedCall {
     Earlier,
     Later,
 }
 
 impl HistoryTest {
     pub(crate) fn holds(&self, facts: &Facts<'_>) -> bool {
-        let cell = facts.past.of(self.scope).get(self.rule);
+        let cell = facts.past.in_scope(self.scope).get(self.rule);
         match &self.kind {
             HistoryTestKind::Armed => cell.is_some_and(|cell| cell.armed),
             HistoryTestKind::Spent(most) => cell.map_or(0, |cell| cell.count) >= *most,
             HistoryTestKind::Unseen(same) => {
                 let Some(cell) = cell else { return true };
-                let keys = same.keys(facts, Call::Later);
+                let keys = same.keys(facts, PairedCall::Later);
                 keys.is_empty() || !keys.iter().all(|key| cell.seen.contains(key))
             }
         }
@@ -71,7 +71,7 @@ impl HistoryTest {
 }
 
 impl Same {
-    fn keys(&self, facts: &Facts<'_>, call: Call) -> Vec<u64> {
+    fn keys(&self, facts: &Facts<'_>, call: PairedCall) -> Vec<u64> {
         match self {
             Self::Nothing => vec![0],
             Self::Path => paths(facts).map(|(path, _)| key(path.as_bytes())).collect(),
@@ -85,8 +85,8 @@ impl Same {
                 .collect(),
             Self::Arg(earlier, later) => {
                 let path = match call {
-                    Call::Earlier => earlier,
-                    Call::Later => later,
+                    PairedCall::Earlier => earlier,
+                    PairedCall::Later => later,
                 };
                 path.single(facts.args).map(|value| key(value.to_string().as_bytes())).into_iter().collect()
             }
@@ -101,7 +101,7 @@ fn key(bytes: &[u8]) -> u64 {
 
 /// Who approved a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Agreed {
+pub enum ApprovedBy {
     /// No one.
     Nobody,
     /// The host application reports an approval.
@@ -110,7 +110,7 @@ pub enum Agreed {
     Person,
 }
 
-impl From<bool> for Agreed {
+impl From<bool> for ApprovedBy {
     fn from(person: bool) -> Self {
         if person { Self::Person } else { Self::Nobody }
     }
@@ -118,7 +118,7 @@ impl From<bool> for Agreed {
 
 /// The effect of an event on its rule.
 #[derive(Debug, Clone)]
-pub(crate) enum Act {
+pub(crate) enum HistoryEffect {
     /// Arms the rule. With a test, only if the output has such a label.
     Arm(Option<LabelTest>),
     /// Disarms the rule. `approved`: only if the call was approved.
@@ -134,7 +134,7 @@ pub(crate) enum Act {
 pub(crate) struct Event {
     pub rule: RuleId,
     pub scope: Scope,
-    pub act: Act,
+    pub act: HistoryEffect,
 }
 
 /// All events of one file.
@@ -156,10 +156,10 @@ impl Events {
     }
 
     /// The calls of an event: to arm, count or remember, any part matches; to disarm, all parts must match.
-    pub(crate) fn calls_of(rule: &Rule, act: &Act, when: Box<[Clause]>) -> Rule {
+    pub(crate) fn calls_of(rule: &Rule, act: &HistoryEffect, when: Box<[Clause]>) -> Rule {
         let effect = match act {
-            Act::Disarm { .. } => Effect::Allow,
-            Act::Arm(_) | Act::Count { .. } | Act::Remember(_) => Effect::Deny,
+            HistoryEffect::Disarm { .. } => Effect::Allow,
+            HistoryEffect::Arm(_) | HistoryEffect::Count { .. } | HistoryEffect::Remember(_) => Effect::Deny,
         };
         let mut calls = Rule::new(&rule.at.id, rule.at.layer, rule.at.line, effect);
         calls.when = when;
@@ -204,7 +204,7 @@ pub struct Notes<'a> {
 }
 
 impl Notes<'_> {
-    fn of(&mut self, scope: Scope) -> &mut History {
+    fn in_scope(&mut self, scope: Scope) -> &mut History {
         match scope {
             Scope::Session => self.session,
             Scope::Lasting => self.lasting,
@@ -215,7 +215,7 @@ impl Notes<'_> {
 /// The history changes of a running call: those made at its start, and those due at its end.
 #[derive(Debug, Clone, Default)]
 pub struct Awaited {
-    later: Vec<(RuleId, Scope, Later)>,
+    later: Vec<(RuleId, Scope, DeferredChange)>,
     /// Changes to undo if the call doesn't run.
     undo: Vec<(RuleId, Scope, Undo)>,
 }
@@ -228,7 +228,7 @@ enum Undo {
 }
 
 #[derive(Debug, Clone)]
-enum Later {
+enum DeferredChange {
     Arm(LabelTest),
     Remember(Vec<u64>),
 }
@@ -248,17 +248,17 @@ impl Policy {
     pub fn begin(
         &self,
         facts: &Facts<'_>,
-        agreed: impl Into<Agreed>,
+        agreed: impl Into<ApprovedBy>,
         mut notes: Notes<'_>,
     ) -> Result<Awaited, Reason> {
         let agreed = agreed.into();
-        let mut found: Vec<(RuleId, Scope, Act)> = Vec::new();
+        let mut found: Vec<(RuleId, Scope, HistoryEffect)> = Vec::new();
         let mut late = None;
         for set in self.sets().iter().filter(|set| set.is_about(facts)) {
             set.events.each(facts, &mut |calls, event| {
-                if let Act::Count { most, asks } = event.act
-                    && notes.of(event.scope).get(event.rule).map_or(0, |cell| cell.count) >= most
-                    && !(asks && agreed != Agreed::Nobody)
+                if let HistoryEffect::Count { most, asks } = event.act
+                    && notes.in_scope(event.scope).get(event.rule).map_or(0, |cell| cell.count) >= most
+                    && !(asks && agreed != ApprovedBy::Nobody)
                 {
                     late.get_or_insert_with(|| too_late(calls, most));
                 }
@@ -271,21 +271,27 @@ impl Policy {
         let mut awaited = Awaited::default();
         for (rule, scope, act) in found {
             match act {
-                Act::Arm(None) => notes.of(scope).arm(rule, true),
-                Act::Arm(Some(test)) => awaited.later.push((rule, scope, Later::Arm(test))),
-                Act::Disarm { approved: wanted } if wanted && agreed != Agreed::Person => {}
-                Act::Disarm { .. } => {
-                    if notes.of(scope).get(rule).is_some_and(|cell| cell.armed) {
+                HistoryEffect::Arm(None) => notes.in_scope(scope).arm(rule, true),
+                HistoryEffect::Arm(Some(test)) => {
+                    awaited.later.push((rule, scope, DeferredChange::Arm(test)))
+                }
+                HistoryEffect::Disarm { approved: wanted } if wanted && agreed != ApprovedBy::Person => {}
+                HistoryEffect::Disarm { .. } => {
+                    if notes.in_scope(scope).get(rule).is_some_and(|cell| cell.armed) {
                         awaited.undo.push((rule, scope, Undo::Rearm));
                     }
-                    notes.of(scope).arm(rule, false);
+                    notes.in_scope(scope).arm(rule, false);
                 }
-                Act::Count { .. } => {
+                HistoryEffect::Count { .. } => {
                     awaited.undo.push((rule, scope, Undo::Uncount));
-                    notes.of(scope).count(rule);
+                    notes.in_scope(scope).count(rule);
                 }
-                Act::Remember(same) => {
-                    awaited.later.push((rule, scope, Later::Remember(same.keys(facts, Call::Earlier))));
+                HistoryEffect::Remember(same) => {
+                    awaited.later.push((
+                        rule,
+                        scope,
+                        DeferredChange::Remember(same.keys(facts, PairedCall::Earlier)),
+                    ));
                 }
             }
         }
@@ -317,8 +323,8 @@ impl Awaited {
     pub fn take_back(&self, mut notes: Notes<'_>) {
         for (rule, scope, undo) in &self.undo {
             match undo {
-                Undo::Uncount => notes.of(*scope).uncount(*rule),
-                Undo::Rearm => notes.of(*scope).arm(*rule, true),
+                Undo::Uncount => notes.in_scope(*scope).uncount(*rule),
+                Undo::Rearm => notes.in_scope(*scope).arm(*rule, true),
             }
         }
     }
@@ -333,9 +339,9 @@ impl Awaited {
         for (rule, scope, later) in &self.later {
             match later {
                 // Data that was read is known, even if the call failed halfway.
-                Later::Arm(test) if test.holds(label) => notes.of(*scope).arm(*rule, true),
-                Later::Remember(keys) if went_well => notes.of(*scope).remember(*rule, keys),
-                Later::Arm(_) | Later::Remember(_) => {}
+                DeferredChange::Arm(test) if test.holds(label) => notes.in_scope(*scope).arm(*rule, true),
+                DeferredChange::Remember(keys) if went_well => notes.in_scope(*scope).remember(*rule, keys),
+                DeferredChange::Arm(_) | DeferredChange::Remember(_) => {}
             }
         }
     }

@@ -28,7 +28,7 @@ pub enum Integrity {
     System,
     /// The operator of Regent.
     Operator,
-    /// The user whom an agent serves.
+    /// The user of an agent.
     User,
     /// A skill with a verified signature.
     SignedSkill,

@@ -16,11 +16,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
-    AgentId, Answer, AuthError, Begin, Declared, DerivedFrom, Fault, Kernel, Measured, Op, Outcome,
+    AgentId, ApprovalAnswer, AuthError, Begin, Declared, DerivedFrom, Fault, Kernel, Measured, Op, Outcome,
     Principal, Reply, SpawnSpec, Status, TicketId, ToolCall,
 };
 use regent_policy::acs::Point;
-use regent_wire::judge::{Answer as JudgeAnswer, Begun, Call, Decision, Message};
+use regent_wire::judge::{JudgeAnswer, JudgeBegun, JudgeCall, JudgeDecision, JudgeMessage};
 use regent_wire::result::{AnswerTaken, ResultError, Spawned};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -127,7 +127,7 @@ struct Session {
 
 #[derive(Debug)]
 struct WaitingDecision {
-    call: Call,
+    call: JudgeCall,
     flow: HostFlow,
     state: Judged,
 }
@@ -179,41 +179,43 @@ impl Judge {
     }
 
     /// Answers one message. Every message gets an answer, which is allow only if policy, plan and provenance say so.
-    async fn answer(&self, message: Result<Message, String>) -> JudgeAnswer {
+    async fn answer(&self, message: Result<JudgeMessage, String>) -> JudgeAnswer {
         let known = match &self.credential {
             Some(connection) => connection.check().await,
             None => Ok(()),
         };
         let message = known.and_then(|()| message.map_err(JudgeError::Unreadable));
         let (decides, answer) = match message {
-            Ok(Message::Begin { session, prompt, tools, trusted, mediates, applies_changes, .. }) => {
+            Ok(JudgeMessage::Begin {
+                session, prompt, tools, trusted, mediates, applies_changes, ..
+            }) => {
                 let begun = match self.unseen(&mediates) {
                     None => self.begin(session, prompt, &tools, trusted, applies_changes).await,
                     Some(why) => Err(JudgeError::Refused(why)),
                 };
                 (false, begun.map(|begun| JudgeAnswer::Begun(Box::new(begun))))
             }
-            Ok(Message::Decide { session, call, derived_from, quarantined, measured, .. }) => {
+            Ok(JudgeMessage::Decide { session, call, derived_from, quarantined, measured, .. }) => {
                 let decided = match unmeasured(measured.as_ref()) {
                     None => self.decide(&session, call, (&derived_from, quarantined, measured)).await,
                     Some(why) => Err(JudgeError::Refused(why)),
                 };
                 (true, decided.map(JudgeAnswer::Decision))
             }
-            Ok(Message::Read { session, read, .. }) => {
+            Ok(JudgeMessage::Read { session, read, .. }) => {
                 (false, self.read(&session, read).await.map(JudgeAnswer::Value))
             }
-            Ok(Message::Observe { session, call, output, store, .. }) => {
+            Ok(JudgeMessage::Observe { session, call, output, store, .. }) => {
                 (false, self.observe(&session, call, output, &store).await.map(JudgeAnswer::Observed))
             }
-            Ok(Message::End { session, .. }) => {
+            Ok(JudgeMessage::End { session, .. }) => {
                 (false, self.end(&session).await.map(|()| JudgeAnswer::Begun(Box::default())))
             }
             Err(error) => (true, Err(error)),
         };
         match answer {
             Ok(answer) => answer,
-            Err(error) if decides => JudgeAnswer::Decision(Decision::refused(&error.to_string())),
+            Err(error) if decides => JudgeAnswer::Decision(JudgeDecision::refused(&error.to_string())),
             Err(error) => JudgeAnswer::Refused { error: error.to_string() },
         }
     }
@@ -241,7 +243,7 @@ impl Judge {
         tools: &Value,
         trusted: Value,
         applies_changes: bool,
-    ) -> Result<Begun, JudgeError> {
+    ) -> Result<JudgeBegun, JudgeError> {
         let unreadable = |error: serde_json::Error| JudgeError::Unreadable(error.to_string());
         let mut tools: BTreeMap<String, Declared> = if tools.is_null() {
             Default::default()
@@ -312,12 +314,12 @@ impl Judge {
         id: AgentId,
         (prompt, tools, trusted): (&str, &BTreeMap<String, Declared>, &Value),
         applies_changes: bool,
-    ) -> Result<Begun, JudgeError> {
+    ) -> Result<JudgeBegun, JudgeError> {
         if !prompt.is_empty() || !tools.is_empty() || !trusted.is_null() {
             let why = "only the caller that started this agent begins its request: leave out prompt, tools and trusted";
             return Err(JudgeError::Refused(why.to_owned()));
         }
-        let answer = Begun { agent: Some(id.clone()), ..Begun::default() };
+        let answer = JudgeBegun { agent: Some(id.clone()), ..JudgeBegun::default() };
         let (agent, (waiting, performed, watched)) = (self.caller.clone(), Default::default());
         let session = Session { agent, id, attached: true, applies_changes, waiting, performed, watched };
         self.keep(name, session).map(|()| answer)
@@ -330,12 +332,12 @@ impl Judge {
         id: &AgentId,
         (request, tools): (String, BTreeMap<String, Declared>),
         trusted: Value,
-    ) -> Result<Begun, JudgeError> {
+    ) -> Result<JudgeBegun, JudgeError> {
         let proposal =
             self.parts.planner.propose(&self.parts.kernel, agent, (&request, &tools), trusted).await;
         let begin = Box::new(Begin { request, tools, trusted: proposal.trusted });
         let request = Some(self.own(Op::Begin { agent: id.clone(), begin }).await?);
-        Ok(Begun { request, planner: proposal.told, ..Begun::default() })
+        Ok(JudgeBegun { request, planner: proposal.told, ..JudgeBegun::default() })
     }
 
     fn keep(&self, name: String, session: Session) -> Result<(), JudgeError> {
@@ -353,9 +355,9 @@ impl Judge {
     async fn decide(
         &self,
         name: &str,
-        call: Call,
+        call: JudgeCall,
         (derived_from, quarantined, measured): (&Value, bool, Option<Measured>),
-    ) -> Result<Decision, JudgeError> {
+    ) -> Result<JudgeDecision, JudgeError> {
         let session = self.session(name)?;
         let mut session = session.lock().await;
         let key = call.id.to_string();
@@ -384,10 +386,10 @@ impl Judge {
             Put::Allowed { allowed, observe, reply } => {
                 let state = Judged::Allowed { intent: allowed.intent, observe, reply };
                 session.waiting.insert(key, WaitingDecision { call, flow, state });
-                Ok(Decision::Allow { args: allowed.args, intent: allowed.intent, reason: String::new() })
+                Ok(JudgeDecision::Allow { args: allowed.args, intent: allowed.intent, reason: String::new() })
             }
             Put::Ended(reply) => match *reply {
-                Reply::Denied(denial) => Ok(Decision::Deny {
+                Reply::Denied(denial) => Ok(JudgeDecision::Deny {
                     code: Some(denial.reason.code.into_owned()),
                     error: None,
                     intent: Some(denial.intent.seq),
@@ -414,7 +416,7 @@ impl Judge {
     async fn observed(
         &self,
         name: &str,
-        call: Call,
+        call: JudgeCall,
         (output, observation): (&Value, Observation),
     ) -> Result<Outcome, JudgeError> {
         let session = self.session(name)?;
@@ -440,7 +442,7 @@ impl Judge {
             }
             Judged::Asked { ticket, .. } => {
                 // The host performed it, so it says that its user agreed. Nobody here has seen that: it is recorded as the host's word.
-                let answer = Answer::HostSays { valid_ms: APPROVED_MS };
+                let answer = ApprovalAnswer::HostSays { valid_ms: APPROVED_MS };
                 let _taken: AnswerTaken = self.own(Op::Answer { ticket, with: Vec::new(), answer }).await?;
                 match self.put(&session, &call, waiting.flow).await? {
                     Put::Allowed { allowed, observe, reply } => {
@@ -496,7 +498,7 @@ impl Judge {
                 Judged::Asked { .. } if self.caller.role().is_none() => {}
                 Judged::Asked { ticket, .. } => {
                     let because = Some("the session ended without it".to_owned());
-                    let answer = Answer::Deny { because };
+                    let answer = ApprovalAnswer::Deny { because };
                     let _taken: AnswerTaken =
                         self.own(Op::Answer { ticket, with: Vec::new(), answer }).await?;
                 }
@@ -520,7 +522,7 @@ impl Judge {
     async fn put(
         &self,
         session: &Session,
-        call: &Call,
+        call: &JudgeCall,
         HostFlow { derived_from, quarantined, measured }: HostFlow,
     ) -> Result<Put, JudgeError> {
         let (allowed, mut was_allowed) = oneshot::channel();

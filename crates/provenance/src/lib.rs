@@ -33,7 +33,7 @@ pub use labels::{ALL_FIELDS, Cleared, Effect, FieldLabels, Taint, Whole, names_i
 pub use plan::{Argument, Pick, Plan, PlanError, PlanStep, ProposedStep, Selection, Where};
 pub use quote::Quote;
 pub use resumable::{History, Resumable, ResumeError};
-pub use ruling::{Found, Ruling, Stance};
+pub use ruling::{ArgumentOrigin, Ruling, Stance};
 pub use session::{CallId, Observed, Reading, Session, SessionError, Trusted};
 pub use stored::StoredLabel;
 pub use transcript::{Origin, OutputField, Transcript};

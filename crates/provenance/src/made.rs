@@ -8,9 +8,9 @@ use crate::whole;
 /// Maximum number of ids.
 const IDS_MAX: usize = 10_000;
 #[derive(Debug, Default)]
-pub(crate) struct Made(HashMap<String, BTreeSet<String>>);
+pub(crate) struct CreatedIds(HashMap<String, BTreeSet<String>>);
 
-impl Made {
+impl CreatedIds {
     /// Records an id from a field of a tool's output.
     pub(crate) fn add(&mut self, tool: &str, path: &str, id: &str) {
         if self.0.len() < IDS_MAX && !id.trim().is_empty() {
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn b6_an_id_belongs_to_one_kind() {
-        let mut made = Made::default();
+        let mut made = CreatedIds::default();
         made.add("create_calendar_event", ".id_", "27");
         for (tool, parameter, is) in [
             ("cancel_calendar_event", "event_id", true),

@@ -245,8 +245,8 @@ impl Records {
         }
         let is_named = self.tools.iter().any(|tool| intent.ends_name(tool));
         let tools = self.tools.iter().filter(|tool| !is_named || intent.ends_name(tool));
-        let mut told = tools.filter_map(|tool| self.is_extreme(tool, spelt, ends)).peekable();
-        told.peek().is_some() && told.all(|told| told)
+        let mut claims = tools.filter_map(|tool| self.is_extreme(tool, spelt, ends)).peekable();
+        claims.peek().is_some() && claims.all(|holds| holds)
     }
 
     /// Whether a value is in a record at one of these ends of its list, by any field except ids. `None` if no list can tell.
@@ -255,7 +255,7 @@ impl Records {
             return Some(false);
         }
         let cells = self.cells(tool, spelt);
-        let mut told = None;
+        let mut holds = None;
         // A value that occurs too often identifies nothing.
         for cell in cells.iter().filter(|_| cells.len() < CELLS_ALIKE_MAX) {
             let Some(list) = self.lists.get(cell.list).filter(|list| list.rows.len() > 1) else { continue };
@@ -267,11 +267,11 @@ impl Records {
                     continue;
                 }
                 for end in ends.iter().filter(|end| end.is_of(range)) {
-                    told = Some(told.unwrap_or(false) || end.is_at(order, range));
+                    holds = Some(holds.unwrap_or(false) || end.is_at(order, range));
                 }
             }
         }
-        told
+        holds
     }
 
     /// The selected values, normalized; `None` if there is nothing to select from.

@@ -119,7 +119,7 @@ impl Resumable {
     ) -> Result<Self, SessionError> {
         let session = Session::begin_with(request, tools, trusted.clone())?;
         let mut new = Self { session, history, unsaved: Vec::new(), lost: None };
-        new.note(&Event::Begin(request.into(), Narrowing::of(&trusted)));
+        new.note(&Event::Begin(request.into(), Narrowing::new(&trusted)));
         Ok(new)
     }
 
@@ -197,21 +197,21 @@ impl Resumable {
             return Ok(());
         }
         self.session.add_tools(tools.clone())?;
-        self.note(&Event::Tools(tools.into_iter().map(AddedTool::of).collect()));
+        self.note(&Event::Tools(tools.into_iter().map(AddedTool::new).collect()));
         Ok(())
     }
 
     /// See [`Session::next_turn`].
     pub fn next_turn(&mut self, request: &str, trusted: Trusted) -> Result<(), SessionError> {
         self.session.next_turn(request, trusted.clone())?;
-        self.note(&Event::Turn(request.into(), Narrowing::of(&trusted)));
+        self.note(&Event::Turn(request.into(), Narrowing::new(&trusted)));
         Ok(())
     }
 
     /// See [`Session::narrow`].
     pub fn narrow(&mut self, trusted: Trusted) -> Result<(), SessionError> {
         self.session.narrow(trusted.clone())?;
-        self.note(&Event::Narrow(Narrowing::of(&trusted)));
+        self.note(&Event::Narrow(Narrowing::new(&trusted)));
         Ok(())
     }
 
@@ -219,7 +219,7 @@ impl Resumable {
     pub fn take(&mut self, ruling: &Ruling) -> bool {
         let taken = self.session.take(ruling);
         if taken && (ruling.step.is_some() || !ruling.acts.is_empty()) {
-            self.note(&Event::Take(Ruled::of(ruling)));
+            self.note(&Event::Take(Ruled::new(ruling)));
         }
         taken
     }
@@ -228,7 +228,7 @@ impl Resumable {
     pub fn give_back(&mut self, ruling: &Ruling) {
         self.session.give_back(ruling);
         if ruling.step.is_some() || !ruling.acts.is_empty() {
-            self.note(&Event::GiveBack(Ruled::of(ruling)));
+            self.note(&Event::GiveBack(Ruled::new(ruling)));
         }
     }
 
@@ -246,13 +246,13 @@ impl Resumable {
     ) -> Cleared {
         let Observed { call, tool, output, failed, agreed, cleared, reading } = *observed;
         self.note(&Event::Observe(Box::new(ObservedOutput {
-            ruling: ruling.map(Ruled::of),
+            ruling: ruling.map(Ruled::new),
             call,
             tool: tool.into(),
             output: Cow::Borrowed(output),
             failed,
             agreed: agreed.map(Cow::Borrowed),
-            cleared: cleared.map(Lowered::of),
+            cleared: cleared.map(Lowered::new),
             reading,
             stored: stored.clone(),
         })));
@@ -294,9 +294,9 @@ fn do_again(session: &mut Session, event: Event<'_>) -> Result<(), ResumeError> 
             }
         }
         Event::GiveBack(ruled) => session.give_back(&ruled.ruling()),
-        Event::Observe(heard) => {
+        Event::Observe(received) => {
             let ObservedOutput { ruling, call, tool, output, failed, agreed, cleared, reading, stored } =
-                *heard;
+                *received;
             let ruling = ruling.map(Ruled::ruling);
             let lowered =
                 |one: Lowered<'_>| Cleared { trust: one.trust.into_owned(), open: one.open.into_owned() };
@@ -311,7 +311,7 @@ fn do_again(session: &mut Session, event: Event<'_>) -> Result<(), ResumeError> 
 }
 
 impl AddedTool {
-    fn of((name, labels): (String, FieldLabels)) -> Self {
+    fn new((name, labels): (String, FieldLabels)) -> Self {
         let (fields, local) = (labels.fields.clone(), labels.local);
         Self { name, labels, fields, local }
     }
@@ -323,7 +323,7 @@ impl AddedTool {
 }
 
 impl<'a> Narrowing<'a> {
-    fn of(trusted: &'a Trusted) -> Self {
+    fn new(trusted: &'a Trusted) -> Self {
         let Trusted { tools, plan, propose } = trusted;
         Self { tools: Cow::Borrowed(tools), plan: Cow::Borrowed(plan), propose: Cow::Borrowed(propose) }
     }
@@ -337,14 +337,14 @@ impl From<Narrowing<'_>> for Trusted {
 }
 
 impl<'a> Lowered<'a> {
-    fn of(cleared: &'a Cleared) -> Self {
+    fn new(cleared: &'a Cleared) -> Self {
         let Cleared { trust, open } = cleared;
         Self { trust: Cow::Borrowed(trust), open: Cow::Borrowed(open) }
     }
 }
 
 impl Ruled {
-    fn of(ruling: &Ruling) -> Self {
+    fn new(ruling: &Ruling) -> Self {
         let Ruling { step, turn, swayed, is_ours, .. } = *ruling;
         Self { step, acts: ruling.acts.clone(), turn, asked: ruling.stance != Stance::Allow, swayed, is_ours }
     }

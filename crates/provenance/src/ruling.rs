@@ -21,7 +21,7 @@ pub enum Stance {
 
 /// The origin of one leaf of the arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Found {
+pub struct ArgumentOrigin {
     /// The argument.
     pub argument: String,
     /// Whether the argument is a sink.
@@ -40,7 +40,7 @@ pub struct Ruling {
     /// The reason in a sentence; empty for an allow.
     pub reason: String,
     /// The origin of each argument, by its worst leaf.
-    pub found: Vec<Found>,
+    pub found: Vec<ArgumentOrigin>,
     /// The untrusted text behind a question.
     #[serde(skip)]
     pub quote: Option<Quote>,

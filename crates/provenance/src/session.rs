@@ -22,7 +22,7 @@ use crate::intent::Intent;
 use crate::labels::{Cleared, FieldLabels};
 use crate::plan::{Plan, PlanError, ProposedStep};
 use crate::records::{self, Extreme};
-use crate::ruling::{Found, Point, Ruling, Stance, quoted};
+use crate::ruling::{ArgumentOrigin, Point, Ruling, Stance, quoted};
 use crate::said::{self, Argument, CallArguments};
 use crate::stored::StoredLabel;
 use crate::text;
@@ -261,7 +261,7 @@ impl Session {
         self.rule_derived(tool, args, None, &[])
     }
 
-    /// Rules on a call with a flow report. The arguments `free` have no relevant effect, whoever chose them.
+    /// Rules on a call with a flow report. The arguments `free` have no relevant effect, regardless of their origin.
     pub fn rule_derived(
         &self,
         tool: &str,
@@ -456,8 +456,8 @@ impl Session {
         self.transcript.taint();
     }
 
-    fn found(&self, said: &CallArguments<'_>) -> Vec<Found> {
-        let of = |argument: &Argument<'_>| Found {
+    fn found(&self, said: &CallArguments<'_>) -> Vec<ArgumentOrigin> {
+        let of = |argument: &Argument<'_>| ArgumentOrigin {
             argument: argument.name.to_owned(),
             sink: argument.is_sink,
             origin: self.transcript.origin_of(argument),

@@ -44,7 +44,7 @@ pub(crate) struct Mark {
 #[derive(Debug)]
 pub(crate) struct Spans {
     vocabulary: HashMap<Box<str>, u32, Keyed>,
-    states: Vec<State>,
+    states: Vec<SpanState>,
     ways: Vec<Way>,
     /// The state after each first word.
     first: Vec<u32>,
@@ -54,7 +54,7 @@ pub(crate) struct Spans {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct State {
+struct SpanState {
     length: u32,
     link: u32,
     /// Its latest transition except the first; each links to the previous one.
@@ -68,7 +68,7 @@ struct State {
     to: u32,
 }
 
-impl State {
+impl SpanState {
     /// A state for sequences of this length, without transitions.
     fn new(length: u32, link: u32) -> Self {
         let (latest, word, to) = (NONE, NONE, NONE);
@@ -87,7 +87,7 @@ impl Default for Spans {
     fn default() -> Self {
         Self {
             vocabulary: HashMap::default(),
-            states: vec![State::new(0, NONE)],
+            states: vec![SpanState::new(0, NONE)],
             ways: Vec::new(),
             first: Vec::new(),
             wide: HashMap::default(),
@@ -117,7 +117,7 @@ impl Spans {
     pub(crate) fn bytes(&self) -> usize {
         let words = self.vocabulary.capacity().saturating_mul(WORD_BYTES);
         let wide = self.wide.capacity().saturating_mul(size_of::<(u32, u32, u32)>());
-        let states = self.states.capacity().saturating_mul(size_of::<State>());
+        let states = self.states.capacity().saturating_mul(size_of::<SpanState>());
         let ways = self.ways.capacity().saturating_mul(size_of::<Way>());
         [words, wide, states, ways].into_iter().sum()
     }
@@ -221,7 +221,7 @@ impl Spans {
         self.states.get(state as usize).map_or(NONE, |state| state.link)
     }
 
-    fn push(&mut self, state: State) -> u32 {
+    fn push(&mut self, state: SpanState) -> u32 {
         self.states.push(state);
         u32::try_from(self.states.len()).map_or(NONE, |length| length.saturating_sub(1))
     }
@@ -232,7 +232,7 @@ impl Spans {
         if let Some(next) = self.way(last, word) {
             return if self.length(next) == longer { next } else { self.split(last, word, next) };
         }
-        let new = self.push(State::new(longer, ROOT));
+        let new = self.push(SpanState::new(longer, ROOT));
         let mut at = last;
         while at != NONE {
             if let Some(next) = self.way(at, word) {
@@ -256,8 +256,8 @@ impl Spans {
     fn split(&mut self, from: u32, word: u32, whole: u32) -> u32 {
         let Some(state) = self.states.get(whole as usize).copied() else { return whole };
         let length = self.length(from).saturating_add(1);
-        let State { link, seen, trusted, untrusted, .. } = state;
-        let part = self.push(State { seen, trusted, untrusted, ..State::new(length, link) });
+        let SpanState { link, seen, trusted, untrusted, .. } = state;
+        let part = self.push(SpanState { seen, trusted, untrusted, ..SpanState::new(length, link) });
         let mut ways: Vec<u32> = self.ways_of(whole).map(|way| way.word).collect();
         ways.reverse();
         for way in (state.ways > 0).then_some(state.word).into_iter().chain(ways) {

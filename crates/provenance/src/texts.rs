@@ -53,21 +53,21 @@ impl Texts {
     /// Whether one of these sources contains the value in full.
     pub(crate) fn have(&self, value: &str, sources: Sources) -> bool {
         let value = Value::new(value);
-        self.of(sources).any(|text| text.has(&value))
+        self.in_sources(sources).any(|text| text.has(&value))
     }
 
     /// Whether one of these sources contains exactly these characters as a word, even within something longer.
     pub(crate) fn spell(&self, value: &str, sources: Sources) -> bool {
-        self.of(sources).any(|text| text.spells(value))
+        self.in_sources(sources).any(|text| text.spells(value))
     }
 
     /// Whether nothing else in these sources could replace these values. False if some text wasn't kept.
     pub(crate) fn have_only(&self, values: &[Value<'_>], sources: Sources) -> bool {
         self.bytes.iter().all(|bytes| *bytes <= BYTES_MAX)
-            && self.of(sources).all(|text| text.has_only(values))
+            && self.in_sources(sources).all(|text| text.has_only(values))
     }
 
-    fn of(&self, sources: Sources) -> impl Iterator<Item = &Text> {
+    fn in_sources(&self, sources: Sources) -> impl Iterator<Item = &Text> {
         self.kept.iter().filter(move |(source, _)| is_of(*source, sources)).map(|(_, text)| text)
     }
 }

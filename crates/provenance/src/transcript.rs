@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::date;
 use crate::labels::{Cleared, Effect, FieldLabels};
-use crate::made::{Made, is_id};
+use crate::made::{CreatedIds, is_id};
 use crate::records::Records;
 use crate::ruling::quoted;
 use crate::said;
@@ -155,7 +155,7 @@ pub struct Transcript {
     cut: Sources,
     pub(crate) records: Records,
     pub(crate) texts: Texts,
-    made: Made,
+    made: CreatedIds,
     tainted: bool,
     /// Whether restricted data couldn't be assigned a source.
     lost: bool,
@@ -175,7 +175,7 @@ impl Default for Transcript {
             cut: 0,
             records: Records::default(),
             texts: Texts::default(),
-            made: Made::default(),
+            made: CreatedIds::default(),
             tainted: false,
             lost: false,
             lost_secrets: false,
@@ -227,11 +227,11 @@ impl Transcript {
     }
 
     /// Adds an output.
-    pub(crate) fn add_output(&mut self, heard: &ReceivedOutput<'_>) -> AddedOutput {
-        let ReceivedOutput { tool, labels, output, .. } = *heard;
-        let cleared = heard.cleared.within(output);
+    pub(crate) fn add_output(&mut self, received: &ReceivedOutput<'_>) -> AddedOutput {
+        let ReceivedOutput { tool, labels, output, .. } = *received;
+        let cleared = received.cleared.within(output);
         let taint = labels.taint_of(output);
-        let mut hearing = AddedOutput::default();
+        let mut added = AddedOutput::default();
         let mut all = Vec::new();
         text::leaves(output, &mut |path, leaf| all.push((path.to_owned(), leaf)));
         let mut room = UNTRUSTED_BYTES_MAX;
@@ -241,43 +241,43 @@ impl Transcript {
             let is_theirs = taint.covers(&path);
             let by_rule = cleared.trusts(&path).filter(|_| is_theirs || (writes && !is_id(&path)));
             let tainted = is_theirs && by_rule.is_none();
-            hearing.tainted |= tainted;
+            added.tainted |= tainted;
             let top = path.split(['.', '[', ']']).find(|name| !name.is_empty());
-            if let Some(top) = top.filter(|_| hearing.fields.len() < FIELDS_MAX || tainted) {
-                *hearing.fields.entry(top.to_owned()).or_default() |= tainted;
+            if let Some(top) = top.filter(|_| added.fields.len() < FIELDS_MAX || tainted) {
+                *added.fields.entry(top.to_owned()).or_default() |= tainted;
             }
             let opened = cleared.opens(&path).filter(|_| labels.is_confidential());
             let trusted = by_rule.is_some() || (!tainted && (!writes || is_id(&path)));
             let secret = labels.is_confidential() && opened.is_none();
-            let (sources, is_whole) = self.take(heard, &path, (leaf, &mut room), (trusted, secret));
-            hearing.sources |= sources;
-            hearing.is_partial |= !is_whole;
+            let (sources, is_whole) = self.take(received, &path, (leaf, &mut room), (trusted, secret));
+            added.sources |= sources;
+            added.is_partial |= !is_whole;
             // An unlabelled tool may not have created the id that it returns.
             if writes && !tainted && is_id(&path) && !labels.inferred {
                 self.made.add(tool, &path, &text::text_of(leaf));
             }
-            hearing.cleared.trust.extend(by_rule.cloned());
-            hearing.cleared.open.extend(opened.cloned());
+            added.cleared.trust.extend(by_rule.cloned());
+            added.cleared.open.extend(opened.cloned());
         }
-        self.tainted |= hearing.tainted && heard.is_read;
+        self.tainted |= added.tainted && received.is_read;
         // As above: the output of a writing tool repeats its arguments.
         let writes = labels.effect == Effect::Write;
         let is_trusted =
             |path: &str| cleared.trusts(path).is_some() || (!taint.covers(path) && (!writes || is_id(path)));
         self.records.take(tool, output, is_trusted);
-        hearing
+        added
     }
 
     /// Adds a leaf. Returns its source, and whether all of it fit.
     fn take(
         &mut self,
-        heard: &ReceivedOutput<'_>,
+        received: &ReceivedOutput<'_>,
         path: &str,
         (leaf, room): (Leaf<'_>, &mut usize),
         (trusted, secret): (bool, bool),
     ) -> (Sources, bool) {
-        let Some(source) = self.source_of(heard, trusted, secret) else {
-            self.lost |= secret && !heard.labels.readers.is_empty();
+        let Some(source) = self.source_of(received, trusted, secret) else {
+            self.lost |= secret && !received.labels.readers.is_empty();
             self.lost_secrets |= secret;
             return (0, false);
         };
@@ -289,7 +289,7 @@ impl Transcript {
         let kept = self.texts.keep(source, trusted, text);
         self.note_shapes(source, &words);
         if self.leaves.len() < LEAVES_MAX {
-            self.leaves.push(SourceField { call: heard.call, source, field: path.into(), text: kept });
+            self.leaves.push(SourceField { call: received.call, source, field: path.into(), text: kept });
         }
         let fits = self.add(&words, Mark { source, leaf: number, trusted });
         let source = 1_u128.checked_shl(source).unwrap_or(0);
@@ -320,9 +320,9 @@ impl Transcript {
     }
 
     /// The number of a source; `None` if there are too many, and then the leaf has no origin.
-    fn source_of(&mut self, heard: &ReceivedOutput<'_>, trusted: bool, secret: bool) -> Option<u32> {
-        let tool = heard.tool;
-        let readers = heard.labels.readers.iter().filter(|_| secret);
+    fn source_of(&mut self, received: &ReceivedOutput<'_>, trusted: bool, secret: bool) -> Option<u32> {
+        let tool = received.tool;
+        let readers = received.labels.readers.iter().filter(|_| secret);
         let readers: Vec<Vec<String>> = readers.map(|reader| text::words(reader)).collect();
         // One tool may read from stores with different readers.
         let is = |one: &Source| {

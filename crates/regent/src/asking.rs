@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use regent_kernel::{
-    Answer, Answered, Attention, BoxFuture, Host, Kernel, Op, OpenQuestion, Principal, Reply, Scope, Status,
-    Ticket,
+    Answered, ApprovalAnswer, Attention, BoxFuture, Host, Kernel, Op, OpenQuestion, Principal, Reply, Scope,
+    Status, Ticket,
 };
 use regent_runtime::door::{Asker, Asking};
 use tokio::sync::Mutex;
@@ -74,7 +74,7 @@ impl TerminalAsker {
                 self.ask(&mut keyboard, "  y, s or n: ");
                 continue;
             };
-            if unseen && matches!(answer, Answer::Approve { .. }) {
+            if unseen && matches!(answer, ApprovalAnswer::Approve { .. }) {
                 let help = question::unseen_help(&ticket.id);
                 self.ask(&mut keyboard, &format!("  {help} [a] show it  [N] no: "));
                 continue;
@@ -145,7 +145,7 @@ enum AnswerResult {
     Nobody,
 }
 
-async fn given(kernel: &Host, person: &Principal, batch: &Batch, answer: Answer) -> AnswerResult {
+async fn given(kernel: &Host, person: &Principal, batch: &Batch, answer: ApprovalAnswer) -> AnswerResult {
     match kernel.syscall(person, batch.answered_by(answer)).await {
         Ok(Reply::Done(outcome)) => match outcome.status {
             Status::Ok => match serde_json::from_slice(outcome.output.bytes()) {
@@ -171,15 +171,15 @@ fn over(answered: Option<&Answered>) -> Asking {
 }
 
 /// Only an explicit `y` approves. An empty line denies; unclear input is asked again.
-fn meant(line: &str, valid_ms: u64) -> Option<Answer> {
-    let yes = |scope| Some(Answer::Approve { scope, valid_ms });
+fn meant(line: &str, valid_ms: u64) -> Option<ApprovalAnswer> {
+    let yes = |scope| Some(ApprovalAnswer::Approve { scope, valid_ms });
     match line {
         "y" | "Y" | "yes" => yes(Scope::Once),
         "s" | "S" | "session" => yes(Scope::Session),
-        "" | "n" | "N" | "no" => Some(Answer::Deny { because: None }),
+        "" | "n" | "N" | "no" => Some(ApprovalAnswer::Deny { because: None }),
         other => {
             let advice = other.strip_prefix("n ").or_else(|| other.strip_prefix("no "))?.trim();
-            Some(Answer::Deny { because: Some(advice.to_owned()) })
+            Some(ApprovalAnswer::Deny { because: Some(advice.to_owned()) })
         }
     }
 }
@@ -196,11 +196,11 @@ mod tests {
 
     #[test]
     fn enter_alone_is_no_and_nothing_is_a_yes_by_accident() {
-        assert_eq!(meant("", 1), Some(Answer::Deny { because: None }));
+        assert_eq!(meant("", 1), Some(ApprovalAnswer::Deny { because: None }));
         for (line, scope) in [("y", Scope::Once), ("yes", Scope::Once), ("s", Scope::Session)] {
-            assert_eq!(meant(line, 1), Some(Answer::Approve { scope, valid_ms: 1 }), "{line}");
+            assert_eq!(meant(line, 1), Some(ApprovalAnswer::Approve { scope, valid_ms: 1 }), "{line}");
         }
-        let advice = Answer::Deny { because: Some("use the test server".to_owned()) };
+        let advice = ApprovalAnswer::Deny { because: Some("use the test server".to_owned()) };
         assert_eq!(meant("n use the test server", 1), Some(advice));
         for line in ["yy", "ye", "ok", "1", "true", "y n", "\u{443}", "\u{1b}[A", "p", "all", "always", "ys"]
         {

@@ -47,7 +47,7 @@ pub(crate) struct PolicyFile {
 
 impl PolicyFile {
     pub(crate) fn new(name: String, text: String, beside: BTreeMap<String, String>) -> Self {
-        Self { name, sha256: Digest::of(text.as_bytes()).to_string(), text, beside }
+        Self { name, sha256: Digest::compute(text.as_bytes()).to_string(), text, beside }
     }
 
     /// What doesn't load isn't worth signing, and isn't put in force.
@@ -124,14 +124,14 @@ pub(crate) fn open(text: &str, keys: &[PublicKey]) -> Result<Opened, Failure> {
             Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_)))
         };
         let plain = plain && one.beside.keys().all(inside);
-        if !plain || Digest::of(one.text.as_bytes()).to_string() != one.sha256 {
+        if !plain || Digest::compute(one.text.as_bytes()).to_string() != one.sha256 {
             return Err(refused(format!(
                 "`{}` in the bundle doesn't match its digest",
                 term::inline(&one.name)
             )));
         }
     }
-    let (digest, publisher) = (Digest::of(text.as_bytes()).to_string(), key.vkey(NAME));
+    let (digest, publisher) = (Digest::compute(text.as_bytes()).to_string(), key.vkey(NAME));
     Ok(Opened { bundle, digest, publisher })
 }
 

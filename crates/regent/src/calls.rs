@@ -1,7 +1,8 @@
 //! Makes a call for a user: asks policy's questions on the terminal; an interrupt stops the call and is recorded.
 
 use regent_kernel::{
-    Answer, Answered, Begin, Fault, Host, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, Ticket,
+    Answered, ApprovalAnswer, Begin, Fault, Host, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status,
+    Ticket,
 };
 use regent_wire::result::Spawned;
 use serde::de::DeserializeOwned;
@@ -221,8 +222,10 @@ async fn ask(context: &Context, host: &Host, ticket: &Ticket) -> Result<(), Fail
                 asked = format!("  {}: a shows it [a/N] ", question::unseen_help(&ticket.id));
                 continue;
             }
-            true => Answer::Approve { scope: Scope::Once, valid_ms: context.settings.approve_valid_ms() },
-            false => Answer::Deny { because: None },
+            true => {
+                ApprovalAnswer::Approve { scope: Scope::Once, valid_ms: context.settings.approve_valid_ms() }
+            }
+            false => ApprovalAnswer::Deny { because: None },
         };
         match settle(context, host, ticket, answer).await {
             Err(failure) if failure.code == TOO_SOON => {
@@ -248,8 +251,13 @@ fn elsewhere(answered: Option<Answered>, ticket: &Ticket) -> Result<(), Failure>
 /// The kernel's word for an approval that came too soon to have been read.
 pub(crate) const TOO_SOON: &str = "approval.too_soon";
 
-async fn settle(context: &Context, host: &Host, ticket: &Ticket, answer: Answer) -> Result<(), Failure> {
-    let refused = matches!(answer, Answer::Deny { .. });
+async fn settle(
+    context: &Context,
+    host: &Host,
+    ticket: &Ticket,
+    answer: ApprovalAnswer,
+) -> Result<(), Failure> {
+    let refused = matches!(answer, ApprovalAnswer::Deny { .. });
     let op = Op::Answer { ticket: ticket.id.clone(), with: Vec::new(), answer };
     match host.syscall(&caller::authenticate(context, host).await?, op).await? {
         Reply::Done(_) if refused => Err(Failure::new(codes::APPROVAL_REFUSED, "you denied the call")),

@@ -87,7 +87,7 @@ impl Controls {
     /// The digest of each, by its name in the project.
     pub(crate) fn digests(&self) -> BTreeMap<String, String> {
         let one = |(path, text): (&PathBuf, &String)| {
-            (self.project.short(path).into_owned(), Digest::of(text.as_bytes()).to_string())
+            (self.project.short(path).into_owned(), Digest::compute(text.as_bytes()).to_string())
         };
         self.texts.iter().map(one).collect()
     }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use regent_kernel::{Entry, Kind, OpenQuestion, Reader};
+use regent_kernel::{Entry, EntryKind, OpenQuestion, Reader};
 use regent_policy::{Cover, Covering};
 use regent_wire::body::EntryBody;
 use serde::Serialize;
@@ -102,7 +102,7 @@ impl CoveredTally {
     }
 
     fn hold(&mut self, entry: &Entry, questions: &[&OpenQuestion], covers: &[Option<Covering>]) {
-        if entry.kind != Kind::Intent || entry.at_ms < self.since_ms {
+        if entry.kind != EntryKind::Intent || entry.at_ms < self.since_ms {
             return;
         }
         let call = match EntryBody::read(entry) {

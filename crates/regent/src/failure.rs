@@ -315,7 +315,7 @@ mod tests {
     fn f2_what_happened_and_was_not_recorded_has_a_code_and_an_exit_status_of_its_own() {
         let ledger = Ledger::in_memory(LedgerKey::generate().unwrap());
         let lane = ledger.head().lane;
-        let intent = regent_ledger::Receipt { lane, seq: 7, hash: Digest::of(b"") };
+        let intent = regent_ledger::Receipt { lane, seq: 7, hash: Digest::compute(b"") };
         let happened = Failure::from(Fault::Unrecorded { intent, why: "no room".to_owned() });
         assert_eq!((happened.code.as_ref(), happened.exit), ("outcome.unrecorded", 16));
         assert!(happened.message.contains("was made"), "{}", happened.message);

@@ -173,7 +173,7 @@ impl Paths {
 
     /// The lookup index of a ledger. Derived, but not kept in the project: what comes with a download must not say what happened.
     pub(crate) fn lookup(&self, ledger: &Path) -> PathBuf {
-        let name = Digest::of(ledger.as_os_str().as_encoded_bytes()).to_string();
+        let name = Digest::compute(ledger.as_os_str().as_encoded_bytes()).to_string();
         self.state.join("lookup").join(format!("{name}.db"))
     }
 
@@ -195,25 +195,25 @@ impl Paths {
 
     /// The heads of a project's ledger, which tell when it was rolled back to an older copy.
     pub(crate) fn witness(&self, root: &Path) -> PathBuf {
-        let name = Digest::of(root.as_os_str().as_encoded_bytes()).to_string();
+        let name = Digest::compute(root.as_os_str().as_encoded_bytes()).to_string();
         self.state.join("witness").join(name)
     }
 
     /// What the tasks of a project have besides the ledger: locks, and snapshots of the workspace.
     pub(crate) fn tasks(&self, root: &Path) -> PathBuf {
-        let name = Digest::of(root.as_os_str().as_encoded_bytes()).to_string();
+        let name = Digest::compute(root.as_os_str().as_encoded_bytes()).to_string();
         self.state.join("tasks").join(name)
     }
 
     /// What was agreed to of a project's generated tools.
     pub(crate) fn generated_pins(&self, root: &Path) -> PathBuf {
-        let name = Digest::of(root.as_os_str().as_encoded_bytes()).to_string();
+        let name = Digest::compute(root.as_os_str().as_encoded_bytes()).to_string();
         self.state.join("generated").join(name).with_extension("json")
     }
 
     /// What was agreed to of a project's skills: digests and grants.
     pub(crate) fn skill_pins(&self, root: &Path) -> PathBuf {
-        let name = Digest::of(root.as_os_str().as_encoded_bytes()).to_string();
+        let name = Digest::compute(root.as_os_str().as_encoded_bytes()).to_string();
         self.state.join("skills").join(name).with_extension("json")
     }
 

@@ -147,7 +147,7 @@ impl Page<'_> {
         let more = shown.lines().count().saturating_sub(lines_max);
         if more > 0 {
             self.cut = true;
-            let digest = Digest::of(text.as_bytes());
+            let digest = Digest::compute(text.as_bytes());
             self.text.push_str(&format!("    … {more} more lines (in full: sha256 {digest})\n"));
         }
     }
@@ -186,8 +186,10 @@ impl Page<'_> {
         if short.len() < text.len() {
             self.cut = true;
             let more = text.len().saturating_sub(short.len());
-            short
-                .push_str(&format!("… ({more} bytes more; in full: sha256 {})", Digest::of(text.as_bytes())));
+            short.push_str(&format!(
+                "… ({more} bytes more; in full: sha256 {})",
+                Digest::compute(text.as_bytes())
+            ));
         }
         short
     }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use regent_kernel::{Answer, BoxFuture, Inference, Kernel, Op, Principal, Role, Scope, Ticket};
+use regent_kernel::{ApprovalAnswer, BoxFuture, Inference, Kernel, Op, Principal, Role, Scope, Ticket};
 use regent_runtime::door::{Asker, Asking};
 use regent_runtime::{Mode, Options, Runtime, TaskSpec};
 use regent_testkit::{Behaviour, Puppet, Says, TestKernel};
@@ -27,7 +27,7 @@ impl Asker for Reviewer {
     fn ask<'a>(&'a self, kernel: &'a Kernel, ticket: &'a Ticket) -> BoxFuture<'a, Asking> {
         Box::pin(async move {
             println!("asked: {} ({})", ticket.summary, ticket.reason);
-            let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
+            let answer = ApprovalAnswer::Approve { scope: Scope::Once, valid_ms: 60_000 };
             // An approval counts from when the question can have been read.
             tokio::time::sleep(std::time::Duration::from_millis(ticket.question.read_ms / 4 + 1)).await;
             let said = kernel

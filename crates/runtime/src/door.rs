@@ -7,8 +7,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
-    Answered, AskedAhead, BoxFuture, Budget, Denial, Failure, Fault, Kernel, Op, OpenQuestion, Outcome,
-    Principal, Reason, Reply, Signal, Spent, Status, TaskId, Ticket, TicketId, UNATTENDED,
+    Answered, AskedAhead, BoxFuture, Budget, Denial, Fault, Kernel, Op, OpenQuestion, Outcome, Principal,
+    Reason, Reply, Signal, Spent, Status, TaskId, Ticket, TicketId, ToolFailure, UNATTENDED,
 };
 use tokio::sync::watch;
 
@@ -624,7 +624,7 @@ fn describe_end(heard: &CallResult) -> (CallEnd, String) {
     match heard {
         CallResult::Done(outcome) => match &outcome.status {
             Status::Ok => (CallEnd::Done, shorten(&outcome.output.text())),
-            Status::Failed(Failure { code, message }) => (CallEnd::Failed, format!("{code}: {message}")),
+            Status::Failed(ToolFailure { code, message }) => (CallEnd::Failed, format!("{code}: {message}")),
             Status::TimedOut => (CallEnd::TimedOut, String::new()),
             Status::Cancelled => (CallEnd::Cancelled, String::new()),
             Status::Faulted(message) => (CallEnd::Broke, message.clone()),

@@ -253,7 +253,7 @@ impl Snapshots {
         }
         let stored = Stored { schema: snapshot.schema, folders: listed, skipped: snapshot.skipped.clone() };
         let text = serde_json::to_vec(&stored).map_err(json)?;
-        let id: String = Digest::of(&text).to_string().chars().take(16).collect();
+        let id: String = Digest::compute(&text).to_string().chars().take(16).collect();
         let place = self.folder.join("trees").join(&id);
         if !place.exists() {
             // Content first: a snapshot that is there can be put back.
@@ -321,7 +321,7 @@ impl Snapshots {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(unknown()),
             Err(error) => return Err(error.into()),
         };
-        if !Digest::of(&text).to_string().starts_with(id) {
+        if !Digest::compute(&text).to_string().starts_with(id) {
             return Err(SnapshotError::Damaged(format!("snapshot `{id}` has changed")));
         }
         Ok(text)
@@ -412,7 +412,7 @@ impl Snapshots {
         File::open(&place)
             .and_then(|mut file| file.read_to_end(&mut bytes))
             .map_err(|error| SnapshotError::Damaged(format!("content {sha256}: {error}")))?;
-        if Digest::of(&bytes) == *sha256 {
+        if Digest::compute(&bytes) == *sha256 {
             Ok(bytes)
         } else {
             Err(SnapshotError::Damaged(format!("content {sha256} has changed")))
@@ -420,7 +420,7 @@ impl Snapshots {
     }
 
     fn keep(&self, bytes: &[u8]) -> Result<Digest, SnapshotError> {
-        let sha256 = Digest::of(bytes);
+        let sha256 = Digest::compute(bytes);
         let place = self.blob(&sha256);
         let is_there = fs::metadata(&place).is_ok_and(|file| file.len() == bytes.len() as u64);
         if !is_there {

@@ -111,7 +111,7 @@ impl WasmTier {
         }
         let compiled = self.compiled(interpreter, digest)?;
         compiled.must_be_an_interpreter()?;
-        let source = Some(Source { digest: Digest::of(source.as_bytes()), text: source });
+        let source = Some(Source { digest: Digest::compute(source.as_bytes()), text: source });
         Ok(WasmTool { tier: Arc::clone(self), compiled, source })
     }
 
@@ -129,7 +129,7 @@ fn check(wasm: &[u8], digest: Digest) -> Result<(), WasmError> {
     if wasm.len() > COMPONENT_BYTES_MAX {
         return Err(WasmError::TooLarge { bytes: wasm.len(), bytes_max: COMPONENT_BYTES_MAX });
     }
-    let found = Digest::of(wasm);
+    let found = Digest::compute(wasm);
     if found != digest {
         return Err(WasmError::Changed { expected: digest, found });
     }

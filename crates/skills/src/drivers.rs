@@ -195,7 +195,7 @@ impl Component {
         let compiled = tokio::task::spawn_blocking(move || {
             let entry = checked.skill.entrypoint.as_deref().unwrap_or_default();
             let wasm = checked.package.file(entry).unwrap_or_default();
-            let digest = Digest::of(wasm);
+            let digest = Digest::compute(wasm);
             let mut ready = ready.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             if let Some((known, tool)) = &*ready
                 && *known == digest

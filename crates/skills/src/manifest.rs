@@ -53,7 +53,7 @@ impl Manifest {
     /// The manifest of a package.
     pub fn from_package(package: &Package) -> Self {
         let mark = |content: &crate::package::PackageFile| FileMark {
-            sha256: Digest::of(&content.bytes),
+            sha256: Digest::compute(&content.bytes),
             bytes: content.bytes.len() as u64,
             executable: content.executable,
         };
@@ -64,8 +64,8 @@ impl Manifest {
     pub fn digest(&self) -> Result<Digest, SkillError> {
         let signed: BTreeMap<&String, &FileMark> =
             self.0.iter().filter(|(path, _)| path.as_str() != SIGNATURE_FILE).collect();
-        let text = CanonicalJson::of(&signed).map_err(|error| SkillError::Package(error.to_string()))?;
-        Ok(Digest::of(text.as_str().as_bytes()))
+        let text = CanonicalJson::encode(&signed).map_err(|error| SkillError::Package(error.to_string()))?;
+        Ok(Digest::compute(text.as_str().as_bytes()))
     }
 
     /// The files, by path.

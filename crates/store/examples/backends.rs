@@ -15,7 +15,7 @@ use regent_store::{Partition, State, change};
 /// Those who take steps at once.
 const WORKERS: u64 = 32;
 const PARTITIONS: u64 = 8;
-/// How often progress is told, in steps.
+/// Steps between two progress reports.
 const TOLD_EVERY: u64 = 500;
 /// How long one figure is measured.
 const MEASURED: Duration = Duration::from_secs(2);

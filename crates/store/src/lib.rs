@@ -42,7 +42,7 @@ pub use state::{
     BoxFuture, CHANGE_BYTES_MAX, CHANGE_WRITES_MAX, Change, Check, Committed, Partition, Record, State,
     Version, Versioned, Write,
 };
-pub use transact::{Draft, Snapshot, change, load, transact};
+pub use transact::{Snapshot, StateDraft, change, load, transact};
 
 /// A record that is kept until something removes it.
 pub const FOR_GOOD: i64 = i64::MAX;

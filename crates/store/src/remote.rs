@@ -17,17 +17,17 @@ use crate::state::{CHANGE_WRITES_MAX, Change, Check, Committed, Partition, State
 pub(crate) use connect::dial;
 pub(crate) use connect::tls;
 
-/// Where state on a server is, with the password if there is one. Neither appears in output: it is shown as its scheme.
+/// Where state on a server is, with the password if there is one. Neither appears in output: only the scheme appears.
 #[derive(Clone)]
 pub struct StateUrl {
     text: Zeroizing<String>,
-    kind: Kind,
+    kind: ServerKind,
     may_lose: bool,
 }
 
 /// Which server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ServerKind {
     Postgres,
     Redis,
     Dynamodb,
@@ -38,9 +38,9 @@ impl StateUrl {
     pub fn parse(text: &str) -> Result<Self, StateError> {
         let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
         let kind = match scheme.as_deref() {
-            Some("postgres" | "postgresql") => Kind::Postgres,
-            Some("redis" | "rediss") => Kind::Redis,
-            Some("dynamodb") => Kind::Dynamodb,
+            Some("postgres" | "postgresql") => ServerKind::Postgres,
+            Some("redis" | "rediss") => ServerKind::Redis,
+            Some("dynamodb") => ServerKind::Dynamodb,
             _ => {
                 return Err(StateError::Unusable(
                     "the address of the state must begin with `postgres://`, `redis://`, `rediss://` or `dynamodb://`"
@@ -61,11 +61,11 @@ impl StateUrl {
     pub async fn open(&self) -> Result<Arc<dyn State>, StateError> {
         match self.kind {
             #[cfg(feature = "postgres")]
-            Kind::Postgres => Ok(Arc::new(crate::postgres::PostgresState::open(self).await?)),
+            ServerKind::Postgres => Ok(Arc::new(crate::postgres::PostgresState::open(self).await?)),
             #[cfg(feature = "redis")]
-            Kind::Redis => Ok(Arc::new(crate::redis::RedisState::open(self).await?)),
+            ServerKind::Redis => Ok(Arc::new(crate::redis::RedisState::open(self).await?)),
             #[cfg(feature = "dynamodb")]
-            Kind::Dynamodb => Ok(Arc::new(crate::dynamodb::DynamodbState::open(self).await?)),
+            ServerKind::Dynamodb => Ok(Arc::new(crate::dynamodb::DynamodbState::open(self).await?)),
             #[cfg(not(all(feature = "postgres", feature = "redis", feature = "dynamodb")))]
             missing => Err(StateError::NotBuilt(missing.name())),
         }
@@ -101,7 +101,7 @@ impl StateUrl {
     }
 }
 
-impl Kind {
+impl ServerKind {
     #[cfg_attr(
         all(feature = "postgres", feature = "redis", feature = "dynamodb"),
         expect(dead_code, reason = "only a build that lacks a backend names it")

@@ -56,10 +56,10 @@ pub async fn change<T: Send>(
     state: &dyn State,
     partition: &Partition,
     keys: &[String],
-    mut step: impl FnMut(&mut Draft<'_>) -> Result<T, StateError> + Send,
+    mut step: impl FnMut(&mut StateDraft<'_>) -> Result<T, StateError> + Send,
 ) -> Result<T, StateError> {
     transact(state, partition, keys, |snapshot| {
-        let mut draft = Draft { snapshot, over: BTreeMap::new() };
+        let mut draft = StateDraft { snapshot, over: BTreeMap::new() };
         let value = step(&mut draft)?;
         Ok((value, draft.into_writes()))
     })
@@ -222,12 +222,12 @@ impl Snapshot {
 
 /// A snapshot with the writes of an unfinished step laid over it.
 #[derive(Debug)]
-pub struct Draft<'s> {
+pub struct StateDraft<'s> {
     snapshot: &'s Snapshot,
     over: BTreeMap<String, Option<(Vec<u8>, i64)>>,
 }
 
-impl Draft<'_> {
+impl StateDraft<'_> {
     /// What a key holds.
     pub fn get(&self, key: &str) -> Result<Option<&[u8]>, StateError> {
         match self.over.get(key) {

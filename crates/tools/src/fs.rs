@@ -12,7 +12,7 @@ pub(crate) mod stat;
 mod tree;
 pub(crate) mod write;
 
-use regent_kernel::{Digest, Failure, FileKind, Listed, Op, Permit, Workspace, shown, tier};
+use regent_kernel::{Digest, FileKind, FolderEntry, Op, Permit, ToolFailure, Workspace, escape_name, tier};
 
 use crate::output::{DriverResult, blocking, failure, is_cancelled, path_failure};
 
@@ -30,7 +30,7 @@ struct Met {
     path: String,
     /// The spelling is the real one.
     plain: bool,
-    item: Listed,
+    item: FolderEntry,
 }
 
 /// A walk through a folder and what is below it, one folder at a time. Links are not followed, other mounts not entered, `.git` not
@@ -105,8 +105,8 @@ enum Below {
 }
 
 impl Met {
-    fn new(folder: &str, item: Listed) -> Self {
-        let name = shown(&item.name);
+    fn new(folder: &str, item: FolderEntry) -> Self {
+        let name = escape_name(&item.name);
         let plain = name.as_bytes() == item.name;
         let path = match folder {
             "." => name,
@@ -129,7 +129,7 @@ fn elsewhere(permit: &Permit<'_, tier::Host>, path: &str) -> Op {
 }
 
 /// A whole file, if it isn't larger than that.
-fn read_whole(workspace: &Workspace, path: &str, bytes_max: u64) -> Result<Vec<u8>, Failure> {
+fn read_whole(workspace: &Workspace, path: &str, bytes_max: u64) -> Result<Vec<u8>, ToolFailure> {
     workspace.read_whole(path, bytes_max).map_err(|error| path_failure(path, &error))
 }
 
@@ -139,7 +139,7 @@ fn content_is(sha256: &Digest) -> serde_json::Value {
 }
 
 /// Refuses to write more than policy lets one file be.
-fn check_size(permit: &Permit<'_, tier::Host>, bytes: usize) -> Result<(), Failure> {
+fn check_size(permit: &Permit<'_, tier::Host>, bytes: usize) -> Result<(), ToolFailure> {
     let bytes_max = permit.limits().file_bytes_max.min(FILE_BYTES_MAX);
     if bytes as u64 > bytes_max {
         return Err(failure("fs.too_large", format!("{bytes} bytes are more than the {bytes_max} allowed")));

@@ -59,7 +59,7 @@ impl Generated {
         interpreter: &'static [u8],
     ) -> Self {
         let registry = Registry::new(folder, pins);
-        Self { registry, tier, interpreter, digest: Digest::of(interpreter) }
+        Self { registry, tier, interpreter, digest: Digest::compute(interpreter) }
     }
 
     /// What is on disk.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 
-use regent_kernel::{ExecuteError, Failure, PathError, Permit, tier};
+use regent_kernel::{ExecuteError, PathError, Permit, ToolFailure, tier};
 
 use crate::tool::ToolError;
 
@@ -13,17 +13,17 @@ use crate::tool::ToolError;
 pub(crate) type DriverResult<T> = Result<T, ToolError>;
 
 /// A failure with a stable code.
-pub(crate) fn failure(code: &str, message: impl Into<String>) -> Failure {
-    Failure { code: code.to_owned(), message: message.into() }
+pub(crate) fn failure(code: &str, message: impl Into<String>) -> ToolFailure {
+    ToolFailure { code: code.to_owned(), message: message.into() }
 }
 
 /// The failure of a path, in a sentence that names it.
-pub(crate) fn path_failure(path: &str, error: &PathError) -> Failure {
+pub(crate) fn path_failure(path: &str, error: &PathError) -> ToolFailure {
     failure(error.code(), format!("`{}`: {error}", path.escape_debug()))
 }
 
 /// The failure of reading or writing what was already open.
-pub(crate) fn io_failure(path: &str, error: &std::io::Error) -> Failure {
+pub(crate) fn io_failure(path: &str, error: &std::io::Error) -> ToolFailure {
     failure("fs.failed", format!("`{}`: {error}", path.escape_debug()))
 }
 

@@ -1,6 +1,6 @@
 //! Programs: what runs now, and the manifests of the tools that start some. Starting is the process sandbox's part.
 
-use regent_kernel::{Confidentiality, Integrity, Label, PersonRole, RawOutput, ToolSpec, shown};
+use regent_kernel::{Confidentiality, Integrity, Label, PersonRole, RawOutput, ToolSpec, escape_name};
 use serde_json::{Value, json};
 
 use crate::manifest::{INTEGER_MAX, integer};
@@ -222,7 +222,9 @@ fn describe(pid: u32, stat: &[u8]) -> Option<Value> {
     let ticks: u64 = fields.nth(17)?.parse().ok()?;
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     let started_ms = ticks.saturating_mul(1000) / per_second;
-    Some(json!({"pid": pid, "parent": parent, "name": shown(name), "state": state, "started_ms": started_ms}))
+    Some(
+        json!({"pid": pid, "parent": parent, "name": escape_name(name), "state": state, "started_ms": started_ms}),
+    )
 }
 
 #[cfg(test)]

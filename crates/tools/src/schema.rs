@@ -44,7 +44,7 @@ pub fn wire_name(name: &str) -> String {
     if !ambiguous && plain.len() <= WIRE_NAME_BYTES_MAX {
         return plain;
     }
-    let digest = regent_kernel::Digest::of(name.as_bytes()).to_string();
+    let digest = regent_kernel::Digest::compute(name.as_bytes()).to_string();
     let (digest, _) = digest.split_at_checked(16).unwrap_or((digest.as_str(), ""));
     let room = WIRE_NAME_BYTES_MAX - digest.len() - 2;
     let start = plain.get(..plain.floor_char_boundary(room)).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! What a tool of the host tier is, and how it says that it did not work.
 
-use regent_kernel::{BoxFuture, ExecuteError, Failure, Foreseen, Permit, RawOutput, ToolSpec, tier};
+use regent_kernel::{BoxFuture, ExecuteError, Foreseen, Permit, RawOutput, ToolFailure, ToolSpec, tier};
 use serde_json::Value;
 
 /// What a tool's function may use beside its arguments: the permit of its call, lent. [`Permit::syscall`] asks for more through the one
@@ -27,7 +27,7 @@ pub trait HostTool: Send + Sync {
 pub enum ToolError {
     /// It did not work, and the caller hears why.
     #[error("{}", .0.message)]
-    Failed(Failure),
+    Failed(ToolFailure),
     /// We broke.
     #[error(transparent)]
     Broke(#[from] ExecuteError),
@@ -36,12 +36,12 @@ pub enum ToolError {
 impl ToolError {
     /// A failure with a stable code (`text.empty`) and a sentence.
     pub fn failed(code: &str, message: impl Into<String>) -> Self {
-        Self::Failed(Failure { code: code.to_owned(), message: message.into() })
+        Self::Failed(ToolFailure { code: code.to_owned(), message: message.into() })
     }
 }
 
-impl From<Failure> for ToolError {
-    fn from(failure: Failure) -> Self {
+impl From<ToolFailure> for ToolError {
+    fn from(failure: ToolFailure) -> Self {
         Self::Failed(failure)
     }
 }

@@ -16,58 +16,58 @@ type Describe = fn(&mut SchemaGenerator) -> Schema;
 
 /// What is a message, a line or an entry by itself.
 const TOP: &[(&str, Describe)] = &[
-    ("op", of::<Op>),
-    ("reply", of::<Reply>),
-    ("question", of::<OpenQuestion>),
-    ("event", of::<EventLine>),
-    ("judge-message", of::<judge::Message>),
-    ("judge-answer", of::<judge::Answer>),
-    ("ledger-intent", of::<IntentBody<'static>>),
-    ("ledger-outcome", of::<OutcomeBody<'static>>),
-    ("ledger-in-doubt", of::<InDoubtBody<'static>>),
-    ("ledger-agent", of::<AgentBody<'static>>),
-    ("ledger-policy", of::<PolicyBody<'static>>),
-    ("ledger-kernel", of::<KernelBody<'static>>),
+    ("op", subschema::<Op>),
+    ("reply", subschema::<Reply>),
+    ("question", subschema::<OpenQuestion>),
+    ("event", subschema::<EventLine>),
+    ("judge-message", subschema::<judge::JudgeMessage>),
+    ("judge-answer", subschema::<judge::JudgeAnswer>),
+    ("ledger-intent", subschema::<IntentBody<'static>>),
+    ("ledger-outcome", subschema::<OutcomeBody<'static>>),
+    ("ledger-in-doubt", subschema::<InDoubtBody<'static>>),
+    ("ledger-agent", subschema::<AgentBody<'static>>),
+    ("ledger-policy", subschema::<PolicyBody<'static>>),
+    ("ledger-kernel", subschema::<KernelBody<'static>>),
 ];
 
 /// The output of each operation that succeeds.
 const RESULTS: &[(&str, Describe)] = &[
     ("tool.run", bytes),
     ("tool.elsewhere", bytes),
-    ("request.begin", of::<Begun>),
-    ("label.declassify", of::<result::LabelLowered>),
+    ("request.begin", subschema::<Begun>),
+    ("label.declassify", subschema::<result::LabelLowered>),
     ("model.infer", object),
-    ("memory.remember", of::<result::Remembered>),
-    ("memory.recall", of::<result::Recollection>),
-    ("vfs.open", of::<result::Opened>),
-    ("vfs.close", of::<result::Closed>),
+    ("memory.remember", subschema::<result::Remembered>),
+    ("memory.recall", subschema::<result::Recollection>),
+    ("vfs.open", subschema::<result::Opened>),
+    ("vfs.close", subschema::<result::Closed>),
     ("vfs.read", bytes),
-    ("vfs.write", of::<result::WrittenFile>),
-    ("vfs.stat", of::<result::FileStat>),
-    ("vfs.list", of::<result::FolderNames>),
-    ("vfs.mount", of::<result::Mounted>),
-    ("vfs.unmount", of::<result::Unmounted>),
-    ("agent.spawn", of::<result::Spawned>),
-    ("agent.wait", of::<result::Waited>),
-    ("agent.exit", of::<result::Exited>),
-    ("agent.list", of::<Vec<AgentView>>),
-    ("pipe.open", of::<result::Piped>),
-    ("pipe.send", of::<result::Sent>),
+    ("vfs.write", subschema::<result::WrittenFile>),
+    ("vfs.stat", subschema::<result::FileStat>),
+    ("vfs.list", subschema::<result::FolderNames>),
+    ("vfs.mount", subschema::<result::Mounted>),
+    ("vfs.unmount", subschema::<result::Unmounted>),
+    ("agent.spawn", subschema::<result::Spawned>),
+    ("agent.wait", subschema::<result::Waited>),
+    ("agent.exit", subschema::<result::Exited>),
+    ("agent.list", subschema::<Vec<AgentView>>),
+    ("pipe.open", subschema::<result::Piped>),
+    ("pipe.send", subschema::<result::Sent>),
     ("pipe.recv", bytes),
-    ("signal.send", of::<result::Signalled>),
-    ("signal.action", of::<result::SignalAction>),
-    ("signal.mask", of::<result::SignalMask>),
-    ("signal.pending", of::<result::PendingSignals>),
-    ("policy.get", of::<result::PolicyView>),
-    ("policy.check", of::<result::Checked>),
-    ("approval.answer", of::<result::AnswerTaken>),
-    ("approval.list", of::<Vec<OpenQuestion>>),
-    ("budget.set", of::<result::BudgetSet>),
-    ("token.create", of::<TokenSummary>),
-    ("token.list", of::<Vec<TokenSummary>>),
-    ("token.revoke", of::<TokenSummary>),
-    ("token.rotate", of::<TokenSummary>),
-    ("auth.whoami", of::<result::Identity>),
+    ("signal.send", subschema::<result::Signalled>),
+    ("signal.action", subschema::<result::SignalAction>),
+    ("signal.mask", subschema::<result::SignalMask>),
+    ("signal.pending", subschema::<result::PendingSignals>),
+    ("policy.get", subschema::<result::PolicyView>),
+    ("policy.check", subschema::<result::Checked>),
+    ("approval.answer", subschema::<result::AnswerTaken>),
+    ("approval.list", subschema::<Vec<OpenQuestion>>),
+    ("budget.set", subschema::<result::BudgetSet>),
+    ("token.create", subschema::<TokenSummary>),
+    ("token.list", subschema::<Vec<TokenSummary>>),
+    ("token.revoke", subschema::<TokenSummary>),
+    ("token.rotate", subschema::<TokenSummary>),
+    ("auth.whoami", subschema::<result::Identity>),
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -86,7 +86,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(std::io::stdout().write_all(&text)?)
 }
 
-fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+fn subschema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
@@ -131,7 +131,7 @@ fn results() -> Value {
     with_definitions(schema, &mut generator)
 }
 
-/// The same types as the components of an OpenAPI document. The paths are for whoever serves them.
+/// The same types as the components of an OpenAPI document. A server adds the paths.
 fn openapi() -> Value {
     let settings = SchemaSettings::draft2020_12()
         .with(|settings| settings.definitions_path = "/components/schemas".into());

@@ -1,4 +1,4 @@
-//! Questions to a person, and what is said to them.
+//! Questions to reviewers, and their answers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,10 +14,11 @@ impl std::fmt::Display for TicketId {
     }
 }
 
-/// What is said to a question.
+/// The answer to a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "say")]
-pub enum Answer {
+#[schemars(rename = "Answer")]
+pub enum ApprovalAnswer {
     /// Yes: how often and how long.
     Approve {
         /// For what.
@@ -25,8 +26,8 @@ pub enum Answer {
         /// For how long.
         valid_ms: u64,
     },
-    /// The application that performs the call reports that it did, so it must have had somebody's agreement. That is the host's word, not
-    /// a person's: it is good for one call, only for a question that the host put to its own user, and it is recorded as what it is.
+    /// The application that performs the call reports that it did, so its user must have agreed. That is the host's report, not
+    /// a reviewer's approval: it covers one call, only for a question that the host put to its own user, and the ledger records it as such.
     HostSays {
         /// For how long.
         valid_ms: u64,
@@ -43,11 +44,11 @@ pub enum Answer {
 pub struct AnswerCall {
     /// Which question.
     pub ticket: TicketId,
-    /// Questions of the same cause that the person was shown with it, and that get the same answer.
+    /// Questions of the same cause that the reviewer saw with it. They get the same answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub with: Vec<TicketId>,
     /// What the person says.
-    pub answer: Answer,
+    pub answer: ApprovalAnswer,
 }
 
 /// The scope of an approval. Always for exactly the same call.
@@ -62,11 +63,11 @@ pub enum Scope {
     Project,
 }
 
-/// Whose word an approval is.
+/// Who gave an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Voice {
-    /// A person answered here.
+    /// A reviewer answered here.
     #[default]
     Person,
     /// The application that performed the call reports it.
@@ -74,7 +75,7 @@ pub enum Voice {
 }
 
 impl Voice {
-    /// Whether a person answered here.
+    /// Whether a reviewer answered here.
     pub fn is_person(&self) -> bool {
         matches!(self, Self::Person)
     }

@@ -11,7 +11,7 @@ mod outcome;
 #[cfg(test)]
 mod tests;
 
-use regent_ledger::{Entry, Kind, LaneId};
+use regent_ledger::{Entry, EntryKind, LaneId};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -61,13 +61,13 @@ pub enum EntryBody<'a> {
     Intent(Box<IntentBody<'a>>),
     /// What became of a call.
     Outcome(Box<OutcomeBody<'a>>),
-    /// A call of which nobody wrote down how it ended.
+    /// A call whose end was not recorded.
     InDoubt(InDoubtBody<'a>),
     /// Something in an agent's life.
     Agent(Box<AgentBody<'a>>),
     /// Another policy is in force.
     Policy(PolicyBody<'a>),
-    /// The kernel changed its state, or removed what was no longer kept.
+    /// The kernel changed its state, or removed data that is no longer kept.
     Kernel(Box<KernelBody<'a>>),
     /// What the ledger writes for itself. Its bodies are in `FORMAT.md`, and the ledger reads them.
     Internal,
@@ -78,21 +78,21 @@ impl<'a> EntryBody<'a> {
     pub fn read(entry: &'a Entry) -> Result<Self, BodyError> {
         let body = &entry.body;
         Ok(match entry.kind {
-            Kind::Intent => Self::Intent(Box::new(IntentBody::parse(body)?)),
-            Kind::Outcome if DoubtMark::is_in(body) => Self::InDoubt(InDoubtBody::parse(body)?),
-            Kind::Outcome => Self::Outcome(Box::new(OutcomeBody::parse(body)?)),
-            Kind::Agent => Self::Agent(Box::new(AgentBody::parse(body)?)),
-            Kind::Policy => Self::Policy(PolicyBody::parse(body)?),
-            Kind::Kernel => Self::Kernel(Box::new(KernelBody::parse(body)?)),
+            EntryKind::Intent => Self::Intent(Box::new(IntentBody::parse(body)?)),
+            EntryKind::Outcome if DoubtMark::is_in(body) => Self::InDoubt(InDoubtBody::parse(body)?),
+            EntryKind::Outcome => Self::Outcome(Box::new(OutcomeBody::parse(body)?)),
+            EntryKind::Agent => Self::Agent(Box::new(AgentBody::parse(body)?)),
+            EntryKind::Policy => Self::Policy(PolicyBody::parse(body)?),
+            EntryKind::Kernel => Self::Kernel(Box::new(KernelBody::parse(body)?)),
             // Answers are calls (`approval.answer`) since 0.1: no entry of this kind was ever written.
-            Kind::Answer
-            | Kind::Lane
-            | Kind::Recovery
-            | Kind::Key
-            | Kind::Erase
-            | Kind::Pack
-            | Kind::Resume
-            | Kind::Checkpoint => Self::Internal,
+            EntryKind::Answer
+            | EntryKind::Lane
+            | EntryKind::Recovery
+            | EntryKind::Key
+            | EntryKind::Erase
+            | EntryKind::Pack
+            | EntryKind::Resume
+            | EntryKind::Checkpoint => Self::Internal,
         })
     }
 

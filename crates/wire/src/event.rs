@@ -1,4 +1,4 @@
-//! What is told while a task runs, for a live view. The ledger is what happened; these are only news.
+//! Progress of a running task, for a live view. The ledger is the record; events may be lost.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -68,7 +68,7 @@ pub enum Event {
         /// The next piece of it.
         text: String,
     },
-    /// The model said something.
+    /// The model returned text.
     Said {
         /// At which step.
         step: String,
@@ -106,7 +106,7 @@ pub enum Event {
         /// It was answered from the ledger.
         replayed: bool,
     },
-    /// A person is asked.
+    /// A question is put to a reviewer.
     Asked {
         /// The question's id.
         ticket: String,
@@ -155,7 +155,7 @@ pub enum Event {
 pub enum TaskState {
     /// It is recorded.
     Initialized,
-    /// It waits for its turn, for a person, or for a budget.
+    /// It waits for its turn, for a reviewer, or for a budget.
     Pending,
     /// It runs; or it did when its process died, and can be resumed.
     Running,
@@ -240,7 +240,7 @@ pub enum CallEnd {
     Done,
     /// The tool says that it did not work.
     Failed,
-    /// Policy, or a person, said no.
+    /// Policy or a reviewer denied it.
     Denied,
     /// Its time ran out.
     TimedOut,

@@ -1,6 +1,6 @@
 //! Messages of `regent judge`, which decides for agents that other programs run. `docs/judge.md` describes the protocol.
 //!
-//! A host sends one [`Message`] a line and gets one [`Answer`] a line. Unknown fields of a message are errors: a misspelt `store` or
+//! A host sends one [`JudgeMessage`] a line and gets one [`JudgeAnswer`] a line. Unknown fields of a message are errors: a misspelt `store` or
 //! `trusted` would leave out what it was meant to say. Hosts ignore fields of an answer that they don't know.
 
 use std::collections::BTreeMap;
@@ -16,11 +16,10 @@ use crate::{Measured, Version, result};
 
 const VERSION: u64 = 1;
 
-/// What a host asks.
+/// A host's request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
-#[schemars(rename = "JudgeMessage")]
-pub enum Message {
+pub enum JudgeMessage {
     /// A session begins, narrows what it may do, or comes to the user's next turn.
     Begin {
         /// The session's name.
@@ -53,7 +52,7 @@ pub enum Message {
         /// In which session.
         session: String,
         /// Which call.
-        call: Call,
+        call: JudgeCall,
         /// What it was computed from, if the host runs a program.
         #[serde(default)]
         derived_from: Value,
@@ -72,7 +71,7 @@ pub enum Message {
         /// In which session.
         session: String,
         /// What to read.
-        read: Read,
+        read: JudgeRead,
         /// Which version this is.
         #[serde(default = "Version::<VERSION>::first", skip_serializing_if = "Version::<VERSION>::is_first")]
         v: Version<VERSION>,
@@ -82,9 +81,9 @@ pub enum Message {
         /// In which session.
         session: String,
         /// Which call, as it was judged.
-        call: Call,
+        call: JudgeCall,
         /// What came back.
-        output: Report,
+        output: JudgeReport,
         /// What it did with a store of the host's.
         #[serde(default)]
         store: Value,
@@ -102,7 +101,7 @@ pub enum Message {
     },
 }
 
-impl Message {
+impl JudgeMessage {
     /// The session that it is about.
     pub fn session(&self) -> &str {
         match self {
@@ -123,8 +122,7 @@ impl Message {
 /// A call that the host would make.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "JudgeCall")]
-pub struct Call {
+pub struct JudgeCall {
     /// The host's name for it.
     pub id: Value,
     /// Which tool.
@@ -136,8 +134,7 @@ pub struct Call {
 
 /// A text that the host keeps from its agent, and what to read out of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "JudgeRead")]
-pub struct Read {
+pub struct JudgeRead {
     /// The host's name for it.
     pub id: Value,
     /// The arguments of the tool that reads.
@@ -148,8 +145,7 @@ pub struct Read {
 /// The result of a call that the host has made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "JudgeReport")]
-pub struct Report {
+pub struct JudgeReport {
     /// As text.
     #[serde(default)]
     pub text: Value,
@@ -161,36 +157,34 @@ pub struct Report {
     pub error: Value,
 }
 
-/// What a host is answered.
+/// The answer to a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-#[schemars(rename = "JudgeAnswer")]
-pub enum Answer {
+pub enum JudgeAnswer {
     /// To `decide`, also where the message is refused.
-    Decision(Decision),
+    Decision(JudgeDecision),
     /// To any other message that is refused.
     Refused {
         /// Why.
         error: String,
     },
     /// To `read`.
-    Value(ReadValue),
+    Value(JudgeValue),
     /// To `observe`.
-    Observed(Observed),
+    Observed(JudgeObserved),
     /// To the first line of a connection.
     Authenticated {
-        /// Whom the token stands for.
-        authenticated: Caller,
+        /// The subject of the token.
+        authenticated: JudgeCaller,
     },
     /// To `begin`; and to `end`, without any field.
-    Begun(Box<Begun>),
+    Begun(Box<JudgeBegun>),
 }
 
 /// Whether a call may be made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "decision", rename_all = "snake_case")]
-#[schemars(rename = "JudgeDecision")]
-pub enum Decision {
+pub enum JudgeDecision {
     /// Yes.
     Allow {
         /// The arguments to make it with, if policy changed them.
@@ -206,14 +200,14 @@ pub enum Decision {
         /// The id of the first call of the same cause that waits, if this isn't it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         asked_with: Option<Value>,
-        /// Calls of one cause can be shown as one question.
+        /// A host can present calls of one cause as one question.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cause: Option<String>,
         /// Its number in the ledger.
         intent: u64,
         /// The call in a line.
         question: String,
-        /// Why the user is asked, with the text of others behind it.
+        /// Why the user is asked, followed by the text of others.
         reason: String,
         /// The rule that asks.
         rule: String,
@@ -223,7 +217,7 @@ pub enum Decision {
         /// Stable code, if policy says so.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         code: Option<String>,
-        /// Why the message is refused, if it is.
+        /// Why the message was refused, if it was.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
         /// Its number in the ledger, if it is there.
@@ -234,7 +228,7 @@ pub enum Decision {
     },
 }
 
-impl Decision {
+impl JudgeDecision {
     /// A refusal of a message that can't be judged.
     pub fn refused(why: &str) -> Self {
         Self::Deny { code: None, error: Some(why.to_owned()), intent: None, reason: why.to_owned() }
@@ -243,8 +237,7 @@ impl Decision {
 
 /// What a session begins with.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "JudgeBegun")]
-pub struct Begun {
+pub struct JudgeBegun {
     /// The agent that the host is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentId>,
@@ -278,10 +271,9 @@ pub struct PlannerReport {
     pub proposed: Option<u64>,
 }
 
-/// A report was heard.
+/// A report was accepted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "JudgeObserved")]
-pub struct Observed {
+pub struct JudgeObserved {
     /// Its number in the ledger.
     pub outcome: u64,
     /// What the host may pass on, if policy changed it.
@@ -294,8 +286,7 @@ pub struct Observed {
 
 /// A value that was read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "JudgeValue")]
-pub struct ReadValue {
+pub struct JudgeValue {
     /// Only the beginning of the text was read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
@@ -306,18 +297,17 @@ pub struct ReadValue {
     pub value: Value,
 }
 
-/// A value that must be said, even if it is null.
+/// A value that must be present, even if it is null.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
     Value::deserialize(deserializer)
 }
 
-/// Whom a token stands for.
+/// The subject of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "JudgeCaller")]
-pub struct Caller {
+pub struct JudgeCaller {
     /// What kind of caller it is.
     pub class: Class,
-    /// The name for people to read.
+    /// The display name.
     pub name: String,
 }
 

@@ -1,7 +1,7 @@
 //! What travels? The versioned types that leave the process.
 //!
-//! [`Op`] is the system call table, with the arguments of every operation; [`Reply`] is what an operation comes to, and [`result`] has the
-//! results. [`OpenQuestion`] is what a person is asked, [`event::Event`] what is told while a task runs, and [`judge`] has the messages of hosts that
+//! [`Op`] is the system call table, with the arguments of every operation. [`Reply`] is the reply to an operation, and [`result`] has the
+//! results. [`OpenQuestion`] is a question for a reviewer, [`event::Event`] reports the progress of a task, and [`judge`] has the messages of hosts that
 //! run agents of their own.
 //!
 //! The bodies of ledger entries are in [`body`]. The kernel writes them through these types and everybody reads them through these
@@ -35,7 +35,7 @@ mod vfs;
 
 pub use agent::{Lifecycle, SpawnSpec};
 pub use amounts::{Amounts, Budget, Each, Spent};
-pub use approval::{Answer, AnswerCall, Scope, TicketId, Voice};
+pub use approval::{AnswerCall, ApprovalAnswer, Scope, TicketId, Voice};
 pub use budget_scope::BudgetScope;
 pub use message::{
     Completion, Inference, Message, ModelUsage, Offer, Part, Reasoning, Role, Sampling, StopReason, ToolUse,
@@ -47,7 +47,7 @@ pub use question::{Answered, Attention, BoundFile, LedgerPlace, OpenQuestion, Tr
 pub use reply::{Denial, Fault, Outcome, Output, Reason, Reply, Ticket};
 pub use role::PersonRole;
 pub use signal::{Delivered, Disposition, MaskChange, Signal, SignalError};
-pub use status::{Failure, Status};
+pub use status::{Status, ToolFailure};
 pub use task::TaskId;
 pub use token::{Subject, TokenId, TokenSpec, TokenState, TokenSummary};
 pub use version::Version;

@@ -1,4 +1,4 @@
-//! Messages: what is asked of a model and what it answers, in the one form that every provider is translated to.
+//! Messages to and from a model, in the one form that every provider is translated to.
 
 mod form;
 mod part;
@@ -147,7 +147,7 @@ pub struct Completion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// It had said all.
+    /// The answer was complete.
     End,
     /// It asks for tools.
     ToolUse,
@@ -164,8 +164,8 @@ pub struct ModelUsage {
     pub input: u64,
     /// Read from the provider's cache.
     pub cached: u64,
-    /// Written, with what was thought.
+    /// Output tokens, reasoning included.
     pub output: u64,
-    /// Of those written, thought and not said.
+    /// Output tokens spent on reasoning.
     pub reasoning: u64,
 }

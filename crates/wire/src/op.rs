@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::agent::SpawnSpec;
-use crate::approval::{Answer, TicketId};
+use crate::approval::{ApprovalAnswer, TicketId};
 use crate::message::Inference;
 use crate::pipe::{PipeId, PipeSpec};
 use crate::signal::{Disposition, MaskChange, Signal};
@@ -24,14 +24,14 @@ pub enum Op {
     RunTool(ToolCall),
     /// Have a tool call judged and recorded whose effect the host application performs itself. The outcome is what the host says.
     Elsewhere(HostCall),
-    /// Begin the request that an agent works on, or narrow what it may do. Only a person can.
+    /// Begin the request that an agent works on, or narrow what it may do. Only an operator can.
     Begin {
         /// Who works on it.
         agent: AgentId,
-        /// What is wanted, and what is known of what it needs.
+        /// The request, and what the operator knows of its needs.
         begin: Box<Begin>,
     },
-    /// Say that a value may be trusted in an agent's request, wherever it came from. Only a person can.
+    /// Trust a value in an agent's request, wherever it came from. Only an operator can.
     Declassify {
         /// Whose request.
         agent: AgentId,
@@ -162,26 +162,26 @@ pub enum Op {
     Answer {
         /// Which question.
         ticket: TicketId,
-        /// Questions of the same cause that the person was shown with it, and that get the same answer.
+        /// Questions of the same cause that the reviewer saw with it. They get the same answer.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         with: Vec<TicketId>,
         /// What the person says.
-        answer: Answer,
+        answer: ApprovalAnswer,
     },
     /// List pending questions.
     Questions,
-    /// Give a scope its limits. Only a person can.
+    /// Give a scope its limits. Only an operator can.
     SetBudget {
         /// Whose.
         scope: BudgetScope,
         /// What it may use.
         limits: Budget,
     },
-    /// Let somebody in by a token. Only an admin can.
+    /// Create a token for a caller. Only an admin can.
     CreateToken(TokenSpec),
     /// List the tokens. Only an admin can.
     Tokens,
-    /// Make a token worthless, from the next call of whoever has it on. Only an admin can.
+    /// Revoke a token from its holder's next call on. Only an admin can.
     RevokeToken {
         /// Which token.
         id: TokenId,

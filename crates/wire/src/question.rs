@@ -1,4 +1,4 @@
-//! Questions that wait for a person, as they travel.
+//! Pending questions.
 
 use regent_ledger::{Digest, LaneId};
 use regent_policy::{Cover, RuleRef};
@@ -56,11 +56,11 @@ pub struct LedgerPlace {
 pub struct BoundFile {
     /// Its path in the workspace, with every link followed.
     pub path: String,
-    /// The digest of what it held when the question was put.
+    /// The digest of its content when the question was put.
     pub sha256: Digest,
 }
 
-/// A question that waits for a person.
+/// A pending question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OpenQuestion {
     /// Its id.
@@ -82,7 +82,7 @@ pub struct OpenQuestion {
     /// The line leaves out a part of the call.
     #[serde(default)]
     pub summary_cut: bool,
-    /// Why a person is asked.
+    /// Why it is asked.
     pub reason: String,
     /// The text of others behind it, quoted. None if there is none, or if it is confidential.
     #[serde(default)]
@@ -132,7 +132,7 @@ pub struct OpenQuestion {
     pub attention: Option<Attention>,
 }
 
-/// How often a person was asked, and how they answered.
+/// How often a reviewer was asked, and how they answered.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Attention {
     /// Questions put within the last hour.

@@ -76,8 +76,8 @@ pub enum Output {
 }
 
 impl Output {
-    /// Bytes on their way.
-    pub fn of(bytes: Vec<u8>) -> Self {
+    /// Text if the bytes are UTF-8, base64 otherwise.
+    pub fn from_bytes(bytes: Vec<u8>) -> Self {
         String::from_utf8(bytes)
             .map_or_else(|binary| Self::Base64(STANDARD.encode(binary.as_bytes())), Self::Text)
     }
@@ -150,7 +150,7 @@ pub struct Fault {
     /// The call took effect all the same, and must not be repeated.
     #[serde(default)]
     pub happened: bool,
-    /// Whether the call took effect: `unknown` where nobody can know.
+    /// Whether the call took effect: `unknown` where it can't be known.
     #[serde(default)]
     pub effect: DoubtEffect,
 }

@@ -22,7 +22,7 @@ use crate::{
 pub enum ResultError {
     /// The tool or the operation says that it did not work.
     #[error("{} ({})", .0.message, .0.code)]
-    Failed(crate::Failure),
+    Failed(crate::ToolFailure),
     /// It was stopped, or broke.
     #[error("the call was stopped: {0}")]
     Stopped(&'static str),
@@ -231,7 +231,7 @@ results! {
         content: String,
         /// Its name.
         key: String,
-        /// The label of what it holds.
+        /// The label of its content.
         label: Label,
     }
 
@@ -326,7 +326,7 @@ results! {
         class: Class,
         /// The name for people to read.
         name: String,
-        /// A person's role.
+        /// An operator's role.
         role: Option<PersonRole>,
         /// The session that its calls are recorded under.
         session: String,

@@ -10,7 +10,7 @@ pub enum Status {
     /// As it should.
     Ok,
     /// The tool says that it did not work.
-    Failed(Failure),
+    Failed(ToolFailure),
     /// The wall clock limit ran out.
     TimedOut,
     /// A signal or a shutdown stopped it.
@@ -34,7 +34,8 @@ impl Status {
 
 /// The tool ran and says that it did not work: an answer to the agent, not a fault of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Failure {
+#[schemars(rename = "Failure")]
+pub struct ToolFailure {
     /// A stable word, e.g. `fs.not_found`.
     pub code: String,
     /// What went wrong, in a sentence.

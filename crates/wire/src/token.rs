@@ -22,7 +22,7 @@ impl std::fmt::Display for TokenId {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "class", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Subject {
-    /// A person with a role.
+    /// An operator with a role.
     Person {
         /// By this name they approve, and are in the ledger.
         name: String,
@@ -34,7 +34,7 @@ pub enum Subject {
         /// What policy matches, after `service:`.
         name: String,
     },
-    /// An agent system of somebody else.
+    /// An agent system of another organisation.
     Peer {
         /// What policy matches, after `peer:`.
         name: String,

@@ -11,7 +11,8 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use crate::files::{is_regents, ms_of};
 use crate::walk::{self, Located};
 use crate::{
-    INSIDE, NAME_BYTES_MAX, NO_LINKS, OUTSIDE, PATH_BYTES_MAX, PathError, ROOT, Workspace, openat2, shown,
+    INSIDE, NAME_BYTES_MAX, NO_LINKS, OUTSIDE, PATH_BYTES_MAX, PathError, ROOT, Workspace, escape_name,
+    openat2,
 };
 
 /// Files up to this size are known by their content, larger ones by size, time of change and inode.
@@ -53,7 +54,7 @@ pub struct NamedFile {
     pub spelling: Vec<u8>,
     /// How much [`Workspace::file_digest`] reads of it.
     pub bytes: u64,
-    /// Somebody may execute it.
+    /// An execute bit is set.
     pub is_program: bool,
 }
 
@@ -62,7 +63,7 @@ pub struct NamedFile {
 pub struct Content {
     /// The same for the same content.
     pub digest: Digest,
-    /// When the file last changed in any way, milliseconds since 1970. Nobody but root can set this back.
+    /// When the file last changed in any way, milliseconds since 1970. Only root can set this back.
     pub changed_ms: i64,
 }
 
@@ -101,7 +102,7 @@ impl Workspace {
         let digest = match opened {
             Some(opened) if size_of(&stat) > DIGEST_BYTES_MAX => {
                 let beginning = content_of(opened, DIGEST_BYTES_MAX)?;
-                Digest::of(format!("{} {beginning}", size_of(&stat)).as_bytes())
+                Digest::compute(format!("{} {beginning}", size_of(&stat)).as_bytes())
             }
             opened => digest_of(&stat, opened)?,
         };
@@ -186,7 +187,8 @@ struct Tree<'w> {
 
 impl Tree<'_> {
     fn digest(&mut self, folder: OwnedFd, above: &mut Vec<Vec<u8>>) -> Result<Digest, TreeError> {
-        let fault = |above: &[Vec<u8>], why: PathError| TreeError { name: shown(&above.join(&b'/')), why };
+        let fault =
+            |above: &[Vec<u8>], why: PathError| TreeError { name: escape_name(&above.join(&b'/')), why };
         if above.len() > DEPTH_MAX {
             return Err(fault(above, PathError::TooMany));
         }
@@ -206,7 +208,7 @@ impl Tree<'_> {
             }
             above.pop();
         }
-        Ok(Digest::of(&all))
+        Ok(Digest::compute(&all))
     }
 
     /// What is known of the last of these names, and of what is below it; nothing of Regent's own.
@@ -216,7 +218,7 @@ impl Tree<'_> {
         path: &mut Vec<Vec<u8>>,
     ) -> Result<Option<String>, TreeError> {
         let Some(name) = path.last().cloned() else { return Ok(None) };
-        let fault = |why: PathError| TreeError { name: shown(&path.join(&b'/')), why };
+        let fault = |why: PathError| TreeError { name: escape_name(&path.join(&b'/')), why };
         let text = path.join(&b'/');
         let absolute = [self.workspace.root().as_os_str().as_encoded_bytes(), b"/", &text].concat();
         if is_regents(&name) || self.workspace.0.own.holds(&String::from_utf8_lossy(&absolute)) {
@@ -265,7 +267,7 @@ fn content_of(opened: OwnedFd, bytes_max: u64) -> Result<Digest, PathError> {
     let mut content = Vec::new();
     let mut bounded = File::from(opened).take(bytes_max);
     bounded.read_to_end(&mut content).map_err(|error| PathError::of_io(&error))?;
-    Ok(Digest::of(&content))
+    Ok(Digest::compute(&content))
 }
 
 fn digest_of(stat: &Stat, opened: Option<OwnedFd>) -> Result<Digest, PathError> {
@@ -273,8 +275,8 @@ fn digest_of(stat: &Stat, opened: Option<OwnedFd>) -> Result<Digest, PathError> 
         Some(opened) if size_of(stat) <= DIGEST_BYTES_MAX => {
             content_of(opened, DIGEST_BYTES_MAX.saturating_add(1))
         }
-        // Nobody but root can set back the time of the last change.
-        Some(_) | None => Ok(Digest::of(marks_of(stat).as_bytes())),
+        // Only root can set back the time of the last change.
+        Some(_) | None => Ok(Digest::compute(marks_of(stat).as_bytes())),
     }
 }
 

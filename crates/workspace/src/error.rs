@@ -89,8 +89,8 @@ pub enum PathError {
     /// A link that would lead elsewhere from its new place.
     #[error("it is a link that leads out of the workspace, or would do so from its new place")]
     LinkLeaves,
-    /// The call was told to stop.
-    #[error("the call was told to stop; what was done before that stays")]
+    /// The call was cancelled.
+    #[error("the call was cancelled; changes made before that stay")]
     Stopped,
     /// More than can be looked at.
     #[error("it holds more than 200,000 files, or folders more than 128 deep")]

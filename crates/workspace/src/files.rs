@@ -34,7 +34,7 @@ pub enum FileKind {
 
 /// Metadata of a file or folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Found {
+pub struct FileMetadata {
     /// What it is.
     pub kind: FileKind,
     /// How large.
@@ -49,8 +49,8 @@ pub struct Found {
 
 /// One thing in a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
-    /// Its name as the file system has it; [`shown`] makes it fit for people.
+pub struct FolderEntry {
+    /// Its name as the file system has it; [`escape_name`] makes it printable.
     pub name: Vec<u8>,
     /// What it is.
     pub kind: FileKind,
@@ -62,7 +62,7 @@ pub struct Listed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
     /// The things in it.
-    pub items: Vec<Listed>,
+    pub items: Vec<FolderEntry>,
     /// There is more than was asked for.
     pub more: bool,
 }
@@ -108,7 +108,7 @@ impl Workspace {
     }
 
     /// Returns the metadata of a path.
-    pub fn stat(&self, spelling: &str) -> Result<Found, PathError> {
+    pub fn stat(&self, spelling: &str) -> Result<FileMetadata, PathError> {
         Ok(found(&rustix::fs::fstat(self.reach(spelling, OFlags::PATH, Mode::empty())?)?))
     }
 
@@ -129,8 +129,8 @@ impl Workspace {
             }
             // Gone between the listing and the look: then it isn't there any more.
             let Ok(stat) = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-            let Found { kind, bytes, .. } = found(&stat);
-            listing.items.push(Listed { name: name.to_bytes().to_vec(), kind, bytes });
+            let FileMetadata { kind, bytes, .. } = found(&stat);
+            listing.items.push(FolderEntry { name: name.to_bytes().to_vec(), kind, bytes });
         }
         listing.items.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(listing)
@@ -146,9 +146,9 @@ impl Workspace {
         if old.is_some() && how == Placement::Create {
             return Err(PathError::Exists);
         }
-        let draft = Draft::begin(folder.as_fd(), old.as_ref())?;
+        let draft = FileDraft::begin(folder.as_fd(), old.as_ref())?;
         draft.fill(content, old.as_ref())?;
-        let _turn = Turn::take(&folder)?;
+        let _turn = FolderLock::take(&folder)?;
         if let Placement::Swap(expected) = how {
             still(&folder, name, &expected)?;
         }
@@ -167,7 +167,7 @@ impl Workspace {
     ) -> Result<Written, PathError> {
         let (folder, name) = self.parent(spelling, Missing::Make)?;
         // A replacement between the open and the write would take the old file, and what is added to it, away.
-        let _turn = Turn::take(&folder)?;
+        let _turn = FolderLock::take(&folder)?;
         let created = existing(&folder, name, is_inside(spelling))?.is_none();
         if let Some(seen) = seen.filter(|_| !created) {
             still(&folder, name, seen)?;
@@ -241,8 +241,8 @@ pub enum Missing {
     Refuse,
 }
 
-/// A file name for people: what isn't printable text is escaped, so that it can't forge lines or colours.
-pub fn shown(name: &[u8]) -> String {
+/// Escapes a file name for output, so that it can't forge lines or colours.
+pub fn escape_name(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -266,13 +266,13 @@ pub(crate) fn is_regents(name: &[u8]) -> bool {
 }
 
 /// A file under a name of its own beside its place, taken away again unless it is published.
-pub(crate) struct Draft<'f> {
+pub(crate) struct FileDraft<'f> {
     folder: BorrowedFd<'f>,
     name: String,
     pub(crate) file: OwnedFd,
 }
 
-impl<'f> Draft<'f> {
+impl<'f> FileDraft<'f> {
     /// A name for something unfinished.
     pub(crate) fn name_of_one() -> Result<String, PathError> {
         let mut bytes = [0_u8; 8];
@@ -283,7 +283,7 @@ impl<'f> Draft<'f> {
     pub(crate) fn begin(folder: BorrowedFd<'f>, old: Option<&Stat>) -> Result<Self, PathError> {
         let name = Self::name_of_one()?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        // Nobody may read the new content of a private file while it is being written; a new file gets what the umask gives.
+        // No other user may read the new content of a private file while it is being written; a new file gets what the umask gives.
         let mode = Mode::from_raw_mode(if old.is_some() { 0o600 } else { 0o666 });
         let file = openat2(folder, &name, flags, mode, NO_LINKS)?;
         Ok(Self { folder, name, file })
@@ -325,17 +325,17 @@ impl<'f> Draft<'f> {
     }
 }
 
-impl Drop for Draft<'_> {
+impl Drop for FileDraft<'_> {
     fn drop(&mut self) {
-        // After a rename the name is gone already; if taking it away fails there is nobody left to tell.
+        // After a rename the name is gone already; a failed unlink can't be reported here.
         rustix::fs::unlinkat(self.folder, &self.name, AtFlags::empty()).unwrap_or(());
     }
 }
 
-/// The turn to write in a folder: an advisory lock on the folder itself, so that it goes with the process and leaves no file behind.
-pub(crate) struct Turn<'f>(Option<BorrowedFd<'f>>);
+/// The write lock of a folder: an advisory lock on the folder itself, so that it ends with the process and leaves no file behind.
+pub(crate) struct FolderLock<'f>(Option<BorrowedFd<'f>>);
 
-impl<'f> Turn<'f> {
+impl<'f> FolderLock<'f> {
     pub(crate) fn take(folder: &'f OwnedFd) -> Result<Self, PathError> {
         for _ in 0..LOCK_TRIES_MAX {
             match rustix::fs::flock(folder, FlockOperation::NonBlockingLockExclusive) {
@@ -353,7 +353,7 @@ impl<'f> Turn<'f> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for FolderLock<'_> {
     fn drop(&mut self) {
         if let Some(folder) = self.0 {
             // The descriptor is closed right after, which unlocks as well.
@@ -371,7 +371,7 @@ fn still(folder: &OwnedFd, name: &str, expected: &Digest) -> Result<(), PathErro
     // One that grows meanwhile has changed.
     let mut bounded = File::from(file).take(bytes.saturating_add(1));
     bounded.read_to_end(&mut content).map_err(|error| PathError::of_io(&error))?;
-    if Digest::of(&content) == *expected { Ok(()) } else { Err(PathError::Changed) }
+    if Digest::compute(&content) == *expected { Ok(()) } else { Err(PathError::Changed) }
 }
 
 /// What a write would replace, if anything. Looked at, never opened.
@@ -403,7 +403,7 @@ pub(crate) fn ms_of(seconds: i64, nanoseconds: impl TryInto<i64>) -> i64 {
     seconds.saturating_mul(1000).saturating_add(nanoseconds.try_into().unwrap_or(0) / 1_000_000)
 }
 
-pub(crate) fn found(stat: &Stat) -> Found {
+pub(crate) fn found(stat: &Stat) -> FileMetadata {
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => FileKind::File,
         FileType::Directory => FileKind::Folder,
@@ -414,7 +414,7 @@ pub(crate) fn found(stat: &Stat) -> Found {
         | FileType::BlockDevice
         | FileType::Unknown => FileKind::Special,
     };
-    Found {
+    FileMetadata {
         kind,
         bytes: u64::try_from(stat.st_size).unwrap_or(0),
         mode: stat.st_mode & 0o7777,

@@ -30,7 +30,7 @@ use rustix::path::Arg;
 
 pub use content::{Content, NamedEntry, NamedFile, TreeError};
 pub use error::PathError;
-pub use files::{FileKind, Found, Listed, Listing, Missing, Placement, Written, shown};
+pub use files::{FileKind, FileMetadata, FolderEntry, Listing, Missing, Placement, Written, escape_name};
 pub use own::{Overlap, OwnFolders};
 pub use spellings::Spellings;
 pub use trees::{TreeEntry, TreeLimits};
@@ -46,10 +46,10 @@ const RETRIES_MAX: u8 = 32;
 
 /// The workspace. Cloning shares it.
 #[derive(Debug, Clone)]
-pub struct Workspace(Arc<Held>);
+pub struct Workspace(Arc<OpenWorkspace>);
 
 #[derive(Debug)]
-struct Held {
+struct OpenWorkspace {
     /// Where it was when it was opened, without links.
     root: PathBuf,
     /// The names of `root` from `/` down.
@@ -84,7 +84,7 @@ impl Workspace {
         }
         let names = text.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect();
         let identity = identity_of(&rustix::fs::fstat(&dir)?);
-        Ok(Self(Arc::new(Held { names, dir, slash, identity, root, own })))
+        Ok(Self(Arc::new(OpenWorkspace { names, dir, slash, identity, root, own })))
     }
 
     /// Its place when it was opened.

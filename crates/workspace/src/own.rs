@@ -112,7 +112,7 @@ fn resolved(folder: &Path) -> Result<PathBuf, Overlap> {
     Err(unknown(folder, Error::from(ErrorKind::NotFound)))
 }
 
-/// A link that leads nowhere is there, and somebody can make what it leads to.
+/// A dangling link counts: its target can be created later.
 fn is_absent(path: &Path) -> Result<bool, Overlap> {
     match path.symlink_metadata() {
         Ok(_) => Ok(false),

@@ -147,7 +147,7 @@ impl Workspace {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match openat2(self.0.dir.as_fd(), spelling, flags, Mode::empty(), NO_LINKS) {
             Ok(folder) => Ok(Some(folder)),
-            // A link in its place is in the folder above. What we can't list, nobody with our rights can follow a link through.
+            // A link in its place is in the folder above. A folder that we can't list can't be followed through a link with our rights either.
             Err(PathError::NotFound | PathError::NotFolder | PathError::Links | PathError::NotPermitted) => {
                 Ok(None)
             }

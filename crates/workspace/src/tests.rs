@@ -61,7 +61,7 @@ impl WorkspaceFixture {
 
     fn names_in(&self, folder: &str) -> Vec<String> {
         let listing = self.workspace.list(folder, 1000).unwrap();
-        listing.items.iter().map(|item| shown(&item.name)).collect()
+        listing.items.iter().map(|item| escape_name(&item.name)).collect()
     }
 }
 
@@ -316,7 +316,7 @@ fn a_write_is_whole_keeps_the_mode_and_leaves_no_litter() {
     assert_eq!(workspace.place("file/x", b"x", Placement::Create), Err(PathError::NotFolder));
     assert!(workspace.place("a/b/c", b"made", Placement::Create).unwrap().created);
     assert_eq!(place.read("a/b/c").unwrap(), "made");
-    let seen = |content: &[u8]| Some(Digest::of(content));
+    let seen = |content: &[u8]| Some(Digest::compute(content));
     let append = |seen: Option<Digest>| workspace.append("a/b/c", b" more", seen.as_ref());
     assert_eq!(append(seen(b"other")), Err(PathError::Changed));
     assert_eq!(append(seen(b"made")), Ok(Written { created: false, bytes: 5 }));
@@ -363,8 +363,8 @@ fn h3_names_and_links_of_any_bytes_lead_to_their_files() {
     fs::write(root.join(odd).join("real.sh"), "odd").unwrap();
     fs::write(root.join("a\tb.sh"), "tab").unwrap();
     std::os::unix::fs::symlink(std::path::Path::new(odd).join("real.sh"), root.join("deploy.sh")).unwrap();
-    assert_eq!(file(&place.workspace, "a\tb.sh"), (b"a\tb.sh".to_vec(), Digest::of(b"tab")));
-    assert_eq!(file(&place.workspace, "deploy.sh"), (b"d\xff/real.sh".to_vec(), Digest::of(b"odd")));
+    assert_eq!(file(&place.workspace, "a\tb.sh"), (b"a\tb.sh".to_vec(), Digest::compute(b"tab")));
+    assert_eq!(file(&place.workspace, "deploy.sh"), (b"d\xff/real.sh".to_vec(), Digest::compute(b"odd")));
     assert_eq!(entry(&place.workspace, "a\nb.sh"), Ok(NamedEntry::Absent));
     assert_eq!(place.workspace.resolve("a\tb.sh"), Err(PathError::Control));
     assert_eq!(place.workspace.resolve("deploy.sh"), Err(PathError::NotText));
@@ -395,7 +395,7 @@ fn h3_a_chain_of_links_with_many_dots_leads_to_its_file() {
     place.link(format!("b{dots}"), "a");
     place.link(format!("a{dots}/deploy.sh"), "x");
     assert_eq!(fs::read(place.workspace.root().join("x")).unwrap(), b"real", "Linux follows it");
-    assert_eq!(file(&place.workspace, "x"), (b"real/deploy.sh".to_vec(), Digest::of(b"real")));
+    assert_eq!(file(&place.workspace, "x"), (b"real/deploy.sh".to_vec(), Digest::compute(b"real")));
     // More names than are followed is no reason to call the file absent.
     let back = "/../real".repeat(500);
     for (name, first) in [("p", "real"), ("q", "p"), ("r", "q"), ("s", "r"), ("t", "s")] {
@@ -491,7 +491,7 @@ fn the_digest_follows_the_content_and_never_leaves_the_workspace() {
     place.link(place.beside("outside/secret"), "out");
     place.link(place.beside("ws/file"), "in");
     let before = digest(workspace, "file");
-    assert_eq!(before, Some(Digest::of(b"inside")));
+    assert_eq!(before, Some(Digest::compute(b"inside")));
     assert_eq!(digest(workspace, "./in"), before);
     assert_eq!(digest(workspace, &place.beside("ws/file")), before);
     for word in ["", "-c", "nothing", "sub", "out", "/etc/passwd", "../outside/secret", "a\nb", "echo hi > x"]

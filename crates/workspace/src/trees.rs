@@ -10,8 +10,8 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::content::DIGEST_BYTES_MAX;
-use crate::files::{Draft, MODE_KEPT, Missing, Turn, existing, found, sound};
-use crate::{FileKind, INSIDE, PathError, Placement, TreeError, Workspace, is_inside, openat2, shown};
+use crate::files::{FileDraft, FolderLock, MODE_KEPT, Missing, existing, found, sound};
+use crate::{FileKind, INSIDE, PathError, Placement, TreeError, Workspace, escape_name, is_inside, openat2};
 
 /// Folders within folders. Each holds a descriptor while it is surveyed.
 const DEPTH_MAX: usize = 64;
@@ -53,7 +53,7 @@ impl TreeEntry {
     }
 
     fn fault(&self, why: impl Into<PathError>) -> TreeError {
-        TreeError { name: shown(self.path.as_bytes()), why: why.into() }
+        TreeError { name: escape_name(self.path.as_bytes()), why: why.into() }
     }
 }
 
@@ -61,7 +61,7 @@ impl Workspace {
     /// Everything at and below a path, folders before what they hold. Refuses what no tool may touch: Regent's own files, other mounts,
     /// devices, files with a second name, names that aren't plain text.
     pub fn survey(&self, spelling: &str, limits: TreeLimits) -> Result<Vec<TreeEntry>, TreeError> {
-        let fault = |why| TreeError { name: shown(spelling.as_bytes()), why };
+        let fault = |why| TreeError { name: escape_name(spelling.as_bytes()), why };
         let (folder, name) = self.parent(spelling, Missing::Refuse).map_err(fault)?;
         let mut survey = Survey { workspace: self, entries: Vec::new(), bytes: 0, limits };
         survey.add(folder.as_fd(), name, spelling, 0)?;
@@ -78,7 +78,9 @@ impl Workspace {
         };
         let root = entries.first().ok_or(PathError::NotFound)?;
         if root.kind == FileKind::File {
-            return self.read_whole(spelling, DIGEST_BYTES_MAX).map(|content| Some(Digest::of(&content)));
+            return self
+                .read_whole(spelling, DIGEST_BYTES_MAX)
+                .map(|content| Some(Digest::compute(&content)));
         }
         let line = |entry: &TreeEntry| {
             let (below, target) = (entry.below(&root.path), entry.target.as_deref().unwrap_or_default());
@@ -88,7 +90,7 @@ impl Workspace {
         };
         let mut lines: Vec<String> = entries.iter().map(line).collect();
         lines.sort_unstable();
-        Ok(Some(Digest::of(lines.concat().as_bytes())))
+        Ok(Some(Digest::compute(lines.concat().as_bytes())))
     }
 
     /// Makes a folder. Says whether it is new: one that is there already is fine.
@@ -133,11 +135,11 @@ impl Workspace {
     ) -> Result<(), TreeError> {
         let Some(root) = entries.first() else { return Ok(()) };
         self.check_place(entries, to)?;
-        let fault = |why: PathError| TreeError { name: shown(to.as_bytes()), why };
+        let fault = |why: PathError| TreeError { name: escape_name(to.as_bytes()), why };
         let (from_folder, from_name) =
             self.parent(&root.path, Missing::Refuse).map_err(|why| root.fault(why))?;
         let (folder, name) = self.parent(to, Missing::Make).map_err(fault)?;
-        let _turn = Turn::take(&folder).map_err(fault)?;
+        let _turn = FolderLock::take(&folder).map_err(fault)?;
         self.check_same(from_folder.as_fd(), from_name, root)?;
         let flags = replacing(root, (&folder, name, to), how).map_err(fault)?;
         rustix::fs::renameat_with(&from_folder, from_name, &folder, name, flags)
@@ -166,18 +168,18 @@ impl Workspace {
     ) -> Result<u64, TreeError> {
         let Some(root) = entries.first() else { return Ok(0) };
         self.check_place(entries, to)?;
-        let fault = |why: PathError| TreeError { name: shown(to.as_bytes()), why };
+        let fault = |why: PathError| TreeError { name: escape_name(to.as_bytes()), why };
         let (folder, name) = self.parent(to, Missing::Make).map_err(fault)?;
         let mut copy = Copy { workspace: self, bytes_left: limits.bytes_max, stop };
         match root.kind {
             FileKind::File => {
                 let draft = copy.file(root, folder.as_fd())?;
-                let _turn = Turn::take(&folder).map_err(fault)?;
+                let _turn = FolderLock::take(&folder).map_err(fault)?;
                 replacing(root, (&folder, name, to), how).map_err(fault)?;
                 draft.publish(name, how).map_err(fault)?;
             }
             FileKind::Folder => {
-                let draft = Draft::name_of_one().map_err(fault)?;
+                let draft = FileDraft::name_of_one().map_err(fault)?;
                 let made = copy.tree(entries, folder.as_fd(), &draft).and_then(|()| {
                     let flags = RenameFlags::NOREPLACE;
                     rustix::fs::renameat_with(&folder, &*draft, &folder, name, flags)
@@ -307,7 +309,7 @@ struct Survey<'w> {
 
 impl Survey<'_> {
     fn add(&mut self, folder: BorrowedFd<'_>, name: &str, path: &str, depth: usize) -> Result<(), TreeError> {
-        let fault = |why: PathError| TreeError { name: shown(path.as_bytes()), why };
+        let fault = |why: PathError| TreeError { name: escape_name(path.as_bytes()), why };
         self.workspace.check_reach(path).map_err(fault)?;
         let entries_max = self.limits.entries_max;
         if self.entries.len() >= entries_max || depth > DEPTH_MAX {
@@ -422,11 +424,11 @@ impl Copy<'_> {
     }
 
     /// A copy of a file's content and permission bits, not published yet.
-    fn file<'f>(&mut self, entry: &TreeEntry, folder: BorrowedFd<'f>) -> Result<Draft<'f>, TreeError> {
+    fn file<'f>(&mut self, entry: &TreeEntry, folder: BorrowedFd<'f>) -> Result<FileDraft<'f>, TreeError> {
         let source = self.workspace.open_read(&entry.path).map_err(|why| entry.fault(why))?;
         let io = |error: std::io::Error| entry.fault(PathError::of_io(&error));
         let stat = rustix::fs::fstat(&source).map_err(|errno| entry.fault(errno))?;
-        let draft = Draft::begin(folder, Some(&stat)).map_err(|why| entry.fault(why))?;
+        let draft = FileDraft::begin(folder, Some(&stat)).map_err(|why| entry.fault(why))?;
         let mut to = File::from(draft.file.try_clone().map_err(io)?);
         let copied =
             std::io::copy(&mut source.take(self.bytes_left.saturating_add(1)), &mut to).map_err(io)?;

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
 
-use super::{Held, NO_LINKS, PATH_BYTES_MAX, PathError, ROOT, check_text, identity_of, openat2};
+use super::{NO_LINKS, OpenWorkspace, PATH_BYTES_MAX, PathError, ROOT, check_text, identity_of, openat2};
 
 /// As many links as Linux follows.
 const LINKS_MAX: u8 = 40;
@@ -20,7 +20,7 @@ const MAGIC_NAMES: &[&[u8]] = &[b"cwd", b"root", b"fd", b"exe", b"map_files", b"
 
 /// Where the walk is.
 struct Walk<'a> {
-    held: &'a Held,
+    held: &'a OpenWorkspace,
     /// Names that aren't plain text end the walk.
     text_only: bool,
     /// Relative to the workspace's root, which is held, or to `/`.
@@ -45,7 +45,7 @@ enum PathComponent {
 }
 
 /// The spelling of a path, with every link followed, and what it was called before each of them was. Text without control characters.
-pub(super) fn resolve(held: &Held, text: &str) -> Result<(String, Vec<String>), PathError> {
+pub(super) fn resolve(held: &OpenWorkspace, text: &str) -> Result<(String, Vec<String>), PathError> {
     let mut walk = Walk::new(held, true, usize::MAX)?;
     walk.follow(text.as_bytes())?;
     let text_of = |bytes: Vec<u8>| {
@@ -68,7 +68,11 @@ pub(super) enum Located {
 
 /// Where a name leads, whatever bytes it and the links on its way are made of. What can't be followed is an error, unless it lies
 /// outside: programs in the sandbox can neither follow it nor change it there. Each name on the way takes one of the steps.
-pub(super) fn locate(held: &Held, name: &[u8], steps_left: &mut usize) -> Result<Located, PathError> {
+pub(super) fn locate(
+    held: &OpenWorkspace,
+    name: &[u8],
+    steps_left: &mut usize,
+) -> Result<Located, PathError> {
     let mut walk = Walk::new(held, false, *steps_left)?;
     let followed = walk.follow(name);
     *steps_left = walk.steps_left;
@@ -94,7 +98,7 @@ pub(super) fn locate(held: &Held, name: &[u8], steps_left: &mut usize) -> Result
 }
 
 impl<'a> Walk<'a> {
-    fn new(held: &'a Held, text_only: bool, steps_left: usize) -> Result<Self, PathError> {
+    fn new(held: &'a OpenWorkspace, text_only: bool, steps_left: usize) -> Result<Self, PathError> {
         let dir = held.dir.try_clone().map_err(|error| PathError::of_io(&error))?;
         let (names, passed) = (Vec::new(), Vec::new());
         Ok(Self { held, text_only, inside: true, names, dir, links: 0, passed, steps_left })

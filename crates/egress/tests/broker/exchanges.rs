@@ -1,7 +1,7 @@
 //! Allowed exchanges: real clients, plain requests, verdicts, budgets, ledger entries.
 
-use regent_kernel::{Answer, Budget, BudgetScope, Integrity, Op, Reply, Scope, Status, TicketId};
-use regent_ledger::Kind;
+use regent_kernel::{ApprovalAnswer, Budget, BudgetScope, Integrity, Op, Reply, Scope, Status, TicketId};
+use regent_ledger::EntryKind;
 use serde_json::{Value, json};
 
 use crate::fixture::{BrokerFixture, Setup, reaching};
@@ -30,7 +30,7 @@ async fn a_plain_request_is_a_call() {
     );
 
     let recorded = world.recorded().await;
-    let [(Kind::Intent, intent), (Kind::Outcome, ended)] = recorded.as_slice() else {
+    let [(EntryKind::Intent, intent), (EntryKind::Outcome, ended)] = recorded.as_slice() else {
         panic!("{recorded:#?}")
     };
     assert_eq!(intent["tool"]["name"], "net.request");
@@ -115,7 +115,7 @@ async fn adv_051_judges_method_and_path_and_reports_the_reason() {
 /// Approves a question as soon as an approval counts.
 async fn approve(world: &BrokerFixture, id: &str) {
     loop {
-        let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
+        let answer = ApprovalAnswer::Approve { scope: Scope::Once, valid_ms: 60_000 };
         let answer = Op::Answer { ticket: TicketId(id.to_owned()), with: Vec::new(), answer };
         let reply = world.kernel.syscall(&world.kernel.operator(), answer).await.unwrap();
         let Reply::Done(outcome) = reply else { panic!("{reply:?}") };

@@ -9,7 +9,7 @@ use regent_kernel::{
     ArgumentKind, BoxFuture, Catalogue, Driver, DriverKind, Executors, Host, ManualClock, NoSecrets, Op,
     Outcome, Parts, Permit, Reply, Secrets, SideEffect, Tier, ToolCall, ToolSet, ToolSpec, Workspace, tier,
 };
-use regent_ledger::{Kind, Ledger, LedgerKey, Reader};
+use regent_ledger::{EntryKind, Ledger, LedgerKey, Reader};
 use regent_policy::{Layer, Source};
 use regent_sandbox::{Bind, Floor, OUTLET, Outfit, Outlet, ProcessTier};
 use regent_store::MemoryState;
@@ -100,7 +100,7 @@ impl BrokerFixture {
         let programs = ToolSet::new("built-in").with(shell(), Driver::process(Some(Arc::new(process)), None));
         let add = |set: ToolSet, (spec, driver)| set.with(spec, driver);
         catalogue.admit_own(broker.tools().into_iter().fold(programs, add)).unwrap();
-        let clock = Arc::new(ManualClock::at(1_700_000_000_000));
+        let clock = Arc::new(ManualClock::starting_at(1_700_000_000_000));
         let kernel = Host::boot(Parts {
             policy: regent_policy::load(setup.policy, &Source::new("test", Layer::User)).unwrap(),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
@@ -141,13 +141,13 @@ impl BrokerFixture {
     }
 
     /// The intents and outcomes of the broker's calls, in order, once all have ended.
-    pub(crate) async fn recorded(&self) -> Vec<(Kind, Value)> {
+    pub(crate) async fn recorded(&self) -> Vec<(EntryKind, Value)> {
         for _ in 0..200 {
             let found = self.entries();
             let count = |kind| found.iter().filter(|(one, _)| *one == kind).count();
-            let open = |(_, body): &&(Kind, Value)| body["verdict"]["effect"] == "allow";
-            let allowed = found.iter().filter(|(kind, _)| *kind == Kind::Intent).filter(open).count();
-            if allowed == count(Kind::Outcome) {
+            let open = |(_, body): &&(EntryKind, Value)| body["verdict"]["effect"] == "allow";
+            let allowed = found.iter().filter(|(kind, _)| *kind == EntryKind::Intent).filter(open).count();
+            if allowed == count(EntryKind::Outcome) {
                 return found;
             }
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
@@ -163,19 +163,19 @@ impl BrokerFixture {
         serde_json::from_slice(&payload).unwrap_or(Value::Null)
     }
 
-    fn entries(&self) -> Vec<(Kind, Value)> {
+    fn entries(&self) -> Vec<(EntryKind, Value)> {
         let reader = Reader::on(self.kernel.ledger().storage());
         let entries = reader.entries().unwrap().map(Result::unwrap);
         let mut own = Vec::new();
         entries
             .filter(|entry| {
                 let ours = entry.body["tool"]["name"].as_str().is_some_and(|name| name.starts_with("net."));
-                if entry.kind == Kind::Intent && ours {
+                if entry.kind == EntryKind::Intent && ours {
                     own.push(entry.seq);
                     return true;
                 }
                 let of = entry.body["intent"].as_u64();
-                entry.kind == Kind::Outcome && of.is_some_and(|intent| own.contains(&intent))
+                entry.kind == EntryKind::Outcome && of.is_some_and(|intent| own.contains(&intent))
             })
             .map(|entry| (entry.kind, entry.body))
             .collect()

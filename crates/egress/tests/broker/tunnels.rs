@@ -1,7 +1,7 @@
 //! Tunnels: the host that they name, and inspection where policy enables it.
 
 use regent_egress::Network;
-use regent_ledger::Kind;
+use regent_ledger::EntryKind;
 use serde_json::json;
 
 use crate::fixture::{BrokerFixture, Setup, reaching};
@@ -20,7 +20,7 @@ async fn a_tunnel_passes_and_the_ledger_records_its_address() {
     let world = BrokerFixture::new(Setup { network: network(&server), ..Setup::default() }).await;
     assert_eq!(world.out(&format!("curl -sSk https://localhost:{port}/secret/path")).await, "hello");
     let recorded = world.recorded().await;
-    let [(Kind::Intent, intent), (Kind::Outcome, ended)] = recorded.as_slice() else {
+    let [(EntryKind::Intent, intent), (EntryKind::Outcome, ended)] = recorded.as_slice() else {
         panic!("{recorded:#?}")
     };
     let target = &intent["targets"][0]["endpoint"];

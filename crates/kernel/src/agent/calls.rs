@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::AgentId;
-use crate::cancel::{Cancel, Why};
+use crate::cancel::{Cancel, CancelReason};
 use crate::principal::Principal;
 
-/// How long a shutdown waits for calls that were told to stop. Longer than an executor's own grace.
+/// How long a shutdown waits for cancelled calls. Longer than an executor's own grace.
 const STOP_MS_MAX: u64 = 5_000;
 
 /// All running calls. Cloning shares them.
@@ -28,8 +28,8 @@ struct Shared {
 struct Table {
     entered: u64,
     running: BTreeMap<u64, Entered>,
-    /// The same by agent, so that nobody walks through the calls of others.
-    by_agent: HashMap<AgentId, OfAgent>,
+    /// The same by agent, to avoid a walk through the calls of others.
+    by_agent: HashMap<AgentId, AgentCalls>,
     /// The kernel goes down: whatever comes now is stopped at once.
     stopping: bool,
 }
@@ -44,7 +44,7 @@ struct Entered {
     cancel: Cancel,
 }
 
-/// A program that runs as a call of an agent or a person.
+/// A program that runs as a call of an agent or an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningProgram {
     /// The position of the call's intent in the ledger.
@@ -57,26 +57,26 @@ pub struct RunningProgram {
 
 /// The running calls of one agent, and those who wait until there are none.
 #[derive(Debug, Default)]
-struct OfAgent {
+struct AgentCalls {
     running: BTreeSet<u64>,
     idle: Arc<Notify>,
 }
 
 /// A running call; it leaves the table when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningCall {
     calls: Calls,
     number: u64,
     cancel: Cancel,
 }
 
-impl Running {
+impl RunningCall {
     pub(crate) fn cancel(&self) -> Cancel {
         self.cancel.clone()
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCall {
     fn drop(&mut self) {
         let mut table = self.calls.table();
         let agent = table.running.remove(&self.number).and_then(|call| call.agent);
@@ -100,7 +100,7 @@ impl Calls {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn enter(&self, who: &Principal, intent: u64, program: Option<String>) -> Running {
+    pub(crate) fn enter(&self, who: &Principal, intent: u64, program: Option<String>) -> RunningCall {
         let cancel = Cancel::default();
         let agent = who.agent_id().cloned();
         let mut table = self.table();
@@ -114,18 +114,21 @@ impl Calls {
         // Ending an agent marks it first and looks for its calls after. So a call that was judged before the end is
         // either found here or sees the mark.
         if table.stopping || who.life().is_some_and(|life| life.stage().is_over()) {
-            cancel.pull(Why::Signal);
+            cancel.pull(CancelReason::Signal);
         }
         drop(table);
-        Running { calls: self.clone(), number, cancel }
+        RunningCall { calls: self.clone(), number, cancel }
     }
 
-    /// Tells an agent's calls to stop, but for the one with this intent; says how many it told.
+    /// Cancels an agent's calls, except the one with this intent. Returns how many it cancelled.
     pub(crate) fn interrupt(&self, agent: &AgentId, except: Option<u64>) -> usize {
         let table = self.table();
         let own = table.by_agent.get(agent).into_iter().flat_map(|of_agent| &of_agent.running);
-        let told = own.filter_map(|number| table.running.get(number));
-        told.filter(|call| Some(call.intent) != except).inspect(|call| call.cancel.pull(Why::Signal)).count()
+        let running = own.filter_map(|number| table.running.get(number));
+        running
+            .filter(|call| Some(call.intent) != except)
+            .inspect(|call| call.cancel.pull(CancelReason::Signal))
+            .count()
     }
 
     /// The programs that this caller answers for: its own, and those of the agents below it.
@@ -144,7 +147,7 @@ impl Calls {
         let table = self.table();
         let is_meant =
             |call: &&Entered| call.intent == intent && call.program.is_some() && call.who.answers_to(of);
-        table.running.values().find(is_meant).inspect(|call| call.cancel.pull(Why::Signal)).is_some()
+        table.running.values().find(is_meant).inspect(|call| call.cancel.pull(CancelReason::Signal)).is_some()
     }
 
     pub(crate) fn running(&self, agent: &AgentId) -> usize {
@@ -172,7 +175,7 @@ impl Calls {
         {
             let mut table = self.table();
             table.stopping = true;
-            table.running.values().for_each(|call| call.cancel.pull(Why::Signal));
+            table.running.values().for_each(|call| call.cancel.pull(CancelReason::Signal));
         }
         let gone = async {
             loop {

@@ -1,13 +1,13 @@
 //! What signals do to agents, and how agents end.
 //!
-//! An agent ends in two steps. It is marked first: from then on its calls are refused, and those that run are told to stop. It is
+//! An agent ends in two steps. It is marked first: from then on its calls are refused, and those that run are cancelled. It is
 //! over when the last of them has ended, process trees included; only then does `Wait` return. STOP holds back new calls,
 //! and programs and guests that run pause until CONT.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use regent_ledger::Kind;
+use regent_ledger::EntryKind;
 use regent_policy::{Reason, codes};
 use regent_wire::Delivered;
 use regent_wire::body::{AgentBody, AgentEvent, BySignal, Ended, Stopped};
@@ -15,7 +15,7 @@ use regent_wire::result::AgentView;
 use serde_json::json;
 
 use super::life::End;
-use super::lifecycle::Step;
+use super::lifecycle::LifecycleStep;
 use super::{Agent, Lifecycle};
 use crate::budget;
 use crate::call::Call;
@@ -23,10 +23,10 @@ use crate::executor::BoxFuture;
 use crate::facts::refusal;
 use crate::kernel::Core;
 use crate::principal::Principal;
-use crate::signal::{Action, Arrival, Signal};
+use crate::signal::{Arrival, Signal, SignalEffect};
 use crate::syscall::Fault;
 
-/// How long the end of an agent waits for its calls. They have been told to stop and are dropped well before this.
+/// How long the end of an agent waits for its calls. They are cancelled already and dropped well before this.
 const DRAIN_MS_MAX: u64 = 10_000;
 /// How long the children of an agent that has ended may take to end on TERM. Then they get KILL.
 const ORPHAN_MS_MAX: u64 = 5_000;
@@ -40,11 +40,11 @@ impl Core {
         if life.stage() == Lifecycle::Active {
             return Ok(None);
         }
-        if life.step(Step::Activate)
+        if life.step(LifecycleStep::Activate)
             && let Some(agent) = who.agent_id()
         {
             let body = AgentBody::new(agent, who.session(), AgentEvent::Active);
-            self.note(Kind::Agent, &body).await?;
+            self.note(EntryKind::Agent, &body).await?;
         }
         let over = life.settled().await.is_over();
         Ok(over.then(|| refusal("agent.ended", "the agent has ended".to_owned(), "")))
@@ -84,7 +84,7 @@ impl Core {
         self: &Arc<Self>,
         to: &Arc<Agent>,
         signal: Signal,
-        action: Action,
+        action: SignalEffect,
         why: &str,
     ) -> Result<Delivered, Fault> {
         let delivered = self.act(to, signal, action, None).await;
@@ -127,27 +127,27 @@ impl Core {
         self: &Arc<Self>,
         to: &Arc<Agent>,
         signal: Signal,
-        action: Action,
+        action: SignalEffect,
         except: Option<u64>,
     ) -> Result<Delivered, Fault> {
         let done = match action {
-            Action::Suspend => {
+            SignalEffect::Suspend => {
                 // One that has not called yet is held all the same.
-                to.life.step(Step::Activate);
-                let held = to.life.step(Step::Suspend);
+                to.life.step(LifecycleStep::Activate);
+                let held = to.life.step(LifecycleStep::Suspend);
                 if held {
                     self.note_of(to, AgentEvent::Suspended { with: BySignal { signal } }).await?;
                 }
                 held
             }
-            Action::Resume => {
-                let resumed = to.life.step(Step::Resume);
+            SignalEffect::Resume => {
+                let resumed = to.life.step(LifecycleStep::Resume);
                 if resumed {
                     self.note_of(to, AgentEvent::Resumed { with: BySignal { signal } }).await?;
                 }
                 resumed
             }
-            Action::Interrupt => {
+            SignalEffect::Interrupt => {
                 let stopped = self.society.calls.interrupt(&to.id, except);
                 // A loop is mostly noticed between two calls: then there is nothing to stop, and the agent's record is what changes.
                 if signal == Signal::Loop {
@@ -156,9 +156,9 @@ impl Core {
                 }
                 stopped > 0 || signal == Signal::Loop
             }
-            Action::End => self.end(to, End::Signal(signal), except),
-            Action::Checkpoint => self.checkpoint(to),
-            Action::Diagnose => self.diagnose(to),
+            SignalEffect::End => self.end(to, End::Signal(signal), except),
+            SignalEffect::Checkpoint => self.checkpoint(to),
+            SignalEffect::Diagnose => self.diagnose(to),
         };
         Ok(if done { Delivered::Done } else { Delivered::Nothing })
     }
@@ -192,7 +192,7 @@ impl Core {
                 false => AgentEvent::TerminatedUndrained { with },
             };
             self.mark(&agent, terminated).await;
-            agent.life.step(Step::Terminate);
+            agent.life.step(LifecycleStep::Terminate);
             self.see_off_children(&agent).await;
             for forgotten in self.society.agents.forget_the_oldest(agent.id.clone()) {
                 self.society.vfs.fell(&forgotten);
@@ -234,7 +234,7 @@ impl Core {
 
     pub(super) async fn note_of(&self, agent: &Agent, event: AgentEvent<'_>) -> Result<(), Fault> {
         let body = AgentBody::new(&agent.id, agent.principal.session(), event);
-        self.note(Kind::Agent, &body).await?;
+        self.note(EntryKind::Agent, &body).await?;
         Ok(())
     }
 

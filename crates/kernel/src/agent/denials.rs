@@ -1,8 +1,8 @@
 //! Agents that collect denials. An agent that tries out what policy allows is slowed down, and then suspended.
 //!
-//! Denials count for the lineage: the agent that a person started, with all that descend from it, so that being many doesn't help. Each
+//! Denials count for the lineage: the agent that an operator started and all its descendants, so that being many doesn't help. Each
 //! denial beyond [`SLOWED_FROM`] within a minute is answered later than the one before. At [`SUSPENDED_FROM`] within ten minutes the kernel
-//! raises POLICY for the lineage, which suspends it until a person sends CONT. An ordinary agent that meets some denials notices nothing.
+//! raises POLICY for the lineage, which suspends it until an operator sends CONT. An ordinary agent that meets some denials notices nothing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::Agent;
 use crate::approval::UNATTENDED;
 use crate::call::Call;
 use crate::kernel::Core;
-use crate::signal::{Action, Signal};
+use crate::signal::{Signal, SignalEffect};
 use crate::syscall::Fault;
 
 /// Denials within [`SHORT`] that are answered at once.
@@ -102,7 +102,7 @@ impl Core {
             Follows::Suspension => {
                 let why = format!("{SUSPENDED_FROM} denials within {} minutes", LONG.as_secs() / 60);
                 for agent in self.society.agents.those(|agent| is_below(agent, &leader)) {
-                    self.raise_as(&agent, Signal::Policy, Action::Suspend, &why).await?;
+                    self.raise_as(&agent, Signal::Policy, SignalEffect::Suspend, &why).await?;
                 }
             }
         }

@@ -9,7 +9,7 @@ pub(crate) use regent_wire::body::AgentEnd as End;
 use tokio::sync::watch;
 
 use super::denials::{Denials, Follows};
-use super::lifecycle::{Lifecycle, Step};
+use super::lifecycle::{Lifecycle, LifecycleStep};
 use crate::request::Work;
 use crate::signal::{Arrival, Inbox, Signal};
 
@@ -32,7 +32,7 @@ struct Vitals {
     context: Label,
     session: SessionFacts,
     end: Option<End>,
-    /// Denials of this agent and of those that descend from it, if a person started it.
+    /// Denials of this agent and its descendants, if an operator started it.
     denials: Denials,
     /// Checkpoints and diagnostics written so far.
     written: u32,
@@ -74,7 +74,7 @@ impl Life {
     }
 
     /// Takes a step, if it can be taken from where the agent is.
-    pub(super) fn step(&self, step: Step) -> bool {
+    pub(super) fn step(&self, step: LifecycleStep) -> bool {
         self.stage.send_if_modified(|stage| match step.leads_from(*stage) {
             Some(next) => {
                 *stage = next;
@@ -106,7 +106,7 @@ impl Life {
     /// Begins the end. The first reason stays.
     pub(crate) fn begin_end(&self, end: End) -> bool {
         let mut vitals = self.vitals();
-        let begun = self.step(Step::Retire);
+        let begun = self.step(LifecycleStep::Retire);
         if begun {
             vitals.end = Some(end);
         }
@@ -196,32 +196,32 @@ impl Life {
         vitals.written
     }
 
-    pub(super) fn take_slot(self: &Arc<Self>, is_tool: bool) -> Slot {
+    pub(super) fn take_slot(self: &Arc<Self>, is_tool: bool) -> CallSlot {
         let mut vitals = self.vitals();
         let session = vitals.session;
         if is_tool {
             vitals.session.tool_calls = session.tool_calls.saturating_add(1);
         }
-        Slot { session, taken: is_tool.then(|| (Arc::clone(self), vitals.request)) }
+        CallSlot { session, taken: is_tool.then(|| (Arc::clone(self), vitals.request)) }
     }
 }
 
 /// A call's place in the count of its session. Given back when it is dropped, unless the call came to an effect.
 #[derive(Debug, Default)]
-pub(crate) struct Slot {
+pub(crate) struct CallSlot {
     /// What the session had done before this call.
     pub(crate) session: SessionFacts,
     taken: Option<(Arc<Life>, u64)>,
 }
 
-impl Slot {
+impl CallSlot {
     /// The call was made: it counts.
     pub(crate) fn keep(&mut self) {
         self.taken = None;
     }
 }
 
-impl Drop for Slot {
+impl Drop for CallSlot {
     fn drop(&mut self) {
         if let Some((life, request)) = self.taken.take() {
             let mut vitals = life.vitals();

@@ -4,7 +4,7 @@ pub use regent_wire::Lifecycle;
 
 /// A step in an agent's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum LifecycleStep {
     /// Its start is in the ledger.
     Boot,
     /// It makes its first call.
@@ -19,19 +19,20 @@ pub(crate) enum Step {
     Terminate,
 }
 
-impl Step {
+impl LifecycleStep {
     /// Where it leads, or `None` where it can't be taken.
     pub(crate) fn leads_from(self, stage: Lifecycle) -> Option<Lifecycle> {
         match (stage, self) {
-            (Lifecycle::Init, Step::Boot) => Some(Lifecycle::Ready),
-            (Lifecycle::Ready, Step::Activate) | (Lifecycle::Suspended, Step::Resume) => {
+            (Lifecycle::Init, LifecycleStep::Boot) => Some(Lifecycle::Ready),
+            (Lifecycle::Ready, LifecycleStep::Activate) | (Lifecycle::Suspended, LifecycleStep::Resume) => {
                 Some(Lifecycle::Active)
             }
-            (Lifecycle::Active, Step::Suspend) => Some(Lifecycle::Suspended),
-            (Lifecycle::Init | Lifecycle::Ready | Lifecycle::Active | Lifecycle::Suspended, Step::Retire) => {
-                Some(Lifecycle::Retiring)
-            }
-            (Lifecycle::Retiring, Step::Terminate) => Some(Lifecycle::Terminated),
+            (Lifecycle::Active, LifecycleStep::Suspend) => Some(Lifecycle::Suspended),
+            (
+                Lifecycle::Init | Lifecycle::Ready | Lifecycle::Active | Lifecycle::Suspended,
+                LifecycleStep::Retire,
+            ) => Some(Lifecycle::Retiring),
+            (Lifecycle::Retiring, LifecycleStep::Terminate) => Some(Lifecycle::Terminated),
             (
                 Lifecycle::Init
                 | Lifecycle::Ready
@@ -39,7 +40,12 @@ impl Step {
                 | Lifecycle::Suspended
                 | Lifecycle::Retiring
                 | Lifecycle::Terminated,
-                Step::Boot | Step::Activate | Step::Suspend | Step::Resume | Step::Retire | Step::Terminate,
+                LifecycleStep::Boot
+                | LifecycleStep::Activate
+                | LifecycleStep::Suspend
+                | LifecycleStep::Resume
+                | LifecycleStep::Retire
+                | LifecycleStep::Terminate,
             ) => None,
         }
     }
@@ -51,20 +57,27 @@ mod tests {
 
     use super::*;
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = LifecycleStep> {
         prop_oneof![
-            Just(Step::Boot),
-            Just(Step::Activate),
-            Just(Step::Suspend),
-            Just(Step::Resume),
-            Just(Step::Retire),
-            Just(Step::Terminate),
+            Just(LifecycleStep::Boot),
+            Just(LifecycleStep::Activate),
+            Just(LifecycleStep::Suspend),
+            Just(LifecycleStep::Resume),
+            Just(LifecycleStep::Retire),
+            Just(LifecycleStep::Terminate),
         ]
     }
 
     #[test]
     fn the_whole_life_in_order() {
-        let steps = [Step::Boot, Step::Activate, Step::Suspend, Step::Resume, Step::Retire, Step::Terminate];
+        let steps = [
+            LifecycleStep::Boot,
+            LifecycleStep::Activate,
+            LifecycleStep::Suspend,
+            LifecycleStep::Resume,
+            LifecycleStep::Retire,
+            LifecycleStep::Terminate,
+        ];
         let end = steps.iter().try_fold(Lifecycle::Init, |stage, step| step.leads_from(stage));
         assert_eq!(end, Some(Lifecycle::Terminated));
     }

@@ -9,7 +9,7 @@ use regent_wire::Priority;
 use regent_wire::body::{AgentEvent, Spawned};
 
 use super::life::Life;
-use super::lifecycle::Step;
+use super::lifecycle::LifecycleStep;
 use super::{
     AGENTS_MAX, Agent, AgentId, Agents, CHILDREN_MAX, DESCENDANTS_MAX, GENERATIONS_MAX, OPERATOR, OWN_WORDS,
     SpawnSpec, TRUST_DEFAULT,
@@ -66,7 +66,7 @@ pub(crate) fn check_spec(parent: &Principal, spec: &SpawnSpec) -> Option<Reason>
         return Some(refusal("agent.roles", format!("an agent has at most {ROLES_MAX} roles"), ""));
     }
     let has = |role: &String| match parent.class() {
-        // A person gives any role but those of people.
+        // An operator gives any role except those of people.
         Class::Operator => !PersonRole::ALL.iter().any(|own| own.as_str() == role),
         Class::Agent | Class::Kernel | Class::Peer | Class::Service => parent.roles().contains(role),
     };
@@ -121,7 +121,7 @@ impl Core {
             return Err(fault);
         }
         self.grow_tree(&agent.principal);
-        agent.life.step(Step::Boot);
+        agent.life.step(LifecycleStep::Boot);
         Ok(Ok(agent))
     }
 }
@@ -143,7 +143,7 @@ fn newborn(
     // A child works on its parent's request: same plan, same transcript.
     let work = parent.life().map(|life| life.work().clone()).unwrap_or_default();
     let ceiling = parent.priority();
-    // A person's agent is urgent only where they say so.
+    // An operator's agent is urgent only where they say so.
     let usual = if parent.agent_id().is_some() { ceiling } else { ceiling.min(Priority::Normal) };
     let priority = spec.priority.map_or(usual, |wanted| wanted.min(ceiling));
     let life = Arc::new(Life::new(trust, context, work, priority));
@@ -169,7 +169,7 @@ impl Agents {
     fn admit(&self, agent: Agent) -> Result<Arc<Agent>, SpawnError> {
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let (mut alive, mut descendants, mut siblings) = (0, 0, 0);
-        // A host starts many agents for its sessions: as long as there is room, nobody counts them for each.
+        // A host starts many agents for its sessions: as long as there is room, sessions aren't limited one by one.
         let is_counted = agent.parent.is_some() || table.all.len() >= AGENTS_MAX;
         let others = table.all.values().filter(|other| is_counted && !other.life.stage().is_over());
         for other in others {

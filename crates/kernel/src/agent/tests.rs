@@ -1,10 +1,10 @@
 //! Agents and signals through a whole kernel.
 
-use regent_ledger::Kind;
+use regent_ledger::EntryKind;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::tests::alone::{World, named, run};
+use crate::tests::alone::{KernelFixture, named, run};
 use crate::{Disposition, MaskChange, OpenMode, Reply, Status};
 use regent_wire::Priority;
 
@@ -20,13 +20,13 @@ fn with_roles(name: &str, roles: &[&str]) -> SpawnSpec {
     SpawnSpec { roles: roles.iter().map(|&role| role.to_owned()).collect(), ..named(name) }
 }
 
-fn stage(world: &World, who: &Principal) -> Lifecycle {
+fn stage(world: &KernelFixture, who: &Principal) -> Lifecycle {
     world.kernel.lifecycle_of(&world.person(), &id(who)).unwrap()
 }
 
 #[tokio::test]
 async fn a_child_has_no_more_than_its_parent() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let person = world.person();
     let parent = world
         .spawn(&person, SpawnSpec { trust: Some(400), ..with_roles("lead", &["dev", "reviewer"]) })
@@ -48,7 +48,7 @@ async fn a_child_has_no_more_than_its_parent() {
     }
     for role in crate::PersonRole::ALL {
         let spec = with_roles("a", &[role.as_str()]);
-        assert_eq!(world.denied(&person, Op::Spawn(spec)).await, "agent.roles", "a person's own: {role}");
+        assert_eq!(world.denied(&person, Op::Spawn(spec)).await, "agent.roles", "an operator's own: {role}");
     }
 
     let child = world.spawn(&parent, SpawnSpec { trust: Some(900), ..with_roles("a", &["dev"]) }).await;
@@ -60,7 +60,7 @@ async fn a_child_has_no_more_than_its_parent() {
 
 #[tokio::test]
 async fn a_child_starts_with_what_its_parent_has_seen() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let parent = world.spawn(&world.person(), named("lead")).await;
     world.outcome(&parent, run("test.web")).await;
     let child = world.spawn(&parent, named("a")).await;
@@ -69,7 +69,7 @@ async fn a_child_starts_with_what_its_parent_has_seen() {
 
 #[tokio::test]
 async fn agents_are_bounded_in_depth_and_number() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let mut line = vec![world.spawn(&world.person(), named("a")).await];
     while line.len() < GENERATIONS_MAX {
         line.push(world.spawn(line.last().unwrap(), named("a")).await);
@@ -83,7 +83,7 @@ async fn agents_are_bounded_in_depth_and_number() {
 
 #[tokio::test]
 async fn only_its_parent_can_act_as_an_agent() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let (person, kernel) = (world.person(), &world.kernel);
     let one = world.spawn(&person, named("one")).await;
     let other = world.spawn(&person, named("other")).await;
@@ -98,7 +98,7 @@ async fn only_its_parent_can_act_as_an_agent() {
 
 #[tokio::test]
 async fn adv_038_an_agent_signals_itself_and_its_descendants_only() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let person = world.person();
     let one = world.spawn(&person, named("one")).await;
     let other = world.spawn(&person, named("other")).await;
@@ -108,7 +108,7 @@ async fn adv_038_an_agent_signals_itself_and_its_descendants_only() {
         assert_eq!(world.denied(from, signal(to, Signal::Kill)).await, "agent.not_yours");
         assert_eq!(world.denied(from, Op::Wait { agent: id(to) }).await, "agent.not_yours");
     }
-    // A stranger and nobody look alike.
+    // A foreign agent and a missing one look alike.
     let nobody = Op::Signal { agent: "lusab-babad-gutih".into(), signal: Signal::Kill, group: false };
     assert_eq!(world.denied(&one, nobody.clone()).await, "agent.not_yours");
     assert_eq!(world.failed(&person, nobody).await, "agent.unknown");
@@ -121,10 +121,10 @@ async fn adv_038_an_agent_signals_itself_and_its_descendants_only() {
 
 #[tokio::test]
 async fn adv_081_an_agent_can_not_answer_questions_or_set_budgets() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let agent = world.spawn(&world.person(), named("a")).await;
     assert_eq!(world.denied(&agent, Op::Questions).await, "approval.not_a_person");
-    let answer = crate::Answer::Deny { because: None };
+    let answer = crate::ApprovalAnswer::Deny { because: None };
     let op = Op::Answer { ticket: crate::TicketId("x".into()), with: Vec::new(), answer };
     assert_eq!(world.denied(&agent, op).await, "approval.not_a_person");
     for op in [Op::Exit { code: 0 }, Op::Sigpending] {
@@ -134,7 +134,7 @@ async fn adv_081_an_agent_can_not_answer_questions_or_set_budgets() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kill_stops_the_running_call_and_the_outcome_says_so() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let person = world.person();
     let agent = world.spawn(&person, named("a")).await;
     let call = world.outcome(&agent, run("test.hang"));
@@ -144,7 +144,7 @@ async fn a_kill_stops_the_running_call_and_the_outcome_says_so() {
     };
     let (outcome, killed) = tokio::join!(call, kill);
     assert_eq!(outcome.status, Status::Cancelled);
-    assert_eq!(outcome.output.bytes(), b"stopped when told");
+    assert_eq!(outcome.output.bytes(), b"stopped on cancellation");
     assert!(outcome.receipt.seq > outcome.intent.seq);
     let report = json!([{"agent": id(&agent), "delivered": "done", "over": true}]);
     assert_eq!(killed["to"], report);
@@ -155,13 +155,13 @@ async fn a_kill_stops_the_running_call_and_the_outcome_says_so() {
     assert_eq!(waited["end"], json!({"signal": "KILL"}));
     assert_eq!(world.life_of(&agent), ["spawned", "active", "retiring", "terminated"]);
     let recorded = world.entries().into_iter().find(|entry| entry.seq == outcome.receipt.seq).unwrap();
-    assert_eq!((recorded.kind, &recorded.body["status"]), (Kind::Outcome, &json!("cancelled")));
+    assert_eq!((recorded.kind, &recorded.body["status"]), (EntryKind::Outcome, &json!("cancelled")));
 }
 
 #[tokio::test]
 async fn the_birth_of_an_agent_is_signed_by_its_own_key() {
     use base64::Engine as _;
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let agent = world.spawn(&world.person(), with_roles("a", &["dev"])).await;
     let born = world.entries().into_iter().find(|entry| entry.body["event"] == "spawned").unwrap().body;
     let did = crate::Did::parse(born["did"].as_str().unwrap()).unwrap();
@@ -182,7 +182,7 @@ rules:
   - { id: ask-lead, effect: ask, match: { agent: lead, tool: test.secret } }
   - { id: seldom, effect: allow, match: { tool: test.echo }, rate: 3/hour }
 "#;
-    let world = World::with(policy).await;
+    let world = KernelFixture::with(policy).await;
     let lead = world.spawn(&world.person(), with_roles("lead", &["intern"])).await;
     let child = world.spawn(&lead, named("child")).await;
     let grandchild = world.spawn(&child, named("x")).await;
@@ -204,7 +204,7 @@ rules:
 
 #[tokio::test]
 async fn an_executor_that_does_not_listen_is_dropped_all_the_same() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let agent = world.spawn(&world.person(), named("a")).await;
     let call = world.outcome(&agent, run("test.stubborn"));
     let (person, kernel) = (world.person(), &world.kernel);
@@ -220,7 +220,7 @@ async fn an_executor_that_does_not_listen_is_dropped_all_the_same() {
 #[tokio::test]
 async fn an_interrupt_stops_the_call_and_not_the_agent() {
     for interrupting in [Signal::Int, Signal::Loop] {
-        let world = World::new().await;
+        let world = KernelFixture::new().await;
         let agent = world.spawn(&world.person(), named("a")).await;
         let call = world.outcome(&agent, run("test.hang"));
         let interrupt = async {
@@ -238,7 +238,7 @@ async fn an_interrupt_stops_the_call_and_not_the_agent() {
 
 #[tokio::test]
 async fn a_caller_that_goes_away_leaves_a_call_that_still_ends() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let agent = world.spawn(&world.person(), named("a")).await;
     let (kernel, caller) = (world.kernel.clone(), agent.clone());
     let waiting = tokio::spawn(async move { kernel.syscall(&caller, run("test.hang")).await });
@@ -249,7 +249,7 @@ async fn a_caller_that_goes_away_leaves_a_call_that_still_ends() {
     world.done(&world.person(), signal(&agent, Signal::Int)).await;
     world.kernel.0.society.calls.idle(&id(&agent)).await;
     let ended = || world.entries().into_iter().rev().find(|entry| entry.body["op"] == "tool.run").unwrap();
-    while ended().kind != Kind::Outcome {
+    while ended().kind != EntryKind::Outcome {
         tokio::task::yield_now().await;
     }
     assert_eq!(ended().body["status"], "cancelled");
@@ -257,7 +257,7 @@ async fn a_caller_that_goes_away_leaves_a_call_that_still_ends() {
 
 #[tokio::test]
 async fn a_panic_in_an_executor_is_a_fault_and_the_kernel_goes_on() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let agent = world.spawn(&world.person(), named("a")).await;
     let fault = world.kernel.syscall(&agent, run("test.panic")).await.unwrap_err();
     assert!(
@@ -273,7 +273,7 @@ async fn a_panic_in_an_executor_is_a_fault_and_the_kernel_goes_on() {
 #[tokio::test]
 async fn a_stopped_agent_waits_and_goes_on() {
     for stopping in [Signal::Stop, Signal::Budget, Signal::Drift] {
-        let world = World::new().await;
+        let world = KernelFixture::new().await;
         let (person, kernel) = (world.person(), world.kernel.clone());
         let agent = world.spawn(&person, named("a")).await;
         let stopped = world.done(&person, signal(&agent, stopping)).await;
@@ -294,7 +294,7 @@ async fn a_stopped_agent_waits_and_goes_on() {
 #[tokio::test]
 async fn the_waiting_call_of_a_stopped_agent_is_refused_when_the_agent_ends() {
     for ending in [Signal::Kill, Signal::Term, Signal::Policy, Signal::Trust] {
-        let world = World::new().await;
+        let world = KernelFixture::new().await;
         let (person, kernel) = (world.person(), world.kernel.clone());
         let agent = world.spawn(&person, named("a")).await;
         world.done(&person, signal(&agent, Signal::Stop)).await;
@@ -310,7 +310,7 @@ async fn the_waiting_call_of_a_stopped_agent_is_refused_when_the_agent_ends() {
 
 #[tokio::test]
 async fn a_masked_signal_waits_and_a_handled_one_is_the_agents_own() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let person = world.person();
     let agent = world.spawn(&person, named("a")).await;
     let mask = |change| Op::Sigprocmask { change };
@@ -333,7 +333,7 @@ async fn a_masked_signal_waits_and_a_handled_one_is_the_agents_own() {
 
 #[tokio::test]
 async fn a_signal_to_a_group_reaches_those_who_live_in_it() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let person = world.person();
     let lead = world.spawn(&person, named("lead")).await;
     let child = world.spawn(&lead, named("child")).await;
@@ -346,7 +346,7 @@ async fn a_signal_to_a_group_reaches_those_who_live_in_it() {
 
 #[tokio::test]
 async fn children_end_with_their_parent() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let person = world.person();
     let lead = world.spawn(&person, named("lead")).await;
     let child = world.spawn(&lead, named("child")).await;
@@ -365,7 +365,7 @@ async fn children_end_with_their_parent() {
 
 #[tokio::test]
 async fn calls_that_the_kernel_forbids_cost_trust_and_sound_calls_give_it_back() {
-    let world = World::with(NO_ECHO).await;
+    let world = KernelFixture::with(NO_ECHO).await;
     let agent = world.spawn(&world.person(), named("a")).await;
     let child = world.spawn(&agent, named("child")).await;
     let stranger = world.spawn(&world.person(), named("b")).await;
@@ -398,7 +398,7 @@ async fn calls_that_the_kernel_forbids_cost_trust_and_sound_calls_give_it_back()
 
 #[tokio::test]
 async fn an_agent_that_loses_its_trust_is_suspended_until_a_person_lets_it_carry_on() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let spec = SpawnSpec { trust: Some(TRUST_LOST + 1), ..named("a") };
     let agent = world.spawn(&world.person(), spec).await;
     let stranger = world.spawn(&world.person(), named("b")).await;
@@ -416,7 +416,7 @@ async fn an_agent_that_loses_its_trust_is_suspended_until_a_person_lets_it_carry
 
 #[tokio::test]
 async fn a_priority_is_inherited_and_never_above_the_parent_s() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let of = |name: &str, priority| SpawnSpec { priority, ..named(name) };
     let cases = [
         (None, Priority::Normal, None, Priority::Normal),
@@ -433,7 +433,7 @@ async fn a_priority_is_inherited_and_never_above_the_parent_s() {
 
 #[tokio::test]
 async fn agents_see_themselves_and_their_descendants() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let person = world.person();
     let one = world.spawn(&person, named("one")).await;
     let child = world.spawn(&one, named("child")).await;
@@ -454,7 +454,7 @@ async fn agents_see_themselves_and_their_descendants() {
 #[tokio::test]
 async fn tool_calls_side_by_side_can_not_share_a_place_in_the_count() {
     let policy = format!("{}max_tool_calls_per_request: 3\n", crate::tests::alone::ALLOW_ALL);
-    let world = World::with(&policy).await;
+    let world = KernelFixture::with(&policy).await;
     let agent = world.spawn(&world.person(), named("a")).await;
     let mut calls = tokio::task::JoinSet::new();
     for _ in 0..16 {
@@ -469,7 +469,7 @@ async fn tool_calls_side_by_side_can_not_share_a_place_in_the_count() {
 
 #[tokio::test]
 async fn a_checkpoint_keeps_what_the_agent_was_working_with() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let person = world.person();
     let agent = world.spawn(&person, named("a")).await;
     let memory =
@@ -491,7 +491,7 @@ async fn a_checkpoint_keeps_what_the_agent_was_working_with() {
 
 #[tokio::test]
 async fn a_shutdown_ends_the_agents_and_their_calls() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let agent = world.spawn(&world.person(), named("a")).await;
     let call = world.outcome(&agent, run("test.hang"));
     let down = async {
@@ -503,13 +503,13 @@ async fn a_shutdown_ends_the_agents_and_their_calls() {
     assert!(matches!(world.kernel.syscall(&agent, run("test.echo")).await, Err(Fault::NotRunning(_))));
 }
 
-/// What nobody may do; everything else goes.
+/// Denied to all; everything else is allowed.
 const NO_ECHO: &str =
     "version: 1\nmode: permissive\nrules:\n  - { id: no-echo, effect: deny, match: { tool: test.echo } }\n";
 
 #[tokio::test(start_paused = true)]
 async fn m9_a_lineage_that_collects_denials_is_slowed_and_then_suspended() {
-    let world = World::with(NO_ECHO).await;
+    let world = KernelFixture::with(NO_ECHO).await;
     let agent = world.spawn(&world.person(), named("prober")).await;
     let child = world.spawn(&agent, named("child")).await;
     let bystander = world.spawn(&world.person(), named("bystander")).await;
@@ -533,7 +533,8 @@ async fn m9_a_lineage_that_collects_denials_is_slowed_and_then_suspended() {
     }
     assert_ne!(stage(&world, &bystander), Lifecycle::Suspended);
     // It is recorded, with the signal and the reason, and a person lets it continue.
-    let notes = world.entries().into_iter().filter(|entry| entry.kind == Kind::Agent).map(|entry| entry.body);
+    let notes =
+        world.entries().into_iter().filter(|entry| entry.kind == EntryKind::Agent).map(|entry| entry.body);
     let notes: Vec<Value> = notes.collect();
     assert!(notes.iter().any(|note| note["event"] == "slowed"), "{notes:?}");
     let raised =
@@ -546,7 +547,7 @@ async fn m9_a_lineage_that_collects_denials_is_slowed_and_then_suspended() {
 
 #[tokio::test(start_paused = true)]
 async fn m9_an_operator_is_never_slowed() {
-    let world = World::with(NO_ECHO).await;
+    let world = KernelFixture::with(NO_ECHO).await;
     let began = tokio::time::Instant::now();
     for _ in 0..denials::SUSPENDED_FROM + 10 {
         assert_eq!(world.denied(&world.person(), run("test.echo")).await, "policy.denied");
@@ -559,7 +560,7 @@ async fn m9_denials_over_time_and_refusals_that_pass_are_never_slowed() {
     use crate::tests::shared;
 
     let policy = "version: 1\nmode: permissive\nrules:\n  - { id: no, effect: deny, match: { tool: work, args: { /text: no } } }\n  - { id: few, effect: allow, match: { tool: work }, rate: 1/hour }\n";
-    let world = shared::World::new(policy, Arc::new(regent_store::MemoryState::default())).await;
+    let world = shared::ProjectFixture::new(policy, Arc::new(regent_store::MemoryState::default())).await;
     let agent = world.agent(&world.kernel.operator(), "steady", None).await;
     let began = tokio::time::Instant::now();
     let denied = async |text: &str| {
@@ -580,11 +581,11 @@ async fn m9_denials_over_time_and_refusals_that_pass_are_never_slowed() {
 
 #[tokio::test]
 async fn a_loop_is_delivered_also_between_two_calls() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let agent = world.spawn(&world.person(), named("one")).await;
     world.done(&agent, run("test.echo")).await;
-    let told = world.kernel.raise(&id(&agent), Signal::Loop, "the same again").await.unwrap();
-    assert_eq!(told, Delivered::Done);
+    let delivered = world.kernel.raise(&id(&agent), Signal::Loop, "the same again").await.unwrap();
+    assert_eq!(delivered, Delivered::Done);
     assert!(world.life_of(&agent).contains(&"looped".to_owned()));
     // An interrupt with nothing to interrupt still is nothing.
     assert_eq!(world.kernel.raise(&id(&agent), Signal::Int, "test").await.unwrap(), Delivered::Nothing);
@@ -593,7 +594,7 @@ async fn a_loop_is_delivered_also_between_two_calls() {
 #[tokio::test]
 async fn an_agent_that_has_used_up_its_tokens_may_still_exit() {
     let policy = "version: 1\nmode: permissive\nmax_tokens_per_request: 10\n";
-    let world = World::with(policy).await;
+    let world = KernelFixture::with(policy).await;
     let agent = world.spawn(&world.person(), named("one")).await;
     agent.life().unwrap().saw(OWN_WORDS, 11);
     assert_eq!(world.denied(&agent, run("test.echo")).await, "governance.max_tokens");

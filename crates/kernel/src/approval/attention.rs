@@ -1,41 +1,41 @@
-//! How much attention a person has left. An approval that comes faster than anyone can read wasn't read; a long row of approvals is a
+//! How much attention a reviewer has left. An approval that comes faster than anyone can read wasn't read; a long row of approvals is a
 //! habit. Both fill a meter over the last hour. When it is full, an approval covers one call, and counts only once the question can have been
 //! read. A denial always counts, and ends the row.
 
-use regent_store::{self as store, Draft as Records, StateError};
+use regent_store::{self as store, StateDraft, StateError};
 pub use regent_wire::Attention;
 use serde::{Deserialize, Serialize};
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
 const DAY_MS: i64 = 24 * HOUR_MS;
-/// So many yes within an hour that nobody can have read fill the meter.
+/// So many unread approvals within an hour fill the meter.
 const HASTY_MAX: u32 = 5;
 /// So many yes in a row within an hour fill it too.
 const ROW_MAX: u32 = 20;
 /// The least and the most that reading a question is taken to need.
 const READ_MS: (u64, u64) = (1_000, 5_000);
-/// A fast reader's speed: nobody reads more in a second.
+/// A fast reader's speed, per second.
 const CHARS_PER_S: u64 = 100;
 /// Decisions and questions that are remembered, the newest.
 const DECIDED_MAX: usize = 500;
 const ASKED_MAX: usize = 2_000;
 const ASKED_KEY: &str = "attention/asked";
 
-/// One answer of a person.
+/// One answer of a reviewer.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Decided {
+struct PastAnswer {
     at_ms: i64,
     took_ms: u64,
     yes: bool,
     hasty: bool,
 }
 
-/// What is remembered of a person's answers.
+/// A reviewer's recent answers.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Record(Vec<Decided>);
+pub(crate) struct Record(Vec<PastAnswer>);
 
 impl Record {
-    pub(crate) fn load(records: &Records<'_>, person: &str) -> Result<Self, StateError> {
+    pub(crate) fn load(records: &StateDraft<'_>, person: &str) -> Result<Self, StateError> {
         Ok(records.load(&key_of(person))?.unwrap_or_default())
     }
 
@@ -50,22 +50,22 @@ impl Record {
     /// Takes note of an answer.
     pub(crate) fn add(&mut self, yes: bool, took_ms: u64, read_ms: u64, now_ms: i64) {
         self.0.retain(|one| one.at_ms > now_ms.saturating_sub(DAY_MS));
-        self.0.push(Decided { at_ms: now_ms, took_ms, yes, hasty: yes && took_ms < read_ms });
+        self.0.push(PastAnswer { at_ms: now_ms, took_ms, yes, hasty: yes && took_ms < read_ms });
         let surplus = self.0.len().saturating_sub(DECIDED_MAX);
         self.0.drain(..surplus);
     }
 
     pub(crate) fn save(
         &self,
-        records: &mut Records<'_>,
+        records: &mut StateDraft<'_>,
         person: &str,
         now_ms: i64,
     ) -> Result<(), StateError> {
         records.save(&key_of(person), self, now_ms.saturating_add(DAY_MS))
     }
 
-    /// What it comes to now.
-    pub(crate) fn attention(&self, records: &Records<'_>, now_ms: i64) -> Result<Attention, StateError> {
+    /// The current value.
+    pub(crate) fn attention(&self, records: &StateDraft<'_>, now_ms: i64) -> Result<Attention, StateError> {
         let asked: Vec<i64> = records.load(ASKED_KEY)?.unwrap_or_default();
         Ok(self.sum(&asked, now_ms))
     }
@@ -73,8 +73,8 @@ impl Record {
     fn sum(&self, asked: &[i64], now_ms: i64) -> Attention {
         let within = |at_ms: i64, window_ms: i64| at_ms > now_ms.saturating_sub(window_ms);
         let count = |some: usize| u32::try_from(some).unwrap_or(u32::MAX);
-        let day: Vec<&Decided> = self.0.iter().filter(|one| within(one.at_ms, DAY_MS)).collect();
-        let hour: Vec<&Decided> = day.iter().copied().filter(|one| within(one.at_ms, HOUR_MS)).collect();
+        let day: Vec<&PastAnswer> = self.0.iter().filter(|one| within(one.at_ms, DAY_MS)).collect();
+        let hour: Vec<&PastAnswer> = day.iter().copied().filter(|one| within(one.at_ms, HOUR_MS)).collect();
         let mut took: Vec<u64> = day.iter().map(|one| one.took_ms).collect();
         took.sort_unstable();
         let yes = day.iter().filter(|one| one.yes).count();
@@ -98,7 +98,7 @@ impl Record {
 }
 
 /// Takes note that a question was put.
-pub(crate) fn note_asked(records: &mut Records<'_>, now_ms: i64) -> Result<(), StateError> {
+pub(crate) fn note_asked(records: &mut StateDraft<'_>, now_ms: i64) -> Result<(), StateError> {
     let mut asked: Vec<i64> = records.load(ASKED_KEY)?.unwrap_or_default();
     asked.retain(|at_ms| *at_ms > now_ms.saturating_sub(DAY_MS));
     asked.push(now_ms);

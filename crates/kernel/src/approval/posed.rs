@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use regent_ledger::Digest;
-use regent_store::{self as store, Draft as Records, StateError};
+use regent_store::{self as store, StateDraft, StateError};
 use serde::{Deserialize, Serialize};
 
 use crate::approval::attention;
 use crate::approval::question::{Answered, Approved, OpenQuestion, UNIDENTIFIED};
-use crate::approval::questions::Given;
-use regent_wire::{Answer, Scope, TicketId, Voice};
+use crate::approval::questions::AnswerResult;
+use regent_wire::{ApprovalAnswer, Scope, TicketId, Voice};
 
 /// How long a question waits for its answer.
 pub(crate) const OPEN_MS_MAX: i64 = 24 * 60 * 60 * 1000;
@@ -26,8 +26,8 @@ pub(crate) struct Posed {
     pub(crate) digest: Digest,
     pub(crate) question: OpenQuestion,
     /// The last word of each person.
-    pub(crate) said: BTreeMap<String, Said>,
-    /// The agent that a person started, or the session: whose questions are counted together.
+    pub(crate) said: BTreeMap<String, StoredAnswer>,
+    /// The agent that an operator started, or the session: its questions are counted together.
     #[serde(default)]
     pub(crate) root: String,
     /// Another program puts it to its own person.
@@ -36,8 +36,8 @@ pub(crate) struct Posed {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Said {
-    answer: Answer,
+pub(crate) struct StoredAnswer {
+    answer: ApprovalAnswer,
     until_ms: i64,
     #[serde(default)]
     at_ms: i64,
@@ -76,24 +76,24 @@ impl Posed {
     }
 
     /// Why this answer isn't accepted, independent of reading speed.
-    pub(crate) fn refuses(&self, answer: &Answer, by: &str) -> Option<Given> {
-        let is_host = matches!(answer, Answer::HostSays { .. });
-        let goes_further = matches!(answer, Answer::Approve { scope, .. } if *scope > Scope::Once);
-        let is_approval = matches!(answer, Answer::Approve { .. });
+    pub(crate) fn refuses(&self, answer: &ApprovalAnswer, by: &str) -> Option<AnswerResult> {
+        let is_host = matches!(answer, ApprovalAnswer::HostSays { .. });
+        let goes_further = matches!(answer, ApprovalAnswer::Approve { scope, .. } if *scope > Scope::Once);
+        let is_approval = matches!(answer, ApprovalAnswer::Approve { .. });
         if is_host && !self.elsewhere {
-            return Some(Given::NotHosts);
+            return Some(AnswerResult::NotHosts);
         }
         if self.question.open_names && goes_further {
-            return Some(Given::OpenNames);
+            return Some(AnswerResult::OpenNames);
         }
         let is_nobody = is_approval && by == UNIDENTIFIED && self.question.approvers > 1;
-        is_nobody.then_some(Given::Unidentified)
+        is_nobody.then_some(AnswerResult::Unidentified)
     }
 
     /// Any denial denies; otherwise it takes as many approvers as the rule says.
     pub(crate) fn standing(&self, now_ms: i64) -> Answered {
         for said in self.said.values() {
-            if let Answer::Deny { because } = &said.answer {
+            if let ApprovalAnswer::Deny { because } = &said.answer {
                 return Answered::Denied { because: because.clone() };
             }
         }
@@ -105,21 +105,21 @@ impl Posed {
     }
 
     /// Whose approvals hold now: not one that has expired, nor one that was given while the clock was ahead.
-    fn agreed(&self, now_ms: i64) -> impl Iterator<Item = (&String, &Said, Scope)> {
-        let holds = move |said: &Said| now_ms < said.until_ms && !is_ahead(said.at_ms, now_ms);
+    fn agreed(&self, now_ms: i64) -> impl Iterator<Item = (&String, &StoredAnswer, Scope)> {
+        let holds = move |said: &StoredAnswer| now_ms < said.until_ms && !is_ahead(said.at_ms, now_ms);
         let is_somebody = |name: &str| self.question.approvers <= 1 || name != UNIDENTIFIED;
-        let counts = move |(name, said): &(&String, &Said)| holds(said) && is_somebody(name);
+        let counts = move |(name, said): &(&String, &StoredAnswer)| holds(said) && is_somebody(name);
         self.said.iter().filter(counts).filter_map(|(name, said)| match &said.answer {
-            Answer::Approve { scope, .. } => Some((name, said, *scope)),
-            Answer::HostSays { .. } => Some((name, said, Scope::Once)),
-            Answer::Deny { .. } => None,
+            ApprovalAnswer::Approve { scope, .. } => Some((name, said, *scope)),
+            ApprovalAnswer::HostSays { .. } => Some((name, said, Scope::Once)),
+            ApprovalAnswer::Deny { .. } => None,
         })
     }
 
-    /// By whom, when, and the narrowest of what they said.
+    /// By whom, when, and the narrowest of their answers.
     pub(crate) fn yes(&self, now_ms: i64) -> Approved {
         let agreed = || self.agreed(now_ms);
-        let is_host = |said: &Said| matches!(said.answer, Answer::HostSays { .. });
+        let is_host = |said: &StoredAnswer| matches!(said.answer, ApprovalAnswer::HostSays { .. });
         let hosts = agreed().any(|(_, said, _)| is_host(said));
         Approved {
             asked_at_ms: self.question.created_at_ms,
@@ -147,13 +147,13 @@ impl Posed {
         answers.fold(self.question.expires_at_ms, i64::max)
     }
 
-    pub(crate) fn save(&self, records: &mut Records<'_>) -> Result<(), StateError> {
+    pub(crate) fn save(&self, records: &mut StateDraft<'_>) -> Result<(), StateError> {
         let (id, keep_until_ms) = (&self.question.id, self.keep_until_ms());
         records.save(&key_of(id), self, keep_until_ms)?;
         self.indexes().try_for_each(|index| records.save(&index, id, keep_until_ms))
     }
 
-    pub(crate) fn discard(&self, records: &mut Records<'_>) {
+    pub(crate) fn discard(&self, records: &mut StateDraft<'_>) {
         records.remove(&key_of(&self.question.id));
         self.indexes().for_each(|index| records.remove(&index));
     }
@@ -167,28 +167,28 @@ impl Posed {
     }
 }
 
-impl Said {
-    pub(crate) fn new(answer: &Answer, attention_percent: u8, now_ms: i64) -> Self {
+impl StoredAnswer {
+    pub(crate) fn new(answer: &ApprovalAnswer, attention_percent: u8, now_ms: i64) -> Self {
         let (answer, until_ms) = Self::held(answer, now_ms);
         Self { answer, until_ms, at_ms: now_ms, attention_percent }
     }
 
     /// What is kept of it, and how long it holds.
-    fn held(answer: &Answer, now_ms: i64) -> (Answer, i64) {
+    fn held(answer: &ApprovalAnswer, now_ms: i64) -> (ApprovalAnswer, i64) {
         match answer {
-            Answer::Approve { scope, valid_ms } => {
+            ApprovalAnswer::Approve { scope, valid_ms } => {
                 let valid_ms = (*valid_ms).min(VALID_MS_MAX);
                 let until_ms = now_ms.saturating_add(i64::try_from(valid_ms).unwrap_or(i64::MAX));
-                (Answer::Approve { scope: *scope, valid_ms }, until_ms)
+                (ApprovalAnswer::Approve { scope: *scope, valid_ms }, until_ms)
             }
-            Answer::HostSays { valid_ms } => {
+            ApprovalAnswer::HostSays { valid_ms } => {
                 let valid_ms = (*valid_ms).min(VALID_MS_MAX);
                 let until_ms = now_ms.saturating_add(i64::try_from(valid_ms).unwrap_or(i64::MAX));
-                (Answer::HostSays { valid_ms }, until_ms)
+                (ApprovalAnswer::HostSays { valid_ms }, until_ms)
             }
-            Answer::Deny { because } => {
+            ApprovalAnswer::Deny { because } => {
                 let because = because.as_ref().map(|text| text.chars().take(BECAUSE_CHARS_MAX).collect());
-                (Answer::Deny { because }, now_ms.saturating_add(OPEN_MS_MAX))
+                (ApprovalAnswer::Deny { because }, now_ms.saturating_add(OPEN_MS_MAX))
             }
         }
     }
@@ -201,7 +201,7 @@ fn is_ahead(at_ms: i64, now_ms: i64) -> bool {
 
 /// A question that isn't over. Only our own ids are looked up.
 pub(crate) fn load(
-    records: &Records<'_>,
+    records: &StateDraft<'_>,
     ticket: &TicketId,
     now_ms: i64,
 ) -> Result<Option<Posed>, StateError> {
@@ -210,7 +210,7 @@ pub(crate) fn load(
 }
 
 /// A question under its key. A state that can't decrypt one gives `null` in its place: for this process it isn't there.
-pub(crate) fn posed(records: &Records<'_>, key: &str) -> Result<Option<Posed>, StateError> {
+pub(crate) fn posed(records: &StateDraft<'_>, key: &str) -> Result<Option<Posed>, StateError> {
     Ok(records.load::<Option<Posed>>(key)?.flatten())
 }
 
@@ -231,7 +231,7 @@ pub(crate) fn cause_index(cause: &str) -> String {
 }
 
 /// The questions of an index, as far as they are there.
-pub(crate) fn indexed(records: &Records<'_>, index: &str) -> Result<Vec<Posed>, StateError> {
+pub(crate) fn indexed(records: &StateDraft<'_>, index: &str) -> Result<Vec<Posed>, StateError> {
     let (mut found, mut unread) = (Vec::new(), Ok(()));
     for (key, value) in records.scan(index)? {
         let ticket: TicketId = store::parse(&key, &value)?;
@@ -258,7 +258,7 @@ pub(crate) fn open_of(all: impl IntoIterator<Item = Posed>, now_ms: i64) -> Vec<
     open
 }
 
-/// Eight characters without look-alikes: 40 bits, and only a person's principal can use one.
+/// Eight characters without look-alikes: 40 bits, and only a reviewer's principal can use one.
 pub(crate) fn fresh_id() -> Result<TicketId, StateError> {
     const ALPHABET: [char; 32] = [
         '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'j', 'k',

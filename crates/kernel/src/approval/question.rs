@@ -18,9 +18,9 @@ pub struct Approved {
     pub asked_at_ms: i64,
     /// How full the approver's attention meter was, in per cent; the maximum of several people.
     pub attention_percent: u8,
-    /// Who said it; nobody, where only the host says so.
+    /// Who answered; empty where only the host reports it.
     pub by: Vec<String>,
-    /// When the last of them said it.
+    /// When the last of them answered.
     pub decided_at_ms: i64,
     /// How far it goes.
     pub scope: Scope,
@@ -34,7 +34,7 @@ pub struct Approved {
 
 /// A question that is about to be put.
 #[derive(Debug, Clone)]
-pub(crate) struct Draft {
+pub(crate) struct QuestionDraft {
     /// What an approval would be bound to.
     pub digest: Digest,
     /// The files that are part of it.
@@ -44,7 +44,7 @@ pub(crate) struct Draft {
     pub open_why: Option<String>,
     /// The call in a line, and whether that leaves out a part of it.
     pub summary: (String, bool),
-    /// Why a person is asked.
+    /// Why it is asked.
     pub reason: String,
     /// The text of others behind it, quoted.
     pub quote: Option<String>,
@@ -60,7 +60,7 @@ pub(crate) struct Draft {
     pub approvers: u8,
     /// The caller.
     pub asker: Asker,
-    /// Another program puts it to its own person, whom we don't see reading.
+    /// Another program puts it to its own user; we don't see them read it.
     pub elsewhere: bool,
 }
 
@@ -71,8 +71,8 @@ pub(crate) struct Asker {
     pub name: String,
     /// In which session.
     pub session: String,
-    /// The agent that a person started, or the session where it is no agent: whose open questions are counted together.
+    /// The agent that an operator started, or the session where it is no agent: its open questions are counted together.
     pub root: String,
-    /// It is a step of a task, which goes on in another session.
+    /// It is a step of a task, which continues in another session.
     pub in_task: bool,
 }

@@ -4,30 +4,30 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use regent_ledger::Digest;
-use regent_store::{self as store, Draft as Records, FOR_GOOD, Partition, State, StateError, parse};
+use regent_store::{self as store, FOR_GOOD, Partition, State, StateDraft, StateError, parse};
 use serde::{Deserialize, Serialize};
 
 use crate::approval::attention::Attention;
 use crate::approval::attention::{self, Record};
 use crate::approval::posed::{
-    OPEN_MS_MAX, Posed, Said, asker_index, cause_index, fresh_id, index_of, indexed, key_of, load, open_of,
-    posed,
+    OPEN_MS_MAX, Posed, StoredAnswer, asker_index, cause_index, fresh_id, index_of, indexed, key_of, load,
+    open_of, posed,
 };
-use crate::approval::question::{Answered, Approved, Asker, Draft, LedgerPlace, OpenQuestion};
+use crate::approval::question::{Answered, Approved, Asker, LedgerPlace, OpenQuestion, QuestionDraft};
 use regent_wire::result::{SkipReason, Skipped};
-use regent_wire::{Answer, Scope, TicketId};
+use regent_wire::{ApprovalAnswer, Scope, TicketId};
 
-/// How many questions of one agent that a person started, its children included, may wait at once. More is not asking, it is wearing down.
+/// How many questions of one agent that an operator started, its children included, may wait at once. More would wear reviewers down.
 pub(crate) const OPEN_MAX: usize = 50;
 /// The last tickets that were answered, for processes that wait for answers.
 const ANSWERS: &str = "question-answers";
 const ANSWERS_MAX: usize = 64;
-/// A rule longer than this is no small one, and nobody would read it.
+/// A rule longer than this is not small, and no reviewer would read it.
 const COVER_BYTES_MAX: usize = 16 << 10;
 /// What a host's reports are kept under. No operator is called so: their names end with their number.
 const HOST: &str = "host says";
 
-/// The questions of a project, and what was said to them.
+/// The questions of a project and their answers.
 #[derive(Debug)]
 pub(crate) struct Questions {
     state: Arc<dyn State>,
@@ -68,15 +68,15 @@ pub(crate) enum Consulted {
     Approved(Approved),
     /// The question waits.
     Asked(Box<OpenQuestion>),
-    /// A person has said no.
+    /// A reviewer denied it.
     Denied(TicketId, Option<String>),
-    /// So many questions wait already that nobody would read one more.
+    /// Too many questions are pending already.
     Full(usize),
 }
 
 /// The result of giving an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Given {
+pub(crate) enum AnswerResult {
     /// It counts.
     Taken {
         /// Where the question stands now.
@@ -108,7 +108,7 @@ pub(crate) enum Given {
     TooWide,
     /// The call makes names at run time, and the approval goes further than one call. It doesn't count.
     OpenNames,
-    /// Several people have to agree, and nobody knows who this is. It doesn't count.
+    /// Several reviewers must agree, and this one is unknown. The answer doesn't count.
     Unidentified,
     /// A host reported on a question that it wasn't given. It doesn't count.
     NotHosts,
@@ -131,7 +131,7 @@ impl Questions {
 
     async fn change<T: Send>(
         &self,
-        step: impl FnMut(&mut Records<'_>) -> Result<T, StateError> + Send,
+        step: impl FnMut(&mut StateDraft<'_>) -> Result<T, StateError> + Send,
     ) -> Result<T, StateError> {
         store::change(&*self.state, &self.partition, &[], step).await
     }
@@ -139,7 +139,7 @@ impl Questions {
     /// A look without a change.
     async fn look<T: Send>(
         &self,
-        mut step: impl FnMut(&Records<'_>) -> Result<T, StateError> + Send,
+        mut step: impl FnMut(&StateDraft<'_>) -> Result<T, StateError> + Send,
     ) -> Result<T, StateError> {
         self.change(|records| step(records)).await
     }
@@ -153,19 +153,19 @@ impl Questions {
     }
 
     /// Takes note of what a person says to one question, or to several of one cause. All that are still open to the answer get it, in one step;
-    /// the others are named as skipped. People are told apart by name, whatever session they speak in.
+    /// the others are named as skipped. Reviewers are distinguished by name, not by session.
     /// It is one answer to the meter of attention, and the time to read it is that of all of them.
     pub(crate) async fn answer(
         &self,
         tickets: &[TicketId],
-        answer: &Answer,
+        answer: &ApprovalAnswer,
         by: &str,
         now_ms: i64,
-    ) -> Result<Given, StateError> {
+    ) -> Result<AnswerResult, StateError> {
         let _turn = self.turn.lock().await;
         let keys: Vec<String> = tickets.iter().map(key_of).collect();
         store::change(&*self.state, &self.partition, &keys, |records| {
-            let is_approval = matches!(answer, Answer::Approve { .. });
+            let is_approval = matches!(answer, ApprovalAnswer::Approve { .. });
             let (mut batch, mut skipped): (Vec<Posed>, Vec<Skipped>) = Default::default();
             for ticket in tickets {
                 let is_denied = |posed: &Posed| matches!(posed.standing(now_ms), Answered::Denied { .. });
@@ -179,12 +179,12 @@ impl Questions {
                 };
                 skipped.push(Skipped { id: ticket.clone(), why });
             }
-            let Some(first) = batch.first() else { return Ok(Given::Gone) };
+            let Some(first) = batch.first() else { return Ok(AnswerResult::Gone) };
             if batch.iter().skip(1).any(|one| !one.is_of_cause(first)) {
-                return Ok(Given::NotOneCause);
+                return Ok(AnswerResult::NotOneCause);
             }
-            // A host speaks for nobody: neither under a person's name, nor about a question that people here were asked.
-            let is_host = matches!(answer, Answer::HostSays { .. });
+            // A host represents no reviewer: it can't use a reviewer's name or answer a question that was put to reviewers here.
+            let is_host = matches!(answer, ApprovalAnswer::HostSays { .. });
             if let Some(refused) = batch.iter().find_map(|posed| posed.refuses(answer, by)) {
                 return Ok(refused);
             }
@@ -194,7 +194,7 @@ impl Questions {
                 Err(refused) => return Ok(refused),
             };
             for posed in &mut batch {
-                posed.said.insert(by.to_owned(), Said::new(answer, attention.percent, now_ms));
+                posed.said.insert(by.to_owned(), StoredAnswer::new(answer, attention.percent, now_ms));
                 posed.save(records)?;
             }
             // One that still needs others isn't approved yet.
@@ -206,7 +206,7 @@ impl Questions {
             let mut log: AnswerLog = records.load(ANSWERS)?.unwrap_or_default();
             log.add(&questions);
             records.save(ANSWERS, &log, FOR_GOOD)?;
-            Ok(Given::Taken { standing, questions, skipped, asked_at_ms, attention })
+            Ok(AnswerResult::Taken { standing, questions, skipped, asked_at_ms, attention })
         })
         .await
     }
@@ -249,7 +249,7 @@ impl Questions {
         Ok(open)
     }
 
-    /// How much attention a person has left.
+    /// How much attention a reviewer has left.
     pub(crate) async fn attention(&self, person: &str, now_ms: i64) -> Result<Attention, StateError> {
         self.look(|records| Record::load(records, person)?.attention(records, now_ms)).await
     }
@@ -259,7 +259,7 @@ impl Questions {
         Ok(self.standing_until(ticket, now_ms).await?.0)
     }
 
-    /// The same, and until when that holds if nobody answers.
+    /// The same, and until when that holds without an answer.
     pub(crate) async fn standing_until(
         &self,
         ticket: &TicketId,
@@ -299,14 +299,14 @@ impl Questions {
     }
 
     /// Puts a question, unless another caller has just put the same.
-    pub(crate) async fn put(&self, draft: &Draft, now_ms: i64) -> Result<Consulted, StateError> {
+    pub(crate) async fn put(&self, draft: &QuestionDraft, now_ms: i64) -> Result<Consulted, StateError> {
         let posed = self.posed(draft, now_ms)?;
         let _turn = self.turn.lock().await;
         self.change(|records| {
             if let Some(found) = find(records, &draft.digest, draft.approvers, &draft.asker, now_ms)? {
                 return Ok(found);
             }
-            // Beyond this nobody reads them; the ledger has them all.
+            // Beyond this they are not listed; the ledger has them all.
             let open = open_of(indexed(records, &asker_index(&posed.root))?, now_ms);
             if open.len() >= OPEN_MAX {
                 return Ok(Consulted::Full(OPEN_MAX));
@@ -316,7 +316,7 @@ impl Questions {
                 None => Vec::new(),
             };
             let posed = posed.clone().joining(&of_cause);
-            // Calls of one cause are one question to a person.
+            // Calls of one cause are one question to a reviewer.
             if posed.question.asked_with.is_none() {
                 attention::note_asked(records, now_ms)?;
             }
@@ -344,9 +344,10 @@ impl Questions {
         .await
     }
 
-    fn posed(&self, draft: &Draft, now_ms: i64) -> Result<Posed, StateError> {
-        let Draft { digest, files, open_why, summary, reason, rule, origins, cover, .. } = draft.clone();
-        let Draft { approvers, asker, elsewhere, quote, cause, .. } = draft.clone();
+    fn posed(&self, draft: &QuestionDraft, now_ms: i64) -> Result<Posed, StateError> {
+        let QuestionDraft { digest, files, open_why, summary, reason, rule, origins, cover, .. } =
+            draft.clone();
+        let QuestionDraft { approvers, asker, elsewhere, quote, cause, .. } = draft.clone();
         let (summary, summary_cut) = summary;
         Ok(Posed {
             digest,
@@ -387,12 +388,12 @@ impl Questions {
 
 /// Counts an answer, or says why it doesn't count. A batch can be read since its last question was put.
 fn meter(
-    records: &mut Records<'_>,
+    records: &mut StateDraft<'_>,
     batch: &[Posed],
-    answer: &Answer,
+    answer: &ApprovalAnswer,
     by: &str,
     now_ms: i64,
-) -> Result<Result<Attention, Given>, StateError> {
+) -> Result<Result<Attention, AnswerResult>, StateError> {
     if batch.iter().all(|posed| posed.elsewhere) {
         return Ok(Ok(Attention::default()));
     }
@@ -401,25 +402,25 @@ fn meter(
     let read_ms = batch.iter().fold(0, |sum: u64, posed| sum.saturating_add(posed.question.read_ms));
     let had_ms = record.looked_ms(asked_at_ms, now_ms);
     let worn = record.attention(records, now_ms)?.is_worn();
-    if let Answer::Approve { scope, .. } = answer {
+    if let ApprovalAnswer::Approve { scope, .. } = answer {
         if worn && *scope > Scope::Once {
-            return Ok(Err(Given::TooWide));
+            return Ok(Err(AnswerResult::TooWide));
         }
         if worn && had_ms < read_ms {
-            return Ok(Err(Given::TooFast { read_ms, had_ms }));
+            return Ok(Err(AnswerResult::TooFast { read_ms, had_ms }));
         }
         let least_ms = attention::least_ms(read_ms);
         if had_ms < least_ms {
-            return Ok(Err(Given::TooSoon { least_ms, had_ms }));
+            return Ok(Err(AnswerResult::TooSoon { least_ms, had_ms }));
         }
     }
-    record.add(matches!(answer, Answer::Approve { .. }), had_ms, read_ms, now_ms);
+    record.add(matches!(answer, ApprovalAnswer::Approve { .. }), had_ms, read_ms, now_ms);
     record.save(records, by, now_ms)?;
     record.attention(records, now_ms).map(Ok)
 }
 
 fn find(
-    records: &mut Records<'_>,
+    records: &mut StateDraft<'_>,
     digest: &Digest,
     approvers: u8,
     asker: &Asker,

@@ -1,6 +1,6 @@
 //! A call in one line, so that a reviewer knows what an approval would cover.
 //!
-//! What an agent says is shown escaped: it can't move the cursor, forge a second line or turn text around.
+//! An agent's text is escaped: it can't move the cursor, forge a second line or reverse text.
 
 use serde_json::Value;
 
@@ -18,14 +18,14 @@ const CHARS_MAX: usize = 600;
 const ARGUMENT_CHARS_MAX: usize = 120;
 /// The longest part of a message in it.
 const LAST_CHARS_MAX: usize = 300;
-/// Arguments whose origin is told.
+/// Maximum arguments whose origin is listed.
 const ORIGINS_MAX: usize = 32;
 
 /// The line, and whether it leaves out a part of the call.
-pub(super) fn of(call: &Call, sheet: &Sheet) -> (String, bool) {
+pub(super) fn summarize(call: &Call, sheet: &Sheet) -> (String, bool) {
     if let Op::Infer(inference) = &call.op {
-        // What was said before the last message is never in it.
-        return (shorten(&of_inference(inference), CHARS_MAX).0, true);
+        // Earlier messages are never in it.
+        return (shorten(&summarize_inference(inference), CHARS_MAX).0, true);
     }
     let mut cut = false;
     let mut line = match &sheet.tool {
@@ -42,7 +42,7 @@ pub(super) fn of(call: &Call, sheet: &Sheet) -> (String, bool) {
             Target::Argv(argv) => argv.join(" "),
             Target::Secret(name) => format!("secret {name}"),
         };
-        let (text, text_cut) = shown(&text, ARGUMENT_CHARS_MAX);
+        let (text, text_cut) = escape_within(&text, ARGUMENT_CHARS_MAX);
         cut |= text_cut;
         line.push_str(&format!(" → {text}"));
     }
@@ -64,16 +64,16 @@ pub(super) fn origins(sheet: &Sheet) -> Vec<Traced> {
     traced.collect()
 }
 
-/// A conversation is long, and most of it is what the person knows: what was said last is what is new.
-fn of_inference(inference: &Inference) -> String {
+/// A conversation is long and the reviewer knows most of it. The last message is the new part.
+fn summarize_inference(inference: &Inference) -> String {
     let Inference { model, messages, .. } = inference;
     let last = messages.last().map(Message::text).unwrap_or_default();
     let (model, last) = (plain(model, ARGUMENT_CHARS_MAX), plain(&last, LAST_CHARS_MAX));
     format!("model.infer model=`{model}`, {} messages, the last: `{last}`", messages.len())
 }
 
-/// A call of which nobody knows whether it happened.
-pub(super) fn of_doubt(what: &str, args: &Value, call: &InDoubt) -> (String, bool) {
+/// A call that may or may not have happened.
+pub(super) fn summarize_doubt(what: &str, args: &Value, call: &InDoubt) -> (String, bool) {
     let mut cut = false;
     let what = plain(what, ARGUMENT_CHARS_MAX);
     let line =
@@ -91,7 +91,8 @@ fn arguments(args: &Value, cut: &mut bool) -> String {
                 value.to_string()
             }
         };
-        let ((name, name_cut), (text, text_cut)) = (shown(name, 40), shown(&text, ARGUMENT_CHARS_MAX));
+        let ((name, name_cut), (text, text_cut)) =
+            (escape_within(name, 40), escape_within(&text, ARGUMENT_CHARS_MAX));
         *cut |= name_cut | text_cut;
         format!(" {name}=`{text}`")
     });
@@ -99,11 +100,11 @@ fn arguments(args: &Value, cut: &mut bool) -> String {
 }
 
 fn plain(text: &str, chars_max: usize) -> String {
-    shown(text, chars_max).0
+    escape_within(text, chars_max).0
 }
 
-/// The text with what hides escaped, and whether its end is left out. A character is shown whole or not at all.
-fn shown(text: &str, chars_max: usize) -> (String, bool) {
+/// The text with invisible characters escaped, and whether its end is cut. An escape is never cut in two.
+fn escape_within(text: &str, chars_max: usize) -> (String, bool) {
     let (mut short, mut chars) = (String::new(), 0_usize);
     for (at, letter) in text.char_indices() {
         let escaped = escape(letter);

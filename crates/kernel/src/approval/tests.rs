@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use crate::approval::posed::OPEN_MS_MAX;
 use crate::approval::questions::OPEN_MAX;
-use regent_ledger::Kind;
+use regent_ledger::EntryKind;
 use regent_store::{MemoryState, Partition, SqliteState};
 use serde_json::{Value, json};
 
 use super::*;
 use std::time::Duration;
 
-use crate::tests::shared::{ASK, OPEN, World, code_of, wait, work};
+use crate::tests::shared::{ASK, OPEN, ProjectFixture, code_of, wait, work};
 use crate::{BudgetScope, Each, Op, Reply, Status};
 
 const HOUR_MS: u64 = 60 * 60 * 1000;
 const TWO: &str = "version: 1\nmode: permissive\nrules:\n  - id: two\n    effect: ask\n    match: { tool: work }\n    approvers: 2\n";
 
-async fn asking() -> World {
-    World::new(ASK, Arc::new(MemoryState::default())).await
+async fn asking() -> ProjectFixture {
+    ProjectFixture::new(ASK, Arc::new(MemoryState::default())).await
 }
 
 fn pending(reply: Reply) -> Ticket {
@@ -34,21 +34,21 @@ fn done(reply: &Reply) -> bool {
     matches!(reply, Reply::Done(outcome) if outcome.status == Status::Ok)
 }
 
-fn yes(scope: Scope) -> Answer {
-    Answer::Approve { scope, valid_ms: HOUR_MS }
+fn yes(scope: Scope) -> ApprovalAnswer {
+    ApprovalAnswer::Approve { scope, valid_ms: HOUR_MS }
 }
 
-async fn answer(world: &World, ticket: &TicketId, answer: Answer) -> Value {
+async fn answer(world: &ProjectFixture, ticket: &TicketId, answer: ApprovalAnswer) -> Value {
     // Long enough to begin to read, too short to have read.
     world.clock.advance_ms(500);
     match world.as_operator(Op::Answer { ticket: ticket.clone(), with: Vec::new(), answer }).await {
         Reply::Done(outcome) if outcome.status == Status::Ok => {
-            let mut told: Value = serde_json::from_slice(outcome.output.bytes()).unwrap();
-            let fields = told.as_object_mut().unwrap();
+            let mut answer: Value = serde_json::from_slice(outcome.output.bytes()).unwrap();
+            let fields = answer.as_object_mut().unwrap();
             for field in ["asked_at_ms", "attention", "decided_at_ms"] {
                 assert!(fields.remove(field).is_some(), "{field}");
             }
-            told
+            answer
         }
         Reply::Done(outcome) => json!(outcome.status),
         other @ (Reply::Pending(_) | Reply::Denied(_)) => panic!("not done: {other:?}"),
@@ -104,7 +104,7 @@ async fn adv_078_of_many_that_race_for_one_yes_one_gets_it() {
     let folder = tempfile::tempdir().unwrap();
     let open = || Arc::new(SqliteState::open(&folder.path().join("state.db")).unwrap()) as Arc<dyn State>;
     for state in [Arc::new(MemoryState::default()) as Arc<dyn State>, open()] {
-        let world = World::new(ASK, state).await;
+        let world = ProjectFixture::new(ASK, state).await;
         let other = world.next(ASK, "session-2", "ada").await;
         let ticket = pending(world.work(json!({})).await);
         answer(&world, &ticket.id, yes(Scope::Once)).await;
@@ -166,7 +166,7 @@ async fn adv_077_what_changes_after_the_yes_is_another_call() {
     assert_ne!(pending(world.work(args.clone()).await).id, ticket.id, "the file holds something else");
     let other = json!({"path": "plan.txt", "text": "run it all"});
     assert_ne!(pending(world.work(other).await).id, ticket.id, "another argument");
-    let elsewhere = World::new(ASK, Arc::clone(&world.state)).await;
+    let elsewhere = ProjectFixture::new(ASK, Arc::clone(&world.state)).await;
     std::fs::write(elsewhere.folder.path().join("plan.txt"), "harmless").unwrap();
     assert_ne!(pending(elsewhere.work(args.clone()).await).id, ticket.id, "another folder");
     assert_eq!(world.runs() + elsewhere.runs(), 0);
@@ -180,11 +180,11 @@ const SWAP: &str = "version: 1\nmode: permissive\nrules:\n  - { id: ask-work, ef
 
 #[tokio::test]
 async fn c2_the_question_is_about_the_call_that_runs() {
-    let world = World::new(SWAP, Arc::new(MemoryState::default())).await;
+    let world = ProjectFixture::new(SWAP, Arc::new(MemoryState::default())).await;
     let ticket = pending(world.work(json!({"text": "harmless"})).await);
     assert_eq!(ticket.summary, "work text=`swapped`");
-    // The attempt that is recorded, and that a person is shown, is the final one too.
-    let recorded = world.kernel.ledger().payload(&regent_ledger::Digest::of(br#"{"text":"swapped"}"#));
+    // The recorded attempt, which the reviewer sees, is the final one too.
+    let recorded = world.kernel.ledger().payload(&regent_ledger::Digest::compute(br#"{"text":"swapped"}"#));
     assert!(recorded.unwrap().is_some());
     answer(&world, &ticket.id, yes(Scope::Once)).await;
     assert!(done(&world.work(json!({"text": "harmless"})).await));
@@ -194,7 +194,7 @@ async fn c2_the_question_is_about_the_call_that_runs() {
 #[tokio::test]
 async fn c2_an_approval_of_the_call_as_it_was_made_is_not_one_of_the_changed_call() {
     let state: Arc<dyn State> = Arc::new(MemoryState::default());
-    let world = World::new(ASK, state).await;
+    let world = ProjectFixture::new(ASK, state).await;
     let ticket = pending(world.work(json!({"text": "harmless"})).await);
     answer(&world, &ticket.id, yes(Scope::Project)).await;
     assert!(done(&world.work(json!({"text": "harmless"})).await));
@@ -207,7 +207,7 @@ async fn c2_an_approval_of_the_call_as_it_was_made_is_not_one_of_the_changed_cal
 #[tokio::test]
 async fn c2_a_change_that_leads_to_a_question_is_asked_about() {
     let policy = "version: 1\nmode: permissive\nrules:\n  - { id: swap, effect: transform, match: { tool: work, args: { /text: a } }, set: { /text: { value: b } } }\n  - { id: ask-b, effect: ask, match: { tool: work, args: { /text: b } }, approvers: 2 }\n  - { id: deny-d, effect: deny, match: { tool: work, args: { /text: d } } }\n  - { id: to-d, effect: transform, match: { tool: work, args: { /text: c } }, set: { /text: { value: d } } }\n  - { id: ping, effect: transform, match: { tool: work, args: { /text: e } }, set: { /text: { value: f } } }\n  - { id: pong, effect: transform, match: { tool: work, args: { /text: f } }, set: { /text: { value: e } } }\n";
-    let world = World::new(policy, Arc::new(MemoryState::default())).await;
+    let world = ProjectFixture::new(policy, Arc::new(MemoryState::default())).await;
     let ticket = pending(world.work(json!({"text": "a"})).await);
     assert_eq!((ticket.summary.as_str(), ticket.question.approvers), ("work text=`b`", 2));
     assert_eq!(code_of(world.work(json!({"text": "c"})).await), "policy.denied");
@@ -235,10 +235,10 @@ fn programs() -> crate::ToolSpec {
     }
 }
 
-async fn with_programs() -> World {
+async fn with_programs() -> ProjectFixture {
     let policy =
         "version: 1\nmode: permissive\nrules:\n  - { id: ask, effect: ask, match: { tool: exec } }\n";
-    let world = World::new(policy, Arc::new(MemoryState::default())).await;
+    let world = ProjectFixture::new(policy, Arc::new(MemoryState::default())).await;
     world.admit(programs());
     for folder in ["scripts", "sub/deep"] {
         std::fs::create_dir_all(world.folder.path().join(folder)).unwrap();
@@ -246,7 +246,7 @@ async fn with_programs() -> World {
     world
 }
 
-async fn exec(world: &World, args: &Value) -> Reply {
+async fn exec(world: &ProjectFixture, args: &Value) -> Reply {
     let run = crate::ToolCall { tool: "exec".to_owned(), args: args.clone() };
     world.as_operator(Op::RunTool(run)).await
 }
@@ -284,7 +284,7 @@ async fn h3_an_approval_is_bound_to_what_a_program_runs() {
         let path = world.folder.path().join(file.replace("\\u{9}", "\t"));
         std::fs::write(&path, "harmless").unwrap();
         let ticket = pending(exec(&world, &args).await);
-        let held = regent_ledger::Digest::of(b"harmless");
+        let held = regent_ledger::Digest::compute(b"harmless");
         let bound = BoundFile { path: file.to_owned(), sha256: held };
         assert!(ticket.question.files.contains(&bound), "{args}: {:?}", ticket.question.files);
         let open = ticket.question.open_names;
@@ -423,7 +423,7 @@ impl crate::Clock for Meddler {
 #[tokio::test]
 async fn h3_what_changes_between_the_check_and_the_run_is_not_run_and_uses_up_nothing() {
     let policy = "version: 1\nmode: permissive\nrules:\n  - { id: ask, effect: ask, match: { tool: exec } }\n  - { id: few, effect: allow, match: { tool: exec }, rate: 1/hour }\n";
-    let world = World::new(policy, Arc::new(MemoryState::default())).await;
+    let world = ProjectFixture::new(policy, Arc::new(MemoryState::default())).await;
     let file = world.folder.path().join("deploy.sh");
     std::fs::write(&file, "harmless").unwrap();
     let armed = std::sync::atomic::AtomicBool::new(false);
@@ -481,7 +481,7 @@ async fn m6_an_approval_from_a_clock_that_was_ahead_does_not_hold() {
 async fn a_no_holds_for_the_session_and_gives_its_advice() {
     let world = asking().await;
     let ticket = pending(world.work(json!({})).await);
-    let advice = Answer::Deny { because: Some("use the test server".to_owned()) };
+    let advice = ApprovalAnswer::Deny { because: Some("use the test server".to_owned()) };
     answer(&world, &ticket.id, advice).await;
     match world.work(json!({})).await {
         Reply::Denied(denial) => {
@@ -500,13 +500,13 @@ async fn a_yes_that_was_not_used_can_be_taken_back() {
     let world = asking().await;
     let ticket = pending(world.work(json!({})).await);
     answer(&world, &ticket.id, yes(Scope::Project)).await;
-    answer(&world, &ticket.id, Answer::Deny { because: None }).await;
+    answer(&world, &ticket.id, ApprovalAnswer::Deny { because: None }).await;
     assert_eq!(code_of(world.work(json!({})).await), "approval.denied");
 }
 
 #[tokio::test]
 async fn two_approvers_are_two_people() {
-    let world = World::new(TWO, Arc::new(MemoryState::default())).await;
+    let world = ProjectFixture::new(TWO, Arc::new(MemoryState::default())).await;
     let bob = world.next(TWO, "session-2", "bob").await;
     let ticket = pending(world.work(json!({})).await);
     let half = json!({"answered": "waiting", "agreed": 1, "needed": 2});
@@ -521,7 +521,7 @@ async fn two_approvers_are_two_people() {
 
 #[tokio::test]
 async fn adv_078_one_person_in_two_sessions_is_one_person() {
-    let world = World::new(TWO, Arc::new(MemoryState::default())).await;
+    let world = ProjectFixture::new(TWO, Arc::new(MemoryState::default())).await;
     let elsewhere = world.next(TWO, "session-2", "ada").await;
     let ticket = pending(world.work(json!({})).await);
     let half = json!({"answered": "waiting", "agreed": 1, "needed": 2});
@@ -533,8 +533,8 @@ async fn adv_078_one_person_in_two_sessions_is_one_person() {
     let bob = world.next(TWO, "session-1", "bob").await;
     assert_eq!(answer(&bob, &ticket.id, yes(Scope::Once)).await, json!({"answered": "approved"}));
     assert_eq!(world.runs(), 0);
-    // One no outweighs any number of yes, also by one who has said yes before.
-    answer(&elsewhere, &ticket.id, Answer::Deny { because: None }).await;
+    // One denial outweighs any number of approvals, also by a reviewer who approved before.
+    answer(&elsewhere, &ticket.id, ApprovalAnswer::Deny { because: None }).await;
     assert_eq!(code_of(world.work(json!({})).await), "approval.denied");
 }
 
@@ -549,7 +549,7 @@ async fn a_full_meter_limits_approvals_to_one_call_after_reading() {
     let ticket = pending(ask(5).await);
     let attention = ticket.question.attention.clone().unwrap();
     assert_eq!((attention.percent, attention.hasty_hour, attention.asked_hour), (100, 5, 6));
-    let refused = |told: Value| told["failed"]["code"].as_str().unwrap_or_default().to_owned();
+    let refused = |answer: Value| answer["failed"]["code"].as_str().unwrap_or_default().to_owned();
     assert_eq!(refused(answer(&world, &ticket.id, yes(Scope::Session)).await), "approval.once_only");
     world.clock.advance_ms(-500);
     assert_eq!(refused(answer(&world, &ticket.id, yes(Scope::Once)).await), "approval.too_fast");
@@ -562,7 +562,7 @@ async fn a_full_meter_limits_approvals_to_one_call_after_reading() {
     let again = pending(ask(6).await);
     let bob = world.next(ASK, "session-2", "bob").await;
     assert_eq!(answer(&bob, &again.id, yes(Scope::Session)).await, json!({"answered": "approved"}));
-    assert_eq!(answer(&world, &again.id, Answer::Deny { because: None }).await["answered"], "denied");
+    assert_eq!(answer(&world, &again.id, ApprovalAnswer::Deny { because: None }).await["answered"], "denied");
     world.clock.advance_ms(i64::try_from(HOUR_MS).unwrap());
     let later = pending(ask(7).await);
     assert_eq!(answer(&world, &later.id, yes(Scope::Session)).await, json!({"answered": "approved"}));
@@ -579,7 +579,8 @@ async fn the_ledger_says_when_it_was_asked_and_decided() {
     world.clock.advance_ms(1_000);
     assert!(done(&world.work(json!({})).await));
     let reader = crate::Reader::on(world.kernel.ledger().storage());
-    let intents = reader.entries().unwrap().map(Result::unwrap).filter(|entry| entry.kind == Kind::Intent);
+    let intents =
+        reader.entries().unwrap().map(Result::unwrap).filter(|entry| entry.kind == EntryKind::Intent);
     let approved: Vec<Value> = intents.filter_map(|entry| entry.body.get("approved").cloned()).collect();
     let start = crate::tests::shared::START_MS;
     let expected = json!({
@@ -675,7 +676,7 @@ async fn a_question_that_is_not_put_costs_nothing() {
         );
     }
     let first = world.questions().remove(0);
-    answer(&world, &first.id, Answer::Deny { because: None }).await;
+    answer(&world, &first.id, ApprovalAnswer::Deny { because: None }).await;
     pending(world.work(json!({"text": "more"})).await);
 }
 
@@ -688,7 +689,7 @@ async fn questions_are_a_budget_too() {
     for text in ["1", "2"] {
         let ticket = pending(world.work(json!({"text": text})).await);
         assert_eq!(pending(world.work(json!({"text": text})).await).id, ticket.id);
-        answer(&world, &ticket.id, Answer::Deny { because: None }).await;
+        answer(&world, &ticket.id, ApprovalAnswer::Deny { because: None }).await;
     }
     assert_eq!(code_of(world.work(json!({"text": "3"})).await), "budget.exhausted");
 }
@@ -697,8 +698,8 @@ async fn questions_are_a_budget_too() {
 async fn who_waits_hears_of_an_answer_from_here_and_from_another_process() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.db");
-    let world = World::new(ASK, Arc::new(SqliteState::open(&path).unwrap())).await;
-    let other = World::new(OPEN, Arc::new(SqliteState::open(&path).unwrap())).await;
+    let world = ProjectFixture::new(ASK, Arc::new(SqliteState::open(&path).unwrap())).await;
+    let other = ProjectFixture::new(OPEN, Arc::new(SqliteState::open(&path).unwrap())).await;
     for (number, answerer) in [&world, &other].into_iter().enumerate() {
         let ticket = pending(world.work(json!({"text": format!("{number}")})).await);
         let (kernel, id) = (world.kernel.clone(), ticket.id.clone());

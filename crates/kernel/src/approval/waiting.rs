@@ -1,5 +1,5 @@
 //! Who waits for an answer. An answer of this process wakes those who wait for its ticket. For answers of other processes one of the waiters
-//! watches the state, reads which tickets were answered, and wakes those. So an answer wakes one waiter, and nobody polls.
+//! watches the state, reads which tickets were answered, and wakes those. So an answer wakes one waiter, without polling.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ struct Watching {
 }
 
 /// One waiter; it leaves when this is dropped.
-pub(super) struct Place<'w> {
+pub(super) struct WaiterSeat<'w> {
     waiting: &'w Waiting,
     ticket: TicketId,
     woken: Arc<Notify>,
@@ -44,11 +44,11 @@ impl Waiting {
         self.by_ticket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn enter(&self, ticket: &TicketId) -> Place<'_> {
+    pub(super) fn enter(&self, ticket: &TicketId) -> WaiterSeat<'_> {
         let mut by_ticket = self.by_ticket();
         let (woken, count) = by_ticket.entry(ticket.clone()).or_default();
         *count = count.saturating_add(1);
-        Place { waiting: self, ticket: ticket.clone(), woken: Arc::clone(woken) }
+        WaiterSeat { waiting: self, ticket: ticket.clone(), woken: Arc::clone(woken) }
     }
 
     /// Wakes those who wait for these tickets.
@@ -83,7 +83,7 @@ impl Waiting {
     }
 }
 
-impl Place<'_> {
+impl WaiterSeat<'_> {
     /// Registers for the next answer; to be made before the question is looked at.
     pub(super) fn listen(&self) -> tokio::sync::futures::Notified<'_> {
         self.woken.notified()
@@ -105,7 +105,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaiterSeat<'_> {
     fn drop(&mut self) {
         let mut by_ticket = self.waiting.by_ticket();
         if let Some((_, count)) = by_ticket.get_mut(&self.ticket) {

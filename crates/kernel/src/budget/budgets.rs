@@ -31,7 +31,7 @@ pub(crate) struct Book {
     limited: AtomicBool,
     look_at_ms: AtomicU64,
     levels: Mutex<Levels>,
-    /// Held by whoever exchanges with the state: two reports of one lease at a time would count twice.
+    /// Held during an exchange with the state: two concurrent reports of one lease would count twice.
     exchanging: tokio::sync::Mutex<()>,
 }
 
@@ -39,7 +39,7 @@ impl Budgets {
     /// `project` and `session` are what the shared records and leases are named after.
     pub(crate) fn new(state: Arc<dyn State>, project: &str, session: &str) -> Self {
         let mut nonce = [0_u8; 8];
-        // Without randomness two kernels of one session would be told apart by nothing; the process id still does.
+        // Without randomness two kernels of one session would have the same name; the process id still distinguishes them.
         if getrandom::fill(&mut nonce).is_err() {
             nonce = u64::from(std::process::id()).to_le_bytes();
         }
@@ -104,7 +104,7 @@ impl Budgets {
         Ok(held.map(|held| reserved(path, held)))
     }
 
-    /// Sets one question to a person aside. It is charged when the reservation is settled.
+    /// Reserves one question. It is charged when the reservation is settled.
     pub(crate) async fn reserve_question(
         &self,
         lineage: &[AgentId],
@@ -134,7 +134,7 @@ impl Budgets {
         Ok(())
     }
 
-    /// How a scope stands. A shared one counts what other processes have said they used, and what they have set aside.
+    /// How a scope stands. A shared one counts the use and the reservations that other processes have reported.
     pub(crate) async fn standing(&self, scope: &BudgetScope, now_ms: i64) -> Result<Standing, StateError> {
         match self.0.report(scope, now_ms, Amounts::default()) {
             Some(report) => report.standing(&*self.0.state).await,
@@ -250,7 +250,7 @@ impl Book {
                 let looked = report.look(&*self.state).await?;
                 self.levels().lease(&scope).into_iter().for_each(|lease| lease.saw(&looked));
             } else {
-                // What was spent is said as well: others should see it.
+                // Report what was spent as well: other processes should see it.
                 let exchanged = report.exchange(&*self.state).await?;
                 self.levels().lease(&scope).into_iter().for_each(|lease| lease.apply(&report, &exchanged));
             }

@@ -28,7 +28,7 @@ pub(crate) fn estimate(call: &Call, sheet: &Sheet, limits: &Limits) -> Estimate 
     Estimate { most, unpriced }
 }
 
-/// What must work when everything is spent: ending, and a person's own control.
+/// What must work when everything is spent: ending, and an operator's own control.
 fn is_free(call: &Call) -> bool {
     match &call.op {
         Op::Exit { .. }

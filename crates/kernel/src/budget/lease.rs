@@ -1,7 +1,7 @@
 //! Budgets that several processes spend from: each process leases a part, atomically, and spends within it.
 //!
-//! What is out on lease is nobody else's, so parallel processes can't overspend together. A process gives back what it didn't use
-//! when it ends. One that crashes doesn't: nobody can know what it had spent since its last report, so its lease counts as spent,
+//! A leased amount belongs to one process, so parallel processes can't overspend together. A process returns what it didn't use
+//! when it ends. One that crashes doesn't: its spending since its last report is unknown, so its lease counts as spent,
 //! for the rest of the period. Leases are small parts of the whole, so that this costs little.
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub(crate) struct Lease {
     period: i64,
     /// What this process may spend without asking.
     granted: Amounts,
-    /// What nobody has leased, when we last looked.
+    /// The unleased rest, as of the last read.
     free: Amounts,
     renew_at_ms: i64,
 }
@@ -81,7 +81,7 @@ impl Lease {
         self.level.used == Amounts::default() && self.granted == Amounts::default()
     }
 
-    /// What an exchange says to the state. The lease goes on being spent from meanwhile: [`apply`](Self::apply) takes that into account.
+    /// An exchange's report to the state. The lease goes on being spent from meanwhile: [`apply`](Self::apply) takes that into account.
     pub(crate) fn report(&self, owner: &str, now_ms: i64, want: Amounts) -> Report {
         Report {
             key: self.key.clone(),
@@ -159,7 +159,7 @@ impl Report {
             if same_period {
                 account.settle(owner, *used);
             }
-            *account = std::mem::take(account).at(*period);
+            *account = std::mem::take(account).in_period(*period);
             account.bury(owner, *now_ms);
             if !same_period {
                 account.settle(owner, *used);
@@ -178,12 +178,12 @@ impl Report {
         .await
     }
 
-    /// Reports, and gives back all that isn't held: the process ends.
+    /// Reports, and returns all that isn't held: the process ends.
     pub(crate) async fn give_back(&self, state: &dyn State) -> Result<(), StateError> {
         self.step(state, |account| {
             // The time is that of the last use, which may lie long before what others have done since.
             let period = self.period.max(account.period);
-            *account = std::mem::take(account).at(period);
+            *account = std::mem::take(account).in_period(period);
             account.settle(&self.owner, self.used);
             account.leases.remove(&self.owner);
         })
@@ -193,7 +193,7 @@ impl Report {
     /// Sets the limits; what has been spent stays spent.
     pub(crate) async fn set(&self, state: &dyn State, limit: Budget) -> Result<Looked, StateError> {
         self.step(state, |account| {
-            *account = std::mem::take(account).at(self.period);
+            *account = std::mem::take(account).in_period(self.period);
             account.limit = limit;
             Looked { limit, free: account.free() }
         })
@@ -216,7 +216,7 @@ impl Report {
     async fn account(&self, state: &dyn State) -> Result<Option<Account>, StateError> {
         let account: Option<Account> =
             store::load(state, &self.key, &Partition::containing(&self.key)).await?;
-        Ok(account.map(|account| account.at(self.period)))
+        Ok(account.map(|account| account.in_period(self.period)))
     }
 
     async fn step<T: Send>(
@@ -239,7 +239,7 @@ impl Account {
     /// The account in this period. A new one starts with nothing spent and nothing lent; a clock set back starts none. An account that
     /// is more than one period ahead was moved there by a clock that was wrong: it comes back to this period, with what was spent in
     /// it before and what was spent under the wrong date, so that the mistake neither adds to this period nor closes all that follow.
-    fn at(mut self, period: i64) -> Self {
+    fn in_period(mut self, period: i64) -> Self {
         if period > self.period {
             self.before.insert(self.period, self.spent);
             let is_next = period == self.period.saturating_add(1);

@@ -27,7 +27,7 @@ pub(crate) struct Levels {
 #[derive(Debug, Default)]
 pub(crate) struct Level {
     pub(crate) limit: Budget,
-    /// Of a shared one: since it last said so there.
+    /// Of a shared one: since its last report there.
     pub(crate) used: Amounts,
     pub(crate) held: Amounts,
 }
@@ -55,7 +55,7 @@ impl Levels {
         shared.into_iter().chain(self.own.values()).any(|level| !level.limit.is_unlimited())
     }
 
-    fn at(&mut self, scope: &BudgetScope) -> Option<&mut Level> {
+    fn level_mut(&mut self, scope: &BudgetScope) -> Option<&mut Level> {
         match scope {
             BudgetScope::UserDay => Some(&mut self.user_day.level),
             BudgetScope::Project => Some(&mut self.project.level),
@@ -126,14 +126,14 @@ impl Levels {
     }
 
     pub(crate) fn hold(&mut self, scope: &BudgetScope, amounts: Amounts) {
-        if let Some(level) = self.at(scope) {
+        if let Some(level) = self.level_mut(scope) {
             level.held = level.held.plus(amounts);
         }
     }
 
     /// Ends a hold, and counts what was used of it, or beyond it.
     pub(crate) fn settle(&mut self, scope: &BudgetScope, held: Amounts, used: Amounts) {
-        if let Some(level) = self.at(scope) {
+        if let Some(level) = self.level_mut(scope) {
             level.held = level.held.minus(held);
             level.used = level.used.plus(used);
         }
@@ -147,7 +147,7 @@ impl Levels {
         short: &'static str,
         (want, own): (Amounts, Amounts),
     ) -> Reason {
-        let level = self.at(scope);
+        let level = self.level_mut(scope);
         let (limit, held) =
             level.map_or_else(Default::default, |level| (level.limit, level.held.minus(own).map(Some)));
         let of = |budget: Budget| {
@@ -175,7 +175,7 @@ impl Levels {
             message.push_str(&format!(", {} held by running calls", amount(short, of(held))));
             (HELD, "try again when the running calls have settled")
         } else {
-            (EXHAUSTED, "let a person raise it with `regent budget set`")
+            (EXHAUSTED, "raise it with `regent budget set`")
         };
         Reason { code: code.into(), message, rule: None, help: Some(help.to_owned()) }
     }

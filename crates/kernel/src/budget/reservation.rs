@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::budgets::Book;
 use super::{Amounts, BudgetScope, Spent};
 
-/// What was set aside for one call. Dropping it gives it back.
+/// The reservation of one call. Dropping it returns the amounts.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Reservation {
@@ -66,7 +66,7 @@ impl Reservation {
         })
     }
 
-    /// Charges what was really used, at every level, and gives back the rest. `elapsed` is now, by the clock that the reservation
+    /// Charges the amounts used, at every level, and returns the rest. `elapsed` is now, by the clock that the reservation
     /// was made with: a call takes no less time than passed.
     pub(crate) fn settle(mut self, spent: Spent, elapsed: Duration) -> Settled {
         let took_ms = u64::try_from(elapsed.saturating_sub(self.since).as_millis()).unwrap_or(u64::MAX);

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::*;
 use crate::principal::Principal;
-use crate::tests::shared::{OPEN, World, code_of};
+use crate::tests::shared::{OPEN, ProjectFixture, code_of};
 use crate::{Delivered, Reply, Signal};
 
 fn limit(scope: BudgetScope, limits: Budget) -> crate::Op {
@@ -23,7 +23,7 @@ fn calls(calls: u64) -> Budget {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sixty_four_parallel_calls_through_the_kernel_never_overspend() {
-    let world = World::new(OPEN, Arc::new(MemoryState::default())).await;
+    let world = ProjectFixture::new(OPEN, Arc::new(MemoryState::default())).await;
     let person = world.kernel.operator();
     let set = world.kernel.syscall(&person, limit(BudgetScope::Session, calls(10))).await.unwrap();
     assert!(matches!(set, Reply::Done(_)));
@@ -45,7 +45,7 @@ async fn sixty_four_parallel_calls_through_the_kernel_never_overspend() {
         }
     }
     assert_eq!((done, world.runs()), (10, 10));
-    // A person is never locked out of their own controls.
+    // Operators are never locked out of their own controls.
     world.kernel.syscall(&person, limit(BudgetScope::Session, calls(11))).await.unwrap();
     assert!(matches!(world.work(json!({})).await, Reply::Done(_)));
     assert_eq!(code_of(world.work(json!({})).await), "budget.exhausted");
@@ -53,7 +53,7 @@ async fn sixty_four_parallel_calls_through_the_kernel_never_overspend() {
 
 #[tokio::test]
 async fn a_child_spends_its_parents_budget_and_no_more_than_its_share() {
-    let world = World::new(OPEN, Arc::new(MemoryState::default())).await;
+    let world = ProjectFixture::new(OPEN, Arc::new(MemoryState::default())).await;
     let person = world.kernel.operator();
     let parent = world.agent(&person, "parent", Some(calls(10))).await;
     let child = world.agent(&parent, "child", Some(calls(4))).await;
@@ -66,7 +66,7 @@ async fn a_child_spends_its_parents_budget_and_no_more_than_its_share() {
                 Reply::Done(_) => true,
                 other @ (Reply::Denied(_) | Reply::Pending(_)) => {
                     assert_eq!(code_of(other), "budget.exhausted");
-                    // It was suspended for that; a person lets it carry on.
+                    // It was suspended for that; an operator resumes it.
                     let id = who.agent_id().unwrap();
                     assert_eq!(kernel.raise(id, Signal::Cont, "test").await.unwrap(), Delivered::Done);
                     false
@@ -93,7 +93,7 @@ async fn a_child_spends_its_parents_budget_and_no_more_than_its_share() {
 
 #[tokio::test]
 async fn an_agent_out_of_budget_is_suspended_until_a_person_lets_it_carry_on() {
-    let world = World::new(OPEN, Arc::new(MemoryState::default())).await;
+    let world = ProjectFixture::new(OPEN, Arc::new(MemoryState::default())).await;
     let person = world.kernel.operator();
     let agent = world.agent(&person, "spender", Some(calls(1))).await;
     let id = agent.agent_id().unwrap().clone();
@@ -116,8 +116,8 @@ async fn an_agent_out_of_budget_is_suspended_until_a_person_lets_it_carry_on() {
 
 #[tokio::test]
 async fn adv_084_an_agent_cannot_raise_a_budget() {
-    let world = World::new(OPEN, Arc::new(MemoryState::default())).await;
-    let agent = world.agent(&world.kernel.operator(), "told-to", Some(calls(5))).await;
+    let world = ProjectFixture::new(OPEN, Arc::new(MemoryState::default())).await;
+    let agent = world.agent(&world.kernel.operator(), "obedient", Some(calls(5))).await;
     let own = agent.agent_id().unwrap().clone();
     for scope in [BudgetScope::Agent(own), BudgetScope::Session, BudgetScope::UserDay, BudgetScope::Project] {
         let reply = world.kernel.syscall(&agent, limit(scope, calls(1_000_000))).await.unwrap();
@@ -174,7 +174,7 @@ impl State for Counting {
 #[tokio::test]
 async fn a_call_without_limits_touches_no_state() {
     let state = Arc::new(Counting::default());
-    let world = World::new(OPEN, Arc::clone(&state) as _).await;
+    let world = ProjectFixture::new(OPEN, Arc::clone(&state) as _).await;
     world.work(json!({})).await;
     let before = state.1.load(Ordering::Relaxed);
     for _ in 0..100 {

@@ -22,7 +22,7 @@ pub enum DriverKind {
     Wasm,
     /// A program that is always a guest of the hypervisor.
     Microvm,
-    /// Somebody else's program that we talk to, such as an MCP server. What it returns is a peer's or the web's.
+    /// An external program that we talk to, such as an MCP server. Its output is a peer's or the web's.
     Remote,
 }
 
@@ -30,7 +30,7 @@ impl DriverKind {
     /// The tiers at which a driver of this kind can run.
     pub(crate) fn runs_at(self, tier: Tier) -> bool {
         match self {
-            // A tool that is only shown has no driver to speak of.
+            // A tool that models only see needs no driver.
             Self::Host => matches!(tier, Tier::Host | Tier::Instruction),
             Self::Remote => tier == Tier::Host,
             Self::Process => matches!(tier, Tier::Process | Tier::Microvm),
@@ -61,7 +61,7 @@ impl Driver {
         Self { host: Some(executor), ..Self::missing(DriverKind::Host) }
     }
 
-    /// What talks to somebody else's program.
+    /// A driver for an external program.
     pub fn remote(executor: Arc<dyn Executor<tier::Host>>) -> Self {
         Self { host: Some(executor), ..Self::missing(DriverKind::Remote) }
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{ArgumentKind, SideEffect, ToolSpec};
 
 impl ToolSpec {
-    /// A tool that the host performs: nothing of ours runs, so it has the weakest tier that isn't only shown.
+    /// A tool that the host performs: nothing of ours runs, so it has the weakest tier that runs at all.
     pub fn elsewhere(name: &str, declared: &Declared) -> Self {
         let labels = declared.field_labels();
         let (capability, effect) = match labels.effect {
@@ -20,7 +20,7 @@ impl ToolSpec {
         let confidentiality =
             if labels.is_confidential() { Confidentiality::Private } else { Confidentiality::Internal };
         let mut input = if declared.schema.is_null() { json!({}) } else { declared.schema.clone() };
-        // What the schema doesn't name was not declared, so nobody has said what it does.
+        // An argument that the schema doesn't name is undeclared: its effect is unknown.
         if let Value::Object(schema) = &mut input
             && schema.contains_key("properties")
         {

@@ -57,14 +57,14 @@ impl ToolSet {
         self.tools.iter().map(|(spec, _)| spec)
     }
 
-    /// What somebody agrees to. The order of the tools doesn't matter.
+    /// The digest that is approved. The order of the tools doesn't matter.
     pub fn digest(&self) -> Result<Digest, AdmitError> {
         if let Some(content) = self.content {
             return Ok(content);
         }
         let mut specs: Vec<&ToolSpec> = self.specs().collect();
         specs.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(Digest::of(CanonicalJson::of(&specs)?.as_str().as_bytes()))
+        Ok(Digest::compute(CanonicalJson::encode(&specs)?.as_str().as_bytes()))
     }
 
     /// The set itself, if it is what was agreed to.

@@ -75,7 +75,7 @@ fn the_digest_of_a_set_is_that_of_its_manifests_in_any_order_or_of_what_they_wer
     assert_eq!(one.digest().unwrap(), other.digest().unwrap());
     let fewer = ToolSet::new("s").with(spec("a", "A."), host());
     assert_ne!(one.digest().unwrap(), fewer.digest().unwrap());
-    let files = Digest::of(b"all files of the skill");
+    let files = Digest::compute(b"all files of the skill");
     assert_eq!(fewer.made_from(files).digest().unwrap(), files);
 }
 

@@ -7,12 +7,12 @@ use std::task::Poll;
 
 use regent_ledger::storage::Sim;
 use regent_ledger::storage::sim::Plan;
-use regent_ledger::{Kind, Ledger, LedgerKey, Options, Reader};
+use regent_ledger::{EntryKind, Ledger, LedgerKey, Options, Reader};
 use regent_store::MemoryState;
 use serde_json::json;
 
-use crate::tests::shared::{Place, START_MS, World, code_of, work};
-use crate::{Answer, Budget, BudgetScope, Fault, ManualClock, Op, Phase, Reply, Scope, Status};
+use crate::tests::shared::{ProjectFixture, START_MS, SharedProject, code_of, work};
+use crate::{ApprovalAnswer, Budget, BudgetScope, Fault, ManualClock, Op, Phase, Reply, Scope, Status};
 
 const RATE: &str = "version: 1\nmode: permissive\nrules:\n  - { id: one, effect: allow, match: { tool: work }, rate: 1/hour }\n";
 const AT_MOST: &str = "version: 1\nmode: permissive\nrules:\n  - { id: once, effect: deny, match: { tool: work }, at_most: 1 }\n";
@@ -22,17 +22,17 @@ fn is_done(reply: &Reply) -> bool {
     matches!(reply, Reply::Done(outcome) if outcome.status == Status::Ok)
 }
 
-async fn set_calls(world: &World, calls: u64) {
+async fn set_calls(world: &ProjectFixture, calls: u64) {
     let limits = Budget { calls: Some(calls), ..Budget::default() };
     let op = Op::SetBudget { scope: BudgetScope::Session, limits };
     assert!(is_done(&world.as_operator(op).await));
 }
 
-async fn approve(world: &World) {
+async fn approve(world: &ProjectFixture) {
     let Reply::Pending(ticket) = world.work(json!({})).await else { panic!("not asked") };
-    // Nobody reads faster.
+    // No reader is faster.
     world.clock.advance_ms(2_000);
-    let answer = Answer::Approve { scope: Scope::Once, valid_ms: 3_600_000 };
+    let answer = ApprovalAnswer::Approve { scope: Scope::Once, valid_ms: 3_600_000 };
     assert!(is_done(&world.as_operator(Op::Answer { ticket: ticket.id, with: Vec::new(), answer }).await));
 }
 
@@ -40,7 +40,7 @@ async fn approve(world: &World) {
 #[tokio::test]
 async fn k2_a_call_that_the_budget_refuses_uses_neither_rate_nor_count_nor_approval() {
     for policy in [RATE, AT_MOST, ASK] {
-        let world = World::new(policy, Arc::new(MemoryState::default())).await;
+        let world = ProjectFixture::new(policy, Arc::new(MemoryState::default())).await;
         if policy == ASK {
             approve(&world).await;
         }
@@ -57,7 +57,7 @@ async fn k2_a_call_that_the_budget_refuses_uses_neither_rate_nor_count_nor_appro
 
 /// A kernel whose ledger is on a disk that a test fills, committed when the test says so.
 struct Stage {
-    world: World,
+    world: ProjectFixture,
     disk: Sim,
     ledger: Ledger,
 }
@@ -67,12 +67,12 @@ impl Stage {
         let disk = Sim::new(1);
         let key = LedgerKey::from_seed(&[7; 32]);
         let ledger = Ledger::open_stepped(Arc::new(disk.clone()), key, Options::default()).unwrap();
-        let place = Place {
+        let place = SharedProject {
             folder: Arc::new(tempfile::tempdir().unwrap()),
-            clock: Arc::new(ManualClock::at(START_MS)),
+            clock: Arc::new(ManualClock::starting_at(START_MS)),
             state: Arc::new(MemoryState::default()),
         };
-        let booted = World::boot(policy, place, ("session-1", "ada"), ledger.clone());
+        let booted = ProjectFixture::boot(policy, place, ("session-1", "ada"), ledger.clone());
         let world = stepped(&ledger, booted).await;
         Self { world, disk, ledger }
     }
@@ -87,14 +87,14 @@ impl Stage {
         stepped(&self.ledger, self.world.kernel.syscall(&operator, work(json!({})))).await
     }
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<EntryKind> {
         let reader = Reader::on(Arc::new(self.disk.clone()));
         let entries = reader.entries().unwrap().map(|entry| entry.unwrap().kind);
-        entries.filter(|kind| matches!(kind, Kind::Intent | Kind::Outcome)).collect()
+        entries.filter(|kind| matches!(kind, EntryKind::Intent | EntryKind::Outcome)).collect()
     }
 }
 
-/// Polls a future to its end, and commits what waits whenever it waits.
+/// Polls a future to its end, and commits queued entries whenever it is pending.
 async fn stepped<T>(ledger: &Ledger, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     loop {
@@ -114,7 +114,7 @@ async fn k2_a_call_whose_intent_cannot_be_written_uses_neither_rate_nor_count_no
         if policy == ASK {
             let Ok(Reply::Pending(ticket)) = stage.work().await else { panic!("not asked") };
             stage.world.clock.advance_ms(2_000);
-            let answer = Answer::Approve { scope: Scope::Once, valid_ms: 3_600_000 };
+            let answer = ApprovalAnswer::Approve { scope: Scope::Once, valid_ms: 3_600_000 };
             let answered =
                 stage.world.as_operator(Op::Answer { ticket: ticket.id, with: Vec::new(), answer });
             assert!(is_done(&stepped(&stage.ledger, answered).await));
@@ -176,7 +176,11 @@ async fn k1_no_call_is_let_in_before_the_outcomes_that_are_owed_are_written() {
     let (one, other) = stepped(&stage.ledger, both).await;
     assert!(is_done(&one.unwrap()) && is_done(&other.unwrap()));
     let kinds = stage.kinds();
-    assert_eq!(kinds.first_chunk(), Some(&[Kind::Intent, Kind::Outcome, Kind::Intent]), "{kinds:?}");
+    assert_eq!(
+        kinds.first_chunk(),
+        Some(&[EntryKind::Intent, EntryKind::Outcome, EntryKind::Intent]),
+        "{kinds:?}"
+    );
 }
 
 #[tokio::test]
@@ -190,7 +194,7 @@ async fn k1_an_outcome_that_still_finds_no_room_stays_owed() {
     assert_eq!(stage.world.runs(), 1);
     stage.fill(false);
     assert!(is_done(&stage.work().await.unwrap()));
-    assert_eq!(stage.kinds(), [Kind::Intent, Kind::Outcome, Kind::Intent, Kind::Outcome]);
+    assert_eq!(stage.kinds(), [EntryKind::Intent, EntryKind::Outcome, EntryKind::Intent, EntryKind::Outcome]);
 }
 
 #[tokio::test]
@@ -198,7 +202,7 @@ async fn an_outcome_that_is_owed_is_written_at_shutdown() {
     let stage = Stage::new(crate::tests::shared::OPEN).await;
     owing(&stage).await;
     stepped(&stage.ledger, stage.world.kernel.shutdown()).await.unwrap();
-    assert_eq!(stage.kinds(), [Kind::Intent, Kind::Outcome]);
+    assert_eq!(stage.kinds(), [EntryKind::Intent, EntryKind::Outcome]);
     assert_eq!(stage.world.kernel.0.recorder.unended.count(), 0);
 }
 

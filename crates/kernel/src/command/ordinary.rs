@@ -1,6 +1,6 @@
-//! Commands of ordinary work: what a person who lets an agent work on files expects it to run without a word.
+//! Commands of ordinary work, which an agent that works on files is expected to run without a question.
 //!
-//! What a program can reach is confined by the sandbox, not here. This only tells the commands that nobody needs to look at from those
+//! What a program can reach is confined by the sandbox, not here. This only separates the commands that need no review from those
 //! that undo work, reach for other machines or say what they do in a language of their own.
 
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! Commands whose words are the names of all that they run. Everything else may run files whose names nobody can read off it, so it is
+//! Commands whose words are the names of all that they run. Everything else may run files that it doesn't name, so it is
 //! better to list what is plain than what isn't: a shell has more ways to make a name than any list has.
 
 /// Programs that run the file that they are given first, unless an option says otherwise.

@@ -13,7 +13,7 @@ use crate::command::shell::{ShellLine, is_assignment};
 
 /// Candidates that one call may have. More than this can't be bound.
 pub(crate) const WORDS_MAX: usize = 4_096;
-/// Fields of one word (`--a=b:c,d`) of which every range is tried. Of a word with more, nobody knows which range is a name.
+/// Fields of one word (`--a=b:c,d`) of which every range is tried. In a word with more, any range may be a name.
 const FIELDS_MAX: usize = 12;
 /// Letters before the value of a bundle of short options (`-sfMakefile`).
 const BUNDLE_MAX: usize = 24;
@@ -66,7 +66,7 @@ const FILE_MAKERS: &str = "cp mv ln link install rsync dd tee patch tar bsdtar c
     wget mount split csplit sponge checkout switch restore stash pull merge rebase apply cherry-pick \
     revert reset clone worktree";
 
-/// Files that a program reads as its script without being told, from the folder it runs in.
+/// Files that a program reads as its script by default, from its working folder.
 const IMPLIED: &[(&str, &str)] = &[
     ("make", "GNUmakefile makefile Makefile"),
     ("gmake", "GNUmakefile makefile Makefile"),
@@ -123,7 +123,7 @@ impl Words {
         self.programs.insert(name.to_owned());
     }
 
-    /// A word of it leads to a program in the workspace. Nobody knows what it makes of its words.
+    /// A word of it names a program in the workspace. How that program reads its words is unknown.
     pub(crate) fn add_own_program(&mut self) {
         self.runs_own = true;
     }
@@ -157,7 +157,7 @@ impl Words {
         self.add_implied();
     }
 
-    /// Whether the call can reach files by names that are made at run time, which nobody can know before.
+    /// Whether the call can reach files by names that are made at run time and unknown before.
     pub(crate) fn is_open(&self) -> bool {
         self.is_unplain || self.makes_names()
     }
@@ -269,7 +269,7 @@ impl Words {
                 return;
             }
         }
-        // Nobody knows where the value begins.
+        // It is unknown where the value begins.
         self.expands = true;
     }
 

@@ -12,7 +12,7 @@ use super::{HostPermit, Performed};
 use crate::call::{Memory, Query};
 use crate::executor::RawOutput;
 use crate::kernel::Core;
-use crate::vfs::{Fd, Node, OpenMode, Place, Stat, VfsError, VfsPath};
+use crate::vfs::{Fd, MountedPath, Node, OpenMode, Stat, VfsError, VfsPath};
 
 /// Entries that one recall brings back, and what they hold together.
 const RECALLED_MAX: u32 = 100;
@@ -30,7 +30,11 @@ fn find(core: &Arc<Core>, permit: &HostPermit<'_>, path: &str) -> Result<(VfsPat
     Ok((path, node))
 }
 
-fn opened(core: &Arc<Core>, permit: &HostPermit<'_>, fd: Fd) -> Result<(VfsPath, OpenMode, Place), VfsError> {
+fn opened(
+    core: &Arc<Core>,
+    permit: &HostPermit<'_>,
+    fd: Fd,
+) -> Result<(VfsPath, OpenMode, MountedPath), VfsError> {
     let who = permit.call().principal();
     let (path, mode) = core.society.vfs.opened(&who.home(), fd)?;
     let place = core.trees(who, path.tree()).find(&path)?.place(&path)?;

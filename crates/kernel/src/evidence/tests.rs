@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use regent_ledger::{CanonicalJson, Draft, Kind, Ledger, LedgerKey, Options};
+use regent_ledger::{CanonicalJson, EntryDraft, EntryKind, Ledger, LedgerKey, Options};
 use regent_store::MemoryState;
 
 use super::*;
 use crate::journal::digest_of;
-use crate::tests::shared::{OPEN, Place, START_MS, World, work};
+use crate::tests::shared::{OPEN, ProjectFixture, START_MS, SharedProject, work};
 use crate::{ManualClock, Op, Reply, Status, TaskId};
 
 fn digest(content: &str) -> Digest {
-    Digest::of(content.as_bytes())
+    Digest::compute(content.as_bytes())
 }
 
 fn evidence(before: Option<&str>, after: Option<&str>) -> Evidence {
@@ -26,11 +26,11 @@ fn evidence(before: Option<&str>, after: Option<&str>) -> Evidence {
     }
 }
 
-fn word(effect: &Effect) -> &'static str {
+fn word(effect: &DoubtOutcome) -> &'static str {
     match effect {
-        Effect::Done(_) => "done",
-        Effect::NotDone => "not done",
-        Effect::Unknown => "unknown",
+        DoubtOutcome::Done(_) => "done",
+        DoubtOutcome::NotDone => "not done",
+        DoubtOutcome::Unknown => "unknown",
     }
 }
 
@@ -65,7 +65,7 @@ fn only_the_two_recorded_states_prove_something() {
         }
         let evidence = evidence(before, after);
         assert_eq!(checked(folder.path(), &evidence, true), expected, "{before:?} {after:?} {now:?}");
-        // An intent that nobody vouches for never shows that a call was made.
+        // An unproven intent never proves that a call was made.
         let unproven = if now == before { "not done" } else { "unknown" };
         assert_eq!(checked(folder.path(), &evidence, false), unproven, "{before:?} {after:?} {now:?}");
     }
@@ -124,7 +124,7 @@ fn a_large_file_proves_nothing() {
 
 /// A project in which a process was killed while its task wrote `file`.
 struct Killed {
-    place: Place,
+    place: SharedProject,
     task: TaskId,
     evidence: Digest,
 }
@@ -133,8 +133,8 @@ impl Killed {
     /// The killed process wrote the second lane; the next one writes the first.
     fn new(before: Option<&str>, after: &str) -> Self {
         let folder = Arc::new(tempfile::tempdir().unwrap());
-        let clock = Arc::new(ManualClock::at(START_MS));
-        let place = Place { folder, clock, state: Arc::new(MemoryState::default()) };
+        let clock = Arc::new(ManualClock::starting_at(START_MS));
+        let place = SharedProject { folder, clock, state: Arc::new(MemoryState::default()) };
         let evidence =
             Evidence { paths: vec![("file".to_owned(), Access::Write)], ..evidence(before, Some(after)) };
         let payload = Payload::new(serde_json::to_vec(&evidence).unwrap());
@@ -145,8 +145,8 @@ impl Killed {
             "session": "killed", "step": {"call": digest_of(&killed.op()).unwrap(), "name": "0", "task": killed.task},
             "tool": {"name": "work"}, "verdict": {"effect": "allow"},
         });
-        let body = CanonicalJson::of(&body).unwrap();
-        let draft = Draft { kind: Kind::Intent, at_ms: START_MS, body, payloads: vec![payload] };
+        let body = CanonicalJson::encode(&body).unwrap();
+        let draft = EntryDraft { kind: EntryKind::Intent, at_ms: START_MS, body, payloads: vec![payload] };
         assert!(second.append_blocking(draft).unwrap().lane > first.head().lane);
         killed
     }
@@ -165,13 +165,13 @@ impl Killed {
         std::fs::write(self.place.folder.path().join("file"), content).unwrap();
     }
 
-    async fn boot(&self, policy: &str, session: &str) -> World {
-        let world = World::boot(policy, self.place.clone(), (session, "ada"), self.ledger()).await;
+    async fn boot(&self, policy: &str, session: &str) -> ProjectFixture {
+        let world = ProjectFixture::boot(policy, self.place.clone(), (session, "ada"), self.ledger()).await;
         world.kernel.adopt(std::slice::from_ref(&self.task)).await.unwrap();
         world
     }
 
-    async fn resume(&self, world: &World) -> Reply {
+    async fn resume(&self, world: &ProjectFixture) -> Reply {
         let caller = world.kernel.operator().at_step(&self.task, "0").unwrap();
         world.kernel.syscall(&caller, self.op()).await.unwrap()
     }
@@ -188,8 +188,8 @@ async fn a_call_that_took_effect_gets_its_outcome_and_is_never_checked_again() {
     let Reply::Done(outcome) = killed.resume(&world).await else { panic!("not done") };
     assert_eq!(outcome.status, Status::Ok);
     assert_eq!(outcome.obtained, Some(json!({"recovered": true, "sha256": digest("new")})));
-    let told: serde_json::Value = serde_json::from_slice(outcome.output.bytes()).unwrap();
-    assert_eq!(told, json!({"path": "file", "recovered": true}));
+    let output: serde_json::Value = serde_json::from_slice(outcome.output.bytes()).unwrap();
+    assert_eq!(output, json!({"path": "file", "recovered": true}));
     assert_ne!(outcome.intent.lane, outcome.receipt.lane);
     drop(world);
 

@@ -11,7 +11,7 @@ use crate::approval::BoundFile;
 use crate::command::{WORDS_MAX, Words};
 use regent_ledger::{CanonicalJson, Digest};
 use regent_policy::Reason;
-use regent_workspace::{NamedEntry, NamedFile, PathError, TreeError, Workspace, shown};
+use regent_workspace::{NamedEntry, NamedFile, PathError, TreeError, Workspace, escape_name};
 use serde_json::{Value, json};
 
 use super::{Sheet, Target, program_target, refusal};
@@ -43,7 +43,7 @@ pub(crate) struct Bound {
     pub(crate) open_why: Option<String>,
 }
 
-/// What is known of the workspace as a whole, once somebody needs it.
+/// The survey of the whole workspace, made on first use.
 pub(crate) type TreeState = Option<Result<Digest, TreeError>>;
 
 /// What has to be looked up to bind a call. It borrows nothing, so that another thread can do it.
@@ -155,7 +155,7 @@ impl Sheet {
             "tool": self.tool.as_ref().map(|tool| (&tool.spec().name, tool.digest())),
             "tree": bound.tree,
         });
-        Ok(CallDigest(Digest::of(CanonicalJson::of(&whole)?.as_str().as_bytes())))
+        Ok(CallDigest(Digest::compute(CanonicalJson::encode(&whole)?.as_str().as_bytes())))
     }
 
     /// What an approval to repeat a call in doubt is for: the place of its intent, the arguments as they are recorded, and the files.
@@ -190,7 +190,7 @@ fn repeat_digest(
         "root": workspace.root().to_string_lossy(),
         "tree": bound.tree,
     });
-    Ok(CallDigest(Digest::of(CanonicalJson::of(&whole)?.as_str().as_bytes())))
+    Ok(CallDigest(Digest::compute(CanonicalJson::encode(&whole)?.as_str().as_bytes())))
 }
 
 /// The files in the workspace that the names of a call lead to.
@@ -206,7 +206,7 @@ impl NamedFiles<'_> {
     fn look_up(&mut self, name: &[u8]) -> Result<NamedEntry, Reason> {
         let entry = match self.workspace.named_entry(name, &mut self.steps_left) {
             Err(PathError::TooManyNames) if self.steps_left == 0 => return Err(too_much()),
-            entry => entry.map_err(|error| unreadable(&shown(name), &error))?,
+            entry => entry.map_err(|error| unreadable(&escape_name(name), &error))?,
         };
         if let NamedEntry::File(file) = &entry {
             self.files.insert(file.spelling.clone(), file.clone());
@@ -235,7 +235,7 @@ impl NamedFiles<'_> {
                 match self.look_up(&joined(&folder, word))? {
                     NamedEntry::Folder(below) if !folders.contains(&below) => folders.push(below),
                     NamedEntry::File(file) if file.is_program => words.add_own_program(),
-                    NamedEntry::Outside(program) => words.add_program(&shown(&program)),
+                    NamedEntry::Outside(program) => words.add_program(&escape_name(&program)),
                     NamedEntry::Absent | NamedEntry::Folder(_) | NamedEntry::File(_) => {}
                 }
             }
@@ -249,7 +249,7 @@ impl NamedFiles<'_> {
             return Err(too_much());
         }
         let digest = |file: NamedFile| {
-            let path = shown(&file.spelling);
+            let path = escape_name(&file.spelling);
             match self.workspace.file_digest(&file) {
                 Ok(sha256) => Ok(BoundFile { path, sha256 }),
                 Err(error) => Err(unreadable(&path, &error)),

@@ -1,5 +1,5 @@
-//! What the arguments of a tool that a host performs may reach for. Nobody has declared which of them are paths or addresses, so every text
-//! that could be one is shown to policy as one: rules that deny or ask about paths and hosts hold for these tools too.
+//! The targets that the arguments of a host's tool may name. No declaration says which of them are paths or addresses, so every text
+//! that could be one goes to policy as one: rules that deny or ask about paths and hosts apply to these tools too.
 
 use std::borrow::Cow;
 
@@ -88,7 +88,7 @@ fn without_dots(workspace: &Workspace, text: &str) -> String {
     format!("/{}", names.join("/"))
 }
 
-/// The programs in the arguments, at any depth. Nobody says whether a text is a program, its arguments or a line, so it is each of these.
+/// The programs in the arguments, at any depth. A text may be a program, its arguments or a line, so it counts as each of these.
 fn programs_of(args: &Value) -> Vec<Target> {
     let (mut left, mut programs) = (vec![args], Vec::new());
     while let Some(value) = left.pop() {

@@ -1,6 +1,6 @@
 //! Rules that look back, on whole kernels.
 
-use crate::tests::alone::{World, named, run};
+use crate::tests::alone::{KernelFixture, named, run};
 use crate::{Kernel, Principal, Reply};
 
 const POLICY: &str = "
@@ -22,12 +22,12 @@ async fn verdict(kernel: &Kernel, who: &Principal, tool: &str) -> Option<String>
 
 #[tokio::test]
 async fn what_an_agent_has_seen_binds_it_and_its_children_and_nobody_else() {
-    let world = World::with(POLICY).await;
+    let world = KernelFixture::with(POLICY).await;
     let one = world.spawn(&world.person(), named("one")).await;
     let other = world.spawn(&world.person(), named("other")).await;
     let child = world.spawn(&one, named("child")).await;
     assert_eq!(verdict(&world.kernel, &one, "test.send").await, None);
-    // A child reads, and its parent can't send what it was told.
+    // A child reads, and its parent can't send what the child returned.
     assert_eq!(verdict(&world.kernel, &child, "test.secret").await, None);
     assert_eq!(verdict(&world.kernel, &one, "test.send").await.as_deref(), Some("stays"));
     assert_eq!(verdict(&world.kernel, &child, "test.send").await.as_deref(), Some("stays"));
@@ -39,7 +39,7 @@ async fn what_an_agent_has_seen_binds_it_and_its_children_and_nobody_else() {
 
 #[tokio::test]
 async fn calls_side_by_side_take_no_more_than_there_is() {
-    let world = World::with(POLICY).await;
+    let world = KernelFixture::with(POLICY).await;
     let one = world.spawn(&world.person(), named("one")).await;
     let calls = (0..16).map(|_| {
         let (kernel, who) = (world.kernel.clone(), one.clone());

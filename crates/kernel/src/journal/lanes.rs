@@ -1,7 +1,7 @@
 //! The lanes that a task has steps in: resuming it reads these alone.
 //!
 //! The kernel notes a lane in the shared state when the intent of a step is recorded there, and before the call takes effect. A note is
-//! complete, or says that nobody knows; without a complete one all lanes are read. So a lost note costs time, and no step runs twice.
+//! complete, or says that it isn't; without a complete one all lanes are read. So a lost note costs time, and no step runs twice.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ impl Core {
         let keys = [key.clone()];
         store::change(&*self.state, &Partition::containing(&key), &keys, |records| {
             let noted: Option<Option<BTreeSet<LaneId>>> = records.load(&key)?;
-            // Where nobody has read the task, its earlier lanes are not known.
+            // Until the task is read, its earlier lanes are unknown.
             let lanes = noted.unwrap_or_else(|| known.as_ref().map(|known| known.all.clone()));
             records.save(&key, &lanes.map(|lanes| &lanes | &BTreeSet::from([lane])), until_ms)
         })

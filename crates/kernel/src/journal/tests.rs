@@ -2,25 +2,25 @@
 
 mod lanes;
 
-use regent_ledger::{CanonicalJson, Draft, Ledger, LedgerKey, Options};
+use regent_ledger::{CanonicalJson, EntryDraft, Ledger, LedgerKey, Options};
 use regent_store::MemoryState;
 use serde_json::json;
 
 use super::*;
-use crate::tests::shared::{ASK, OPEN, Place, START_MS, World, work};
-use crate::{Answer, ManualClock, Scope};
+use crate::tests::shared::{ASK, OPEN, ProjectFixture, START_MS, SharedProject, work};
+use crate::{ApprovalAnswer, ManualClock, Scope};
 
 /// A project whose kernels come and go; the ledger and the shared state stay.
 struct Site {
-    place: Place,
+    place: SharedProject,
     task: TaskId,
 }
 
 impl Site {
     fn new() -> Self {
         let folder = Arc::new(tempfile::tempdir().unwrap());
-        let clock = Arc::new(ManualClock::at(START_MS));
-        let place = Place { folder, clock, state: Arc::new(MemoryState::default()) };
+        let clock = Arc::new(ManualClock::starting_at(START_MS));
+        let place = SharedProject { folder, clock, state: Arc::new(MemoryState::default()) };
         Self { place, task: TaskId::new("task-1").unwrap() }
     }
 
@@ -29,13 +29,13 @@ impl Site {
         Ledger::open(&self.place.folder.path().join("audit"), key, Options::default()).unwrap()
     }
 
-    async fn boot(&self, policy: &str, session: &str) -> World {
-        let world = World::boot(policy, self.place.clone(), (session, "ada"), self.ledger()).await;
+    async fn boot(&self, policy: &str, session: &str) -> ProjectFixture {
+        let world = ProjectFixture::boot(policy, self.place.clone(), (session, "ada"), self.ledger()).await;
         world.kernel.adopt(std::slice::from_ref(&self.task)).await.unwrap();
         world
     }
 
-    async fn call(&self, world: &World, step: &str, text: &str) -> Result<Reply, Fault> {
+    async fn call(&self, world: &ProjectFixture, step: &str, text: &str) -> Result<Reply, Fault> {
         let caller = world.kernel.operator().at_step(&self.task, step).unwrap();
         world.kernel.syscall(&caller, work(json!({"text": text}))).await
     }
@@ -48,14 +48,14 @@ impl Site {
     fn crash_during(&self, step: &str, args: &Value, idempotent: bool) {
         let ledger = self.ledger();
         let call = digest_of(&work(args.clone())).unwrap();
-        let args = CanonicalJson::of(args).unwrap().as_str().as_bytes().to_vec();
+        let args = CanonicalJson::encode(args).unwrap().as_str().as_bytes().to_vec();
         let args = regent_ledger::Payload::new(args);
         let body = json!({
             "args": args.reference(), "caller": {"name": "operator"}, "idempotent": idempotent, "op": "tool.run", "session": "crashed",
             "step": {"call": call, "name": step, "task": self.task}, "tool": {"name": "work"}, "verdict": {"effect": "allow"},
         });
-        let body = CanonicalJson::of(&body).unwrap();
-        let draft = Draft { kind: Kind::Intent, at_ms: START_MS, body, payloads: vec![args] };
+        let body = CanonicalJson::encode(&body).unwrap();
+        let draft = EntryDraft { kind: EntryKind::Intent, at_ms: START_MS, body, payloads: vec![args] };
         ledger.append_blocking(draft).unwrap();
     }
 }
@@ -116,13 +116,13 @@ async fn a_no_is_replayed_too_and_a_question_is_not() {
 
     let third = site.boot(ASK, "three").await;
     let Reply::Pending(ticket) = site.call(&third, "1", "b").await.unwrap() else { panic!("not asked") };
-    let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
+    let answer = ApprovalAnswer::Approve { scope: Scope::Once, valid_ms: 60_000 };
     third.clock.advance_ms(1_000);
     third.as_operator(Op::Answer { ticket: ticket.id, with: Vec::new(), answer }).await;
     drop(third);
     let fourth = site.boot(ASK, "four").await;
     done(site.call(&fourth, "1", "b").await);
-    assert_eq!(fourth.runs(), 1, "what a person agreed to holds for the task that is resumed");
+    assert_eq!(fourth.runs(), 1, "an approval holds for the resumed task");
 }
 
 #[tokio::test]
@@ -136,8 +136,8 @@ async fn k6_a_recorded_denial_keeps_its_code_however_many_codes_there_are() {
             "step": {"call": call, "name": number.to_string(), "task": site.task},
             "verdict": {"code": format!("skill.rule_{number}"), "effect": "deny", "reason": "no"},
         });
-        let body = CanonicalJson::of(&body).unwrap();
-        let draft = Draft { kind: Kind::Intent, at_ms: START_MS, body, payloads: Vec::new() };
+        let body = CanonicalJson::encode(&body).unwrap();
+        let draft = EntryDraft { kind: EntryKind::Intent, at_ms: START_MS, body, payloads: Vec::new() };
         ledger.append_blocking(draft).unwrap();
     }
     drop(ledger);
@@ -156,8 +156,8 @@ fn pending(reply: Reply) -> crate::Ticket {
     }
 }
 
-async fn approve(world: &World, ticket: &crate::Ticket) {
-    let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
+async fn approve(world: &ProjectFixture, ticket: &crate::Ticket) {
+    let answer = ApprovalAnswer::Approve { scope: Scope::Once, valid_ms: 60_000 };
     world.clock.advance_ms(2_000);
     world.as_operator(Op::Answer { ticket: ticket.id.clone(), with: Vec::new(), answer }).await;
 }
@@ -210,7 +210,7 @@ async fn adv_097_a_step_in_doubt_is_made_again_only_if_twice_is_once() {
         "asking settles nothing"
     );
     assert_eq!(world.runs(), 1);
-    let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
+    let answer = ApprovalAnswer::Approve { scope: Scope::Once, valid_ms: 60_000 };
     world.clock.advance_ms(2_000);
     world.as_operator(Op::Answer { ticket: ticket.id, with: Vec::new(), answer }).await;
     done(site.call(&world, "1", "pay").await);
@@ -231,7 +231,11 @@ async fn adv_097_a_person_can_say_no_to_a_repeat() {
     let Reply::Pending(ticket) = site.call(&world, "0", "pay").await.unwrap() else { panic!("not asked") };
     let because = Some("it went through".to_owned());
     world
-        .as_operator(Op::Answer { ticket: ticket.id, with: Vec::new(), answer: Answer::Deny { because } })
+        .as_operator(Op::Answer {
+            ticket: ticket.id,
+            with: Vec::new(),
+            answer: ApprovalAnswer::Deny { because },
+        })
         .await;
     let Reply::Denied(denial) = site.call(&world, "0", "pay").await.unwrap() else { panic!("not denied") };
     assert_eq!(denial.reason.help.as_deref(), Some("it went through"));

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::tests::alone::{World, named, run};
+use crate::tests::alone::{KernelFixture, named, run};
 use crate::{Op, Principal, Signal, Status};
 
 const OWN: Label = Label { integrity: Integrity::OwnModel, confidentiality: Confidentiality::Internal };
@@ -105,7 +105,7 @@ async fn a_reader_waits_for_a_message_and_no_longer_than_it_says() {
     assert_eq!(code(tokio::join!(pipes.recv(id, u64::MAX), closed).0), "pipe.closed");
 }
 
-async fn pair(world: &World) -> (Principal, Principal, PipeId) {
+async fn pair(world: &KernelFixture) -> (Principal, Principal, PipeId) {
     let (a, b) =
         (world.spawn(&world.person(), named("a")).await, world.spawn(&world.person(), named("b")).await);
     let made = world.done(&a, Op::Pipe(spec(b.agent_id().unwrap().as_str()))).await;
@@ -118,7 +118,7 @@ fn send(pipe: PipeId, text: &str) -> Op {
 
 #[tokio::test]
 async fn each_end_is_its_holders_alone() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let (a, b, pipe) = pair(&world).await;
     let recv = Op::Recv { pipe, wait_ms_max: 0 };
     for (who, op) in [
@@ -138,7 +138,7 @@ async fn each_end_is_its_holders_alone() {
 
 #[tokio::test]
 async fn a_signal_reaches_an_agent_that_waits_for_a_message() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let (_a, b, pipe) = pair(&world).await;
     let waiting = world.outcome(&b, Op::Recv { pipe, wait_ms_max: 60_000 });
     let agent = b.agent_id().unwrap().clone();
@@ -164,7 +164,7 @@ rules:
     effect: deny
     match: { tool: test.send, labels: { "*": { min_confidentiality: secret } } }
 "#;
-    let world = World::with(policy).await;
+    let world = KernelFixture::with(policy).await;
     let (a, b, pipe) = pair(&world).await;
     assert_eq!(world.outcome(&b, run("test.send")).await.status, Status::Ok);
     world.outcome(&a, run("test.secret")).await;

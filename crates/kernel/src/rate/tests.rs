@@ -172,7 +172,7 @@ async fn callers_of_one_rate_share_commits_and_the_limit_stays_exact() {
     assert!(commits <= 4, "{commits} commits for 256 callers");
 }
 
-/// Whoever commits for others can be torn down; the others go on, and nothing is counted twice.
+/// The waiter that commits for others can be dropped; the others continue, and nothing is counted twice.
 #[tokio::test]
 async fn a_caller_that_is_torn_down_leaves_its_turn_to_the_next() {
     let state = Arc::new(Slow::default());

@@ -2,16 +2,16 @@
 
 use std::sync::atomic::Ordering;
 
-use regent_ledger::{CanonicalJson, Draft, Ledger, LedgerKey, Options};
+use regent_ledger::{CanonicalJson, EntryDraft, Ledger, LedgerKey, Options};
 use regent_store::MemoryState;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::tests::shared::{OPEN, Place, START_MS, World, record};
+use crate::tests::shared::{OPEN, ProjectFixture, START_MS, SharedProject, record};
 use crate::{ManualClock, Reply};
 
 struct Site {
-    place: Place,
+    place: SharedProject,
     audit: std::path::PathBuf,
 }
 
@@ -19,8 +19,8 @@ impl Site {
     fn new() -> Self {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         let audit = folder.path().join("audit");
-        let clock = Arc::new(ManualClock::at(START_MS));
-        Self { place: Place { folder, clock, state: Arc::new(MemoryState::default()) }, audit }
+        let clock = Arc::new(ManualClock::starting_at(START_MS));
+        Self { place: SharedProject { folder, clock, state: Arc::new(MemoryState::default()) }, audit }
     }
 
     fn ledger(&self) -> Ledger {
@@ -28,21 +28,21 @@ impl Site {
         Ledger::open(&self.audit, key, Options::default()).unwrap()
     }
 
-    async fn boot(&self, session: &str) -> World {
-        World::boot(OPEN, self.place.clone(), (session, "ada"), self.ledger()).await
+    async fn boot(&self, session: &str) -> ProjectFixture {
+        ProjectFixture::boot(OPEN, self.place.clone(), (session, "ada"), self.ledger()).await
     }
 
     /// What a process leaves that was killed after it had written these intents: no outcome, no word of farewell.
     fn crash(&self, session: &str, intents: &[(bool, &str)]) -> Vec<(LaneId, u64)> {
         let ledger = self.ledger();
         let mut places = Vec::new();
-        append(&ledger, Kind::Kernel, &json!({"session": session, "state": "running"}));
+        append(&ledger, EntryKind::Kernel, &json!({"session": session, "state": "running"}));
         for (idempotent, effect) in intents {
             let body = json!({
                 "caller": {"name": "operator"}, "idempotent": idempotent, "op": "tool.run", "session": session,
                 "tool": {"name": "work"}, "verdict": {"effect": effect},
             });
-            let receipt = append(&ledger, Kind::Intent, &body);
+            let receipt = append(&ledger, EntryKind::Intent, &body);
             places.push((receipt.lane, receipt.seq));
         }
         places
@@ -58,9 +58,9 @@ impl Site {
     }
 }
 
-fn append(ledger: &Ledger, kind: Kind, body: &Value) -> regent_ledger::Receipt {
-    let body = CanonicalJson::of(body).unwrap();
-    ledger.append_blocking(Draft { kind, at_ms: START_MS, body, payloads: Vec::new() }).unwrap()
+fn append(ledger: &Ledger, kind: EntryKind, body: &Value) -> regent_ledger::Receipt {
+    let body = CanonicalJson::encode(body).unwrap();
+    ledger.append_blocking(EntryDraft { kind, at_ms: START_MS, body, payloads: Vec::new() }).unwrap()
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn adv_097_a_call_without_an_outcome_is_noted_once_and_never_repeated() {
     let list = world.kernel.in_doubt();
     assert_eq!(list.len(), 2);
     let (asked, retried) = (&list[0], &list[1]);
-    assert!(!asked.idempotent && asked.ticket.is_some(), "a person decides");
+    assert!(!asked.idempotent && asked.ticket.is_some(), "a reviewer decides");
     assert!(retried.idempotent && retried.ticket.is_none(), "it may be retried");
     let questions = world.questions();
     assert_eq!(questions.len(), 1);
@@ -89,7 +89,7 @@ async fn adv_097_a_call_without_an_outcome_is_noted_once_and_never_repeated() {
         assert_eq!((site.notes(), again.runs(), again.questions().len()), (2, 0, 1));
         again.kernel.shutdown().await.unwrap();
     }
-    assert!(site.in_doubt().iter().all(|call| call.noted), "and a person can still list them");
+    assert!(site.in_doubt().iter().all(|call| call.noted), "and an operator can still list them");
 }
 
 #[test]
@@ -137,7 +137,7 @@ async fn adv_097_several_crashes_in_a_row_lose_none_and_double_none() {
 }
 
 /// Makes calls side by side, which share syncs, until the ledger has so many entries.
-async fn grow(world: &World, size: u64) {
+async fn grow(world: &ProjectFixture, size: u64) {
     while world.kernel.ledger().head().size < size {
         let call = || {
             let kernel = world.kernel.clone();
@@ -176,7 +176,7 @@ fn f7_a_start_after_a_long_session_reads_from_the_oldest_call_that_was_not_over(
         let (lane, root) = (LaneId::FIRST, site.place.folder.path().canonicalize().unwrap());
         let key = format!("examined/{}/{lane}", key_part(&root.to_string_lossy()));
         let bytes = record(&*site.place.state, &key).unwrap();
-        let mark: Mark = regent_store::parse(&key, &bytes).unwrap();
+        let mark: LaneMark = regent_store::parse(&key, &bytes).unwrap();
         assert!(mark.seq > 4_000 && mark.seq <= intent, "the mark is {} and the intent {intent}", mark.seq);
         let world = site.boot("next").await;
         let [call] = world.kernel.in_doubt() else { panic!("{:?}", world.kernel.in_doubt()) };
@@ -204,7 +204,7 @@ async fn what_runs_in_a_live_process_is_not_in_doubt() {
     let live = site.boot("live").await;
     // An effect that is under way: its intent is written, its outcome not yet.
     let body = json!({"caller": {"name": "operator"}, "op": "tool.run", "verdict": {"effect": "allow"}});
-    live.kernel.0.note(Kind::Intent, &body).await.unwrap();
+    live.kernel.0.note(EntryKind::Intent, &body).await.unwrap();
     assert!(site.in_doubt().is_empty());
     let other = site.boot("other").await;
     assert!(other.kernel.in_doubt().is_empty());
@@ -221,7 +221,7 @@ async fn a_clean_end_is_not_read_again() {
     let lane = world.kernel.ledger().head().lane;
     let key = world.kernel.0.key("examined", lane);
     world.kernel.shutdown().await.unwrap();
-    let mark: Mark = regent_store::parse(&key, &record(&*site.place.state, &key).unwrap()).unwrap();
+    let mark: LaneMark = regent_store::parse(&key, &record(&*site.place.state, &key).unwrap()).unwrap();
     let start = site.ledger().head();
     assert!(start.lane == lane && mark.seq >= start.size, "{mark:?} {start:?}");
 }
@@ -263,10 +263,10 @@ async fn adv_103_two_that_come_up_at_once_note_it_once() {
 fn what_an_entry_does_not_say_is_taken_for_the_worse() {
     let site = Site::new();
     let ledger = site.ledger();
-    append(&ledger, Kind::Intent, &json!({"verdict": {"effect": "allow"}}));
-    append(&ledger, Kind::Intent, &json!({"idempotent": "yes", "verdict": {"effect": "allow"}}));
-    append(&ledger, Kind::Intent, &json!({"verdict": "allow"}));
-    append(&ledger, Kind::Outcome, &json!({"intent": "first"}));
+    append(&ledger, EntryKind::Intent, &json!({"verdict": {"effect": "allow"}}));
+    append(&ledger, EntryKind::Intent, &json!({"idempotent": "yes", "verdict": {"effect": "allow"}}));
+    append(&ledger, EntryKind::Intent, &json!({"verdict": "allow"}));
+    append(&ledger, EntryKind::Outcome, &json!({"intent": "first"}));
     drop(ledger);
     let found = site.in_doubt();
     assert_eq!(found.len(), 3, "an intent that can't be read may have been acted on");
@@ -277,7 +277,7 @@ fn what_an_entry_does_not_say_is_taken_for_the_worse() {
 fn an_intent_of_a_newer_version_is_an_error_and_not_a_guess() {
     let site = Site::new();
     let ledger = site.ledger();
-    append(&ledger, Kind::Intent, &json!({"v": 2, "verdict": {"effect": "deny"}}));
+    append(&ledger, EntryKind::Intent, &json!({"v": 2, "verdict": {"effect": "deny"}}));
     drop(ledger);
     let error = in_doubt(&site.audit).unwrap_err().to_string();
     assert!(error.contains("version 2") && error.contains("update Regent"), "{error}");
@@ -288,7 +288,7 @@ async fn f6_a_claim_that_a_dead_process_left_holds_up_no_start() {
     let site = Site::new();
     site.crash("crashed", &[(false, "allow")]);
     let storage = Files::new(&site.audit);
-    // What a killed process leaves of its claim: a file that nobody has locked.
+    // A killed process leaves an unlocked claim file.
     drop(storage.lock("lanes/0000/examining").unwrap().unwrap());
     let claimed = claim(&storage, LaneId::FIRST, false).await.unwrap();
     assert!(claimed.is_some(), "it is free at once");
@@ -319,11 +319,11 @@ async fn a_question_that_a_crash_left_without_a_note_is_put_once_and_keeps_its_a
         let call = site.in_doubt().remove(0);
         // A boot that was killed after it had put the question.
         let ledger = Ledger::in_memory(LedgerKey::generate().unwrap());
-        let killed = World::boot(OPEN, site.place.clone(), ("killed", "ada"), ledger).await;
+        let killed = ProjectFixture::boot(OPEN, site.place.clone(), ("killed", "ada"), ledger).await;
         let ticket = killed.kernel.0.ask_in_doubt(&call, &Value::Null, &mut None).await.unwrap().unwrap();
         if approved {
             killed.clock.advance_ms(2_000);
-            let answer = crate::Answer::Approve { scope: crate::Scope::Once, valid_ms: 60_000 };
+            let answer = crate::ApprovalAnswer::Approve { scope: crate::Scope::Once, valid_ms: 60_000 };
             killed.as_operator(crate::Op::Answer { ticket: ticket.clone(), with: Vec::new(), answer }).await;
         }
         let world = site.boot("next").await;

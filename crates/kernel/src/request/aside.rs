@@ -1,4 +1,4 @@
-//! Requests that nobody works on at the moment leave memory. The process that runs the kernel saves what was heard; it is read back before the
+//! Idle requests leave memory. The process that runs the kernel saves the transcript; it is read back before the
 //! request is looked at again. A request that can't be read back denies everything.
 
 use std::io;
@@ -20,7 +20,7 @@ pub type Saved = Box<dyn Fn() -> io::Result<Vec<u8>> + Send + Sync>;
 pub enum Aside {
     /// All of it.
     Everything,
-    /// What was heard, as it was heard. Its index stays.
+    /// The transcript. Its index stays in memory.
     History,
 }
 
@@ -36,7 +36,7 @@ pub struct RequestSize {
 }
 
 /// A session in memory, or the means to have it back.
-pub(super) struct Kept {
+pub(super) struct StoredSession {
     session: Resumable,
     is_aside: bool,
     offer: Arc<Offer>,
@@ -44,7 +44,7 @@ pub(super) struct Kept {
     saved: Vec<Saved>,
 }
 
-impl Kept {
+impl StoredSession {
     pub(super) fn new(session: Resumable, offer: Arc<Offer>) -> Self {
         Self { session, is_aside: false, offer, saved: Vec::new() }
     }
@@ -91,7 +91,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Nobody needs it any more. A call that still comes is denied.
+    /// It is no longer needed. A late call is denied.
     fn give_up(&mut self) {
         (self.session, self.is_aside) = (Resumable::lost("its agent has ended"), false);
         self.saved.clear();
@@ -104,7 +104,7 @@ impl Kept {
     }
 }
 
-impl Deref for Kept {
+impl Deref for StoredSession {
     type Target = Resumable;
 
     fn deref(&self) -> &Resumable {
@@ -112,15 +112,18 @@ impl Deref for Kept {
     }
 }
 
-impl DerefMut for Kept {
+impl DerefMut for StoredSession {
     fn deref_mut(&mut self) -> &mut Resumable {
         &mut self.session
     }
 }
 
-impl std::fmt::Debug for Kept {
+impl std::fmt::Debug for StoredSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kept").field("is_aside", &self.is_aside).field("saved", &self.saved.len()).finish()
+        f.debug_struct("StoredSession")
+            .field("is_aside", &self.is_aside)
+            .field("saved", &self.saved.len())
+            .finish()
     }
 }
 
@@ -139,7 +142,7 @@ impl Kernel {
         agent.into_iter().for_each(|agent| drop(agent.life.work().get()));
     }
 
-    /// Forgets the request of an agent that has ended, for the principal that started it: nobody can make a call for it any more.
+    /// Forgets the request of an agent that has ended, for the principal that started it: no call for it is possible any more.
     pub fn forget_request(&self, caller: &Principal, agent: &AgentId) {
         let agent = self.0.society.agents.get(agent).filter(|agent| agent.was_started_by(caller));
         if let Some(agent) = agent.filter(|agent| agent.life.stage().is_over()) {

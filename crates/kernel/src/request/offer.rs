@@ -15,7 +15,7 @@ pub(crate) struct Offer {
     pub(super) labels: Arc<HashMap<String, FieldLabels>>,
     /// Those that the host performs itself.
     pub(super) tools: HashMap<String, Arc<Tool>>,
-    /// Of those, the ones whose labels nobody declared.
+    /// Of those, the ones without declared labels.
     pub(super) inferred: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ impl Offers {
         let own = catalogue.all();
         let made_of: (Vec<&str>, &BTreeMap<String, Declared>) =
             (own.iter().map(|tool| tool.digest_hex()).collect(), declared);
-        let key = Digest::of(&serde_json::to_vec(&made_of).map_err(|error| error.to_string())?);
+        let key = Digest::compute(&serde_json::to_vec(&made_of).map_err(|error| error.to_string())?);
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).and_then(Weak::upgrade);
         if let Some(known) = known {
             return Ok(known);

@@ -40,7 +40,7 @@ impl Results {
 /// A result, for people: the file, or the tool.
 pub(super) fn name_of(tool: &str, args: &Value) -> String {
     match args.get("path").and_then(Value::as_str) {
-        Some(path) => format!("`{}`", regent_workspace::shown(path.as_bytes())),
+        Some(path) => format!("`{}`", regent_workspace::escape_name(path.as_bytes())),
         None => format!("the result of `{}`", tool.escape_debug()),
     }
 }

@@ -32,7 +32,7 @@ fn kill_policy_and_trust_can_not_be_held_back_ignored_or_handled() {
         assert_eq!(inbox.dispose(signal, Disposition::Ignore), Err(Fixed(signal)));
         assert_eq!(inbox.dispose(signal, Disposition::Handle), Err(Fixed(signal)));
         assert_eq!(inbox.dispose(signal, Disposition::Default), Ok(()));
-        assert_eq!(inbox.receive(signal), Arrival::Acts(Action::End));
+        assert_eq!(inbox.receive(signal), Arrival::Acts(SignalEffect::End));
         assert!(!inbox.masked().contains(&signal));
     }
 }
@@ -56,7 +56,7 @@ fn held_signals_come_through_oldest_first_and_only_those_let_through() {
     for signal in [Signal::Term, Signal::Usr1, Signal::Int, Signal::Usr1] {
         assert_eq!(inbox.receive(signal), Arrival::Held);
     }
-    assert_eq!(inbox.receive(Signal::Usr2), Arrival::Acts(Action::Diagnose));
+    assert_eq!(inbox.receive(Signal::Usr2), Arrival::Acts(SignalEffect::Diagnose));
     assert_eq!(
         inbox.mask(&MaskChange::Unblock(vec![Signal::Usr1, Signal::Int])),
         [Signal::Usr1, Signal::Int, Signal::Usr1]
@@ -75,7 +75,7 @@ fn handled_signals_wait_for_the_agent_and_are_taken_once() {
     assert_eq!(inbox.take(), [Signal::Term]);
     assert_eq!(inbox.take(), []);
     inbox.dispose(Signal::Term, Disposition::Default).unwrap();
-    assert_eq!(inbox.receive(Signal::Term), Arrival::Acts(Action::End));
+    assert_eq!(inbox.receive(Signal::Term), Arrival::Acts(SignalEffect::End));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn cont_resumes_whatever_mask_and_disposition_say() {
             inbox.mask(&change);
             assert_eq!(
                 inbox.receive(Signal::Cont),
-                Arrival::Acts(Action::Resume),
+                Arrival::Acts(SignalEffect::Resume),
                 "{disposition:?} {change:?}"
             );
         }
@@ -105,7 +105,7 @@ fn queues_are_bounded_and_the_sender_hears_of_it() {
     }
     assert_eq!(inbox.receive(Signal::Int), Arrival::Dropped);
     assert_eq!(inbox.receive(Signal::Term), Arrival::Dropped);
-    assert_eq!(inbox.receive(Signal::Kill), Arrival::Acts(Action::End));
+    assert_eq!(inbox.receive(Signal::Kill), Arrival::Acts(SignalEffect::End));
 }
 
 fn signal() -> impl Strategy<Value = Signal> {
@@ -113,7 +113,7 @@ fn signal() -> impl Strategy<Value = Signal> {
 }
 
 proptest! {
-    /// Whatever an agent has masked or said, the three always end it.
+    /// Whatever an agent has masked or handled, the three always end it.
     #[test]
     fn nothing_that_an_agent_says_survives_a_kill(
         acts in proptest::collection::vec((signal(), 0..4_u8), 0..100),
@@ -129,6 +129,6 @@ proptest! {
             }
             prop_assert!(inbox.held.len() <= QUEUE_SIGNALS_MAX && inbox.for_agent.len() <= QUEUE_SIGNALS_MAX);
         }
-        prop_assert_eq!(inbox.receive(last), Arrival::Acts(Action::End));
+        prop_assert_eq!(inbox.receive(last), Arrival::Acts(SignalEffect::End));
     }
 }

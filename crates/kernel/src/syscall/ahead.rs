@@ -1,12 +1,12 @@
-//! Putting the question about a call before the call is due, so that a person sees the calls of one turn together. Nothing runs here: no
-//! permit is minted. A call that nobody would be asked about, or that is asked about already, leaves no trace.
+//! Asks about a call before the call is due, so that a reviewer sees the calls of one turn together. Nothing runs here: no
+//! permit is minted. A call that needs no question, or has one already, leaves no trace.
 
 use std::sync::Arc;
 
 use super::{Fault, Judged, Kernel};
 use crate::approval::OpenQuestion;
 use crate::call::{Call, Op};
-use crate::journal::Known;
+use crate::journal::JournalLookup;
 use crate::kernel::Core;
 use crate::principal::Principal;
 use crate::record;
@@ -24,7 +24,7 @@ impl Kernel {
     /// Asks about a call that is made later, unless the question is already open. The call is judged again when it is made: then an
     /// answer counts if it is still the same call.
     pub async fn ask_ahead(&self, caller: &Principal, op: Op) -> Result<Option<AskedAhead>, Fault> {
-        let asking = Arc::clone(&self.0).ask_ahead(Call::of(caller, op));
+        let asking = Arc::clone(&self.0).ask_ahead(Call::top_level(caller, op));
         // Like a call, it continues if the caller goes away: a question has its intent in the ledger.
         tokio::spawn(asking).await.unwrap_or(Err(Fault::TornDown))
     }
@@ -33,7 +33,7 @@ impl Kernel {
 impl Core {
     async fn ask_ahead(self: Arc<Self>, call: Call) -> Result<Option<AskedAhead>, Fault> {
         self.admit().await?;
-        let Known::Make(None) = self.known(&call).await? else { return Ok(None) };
+        let JournalLookup::Make(None) = self.known(&call).await? else { return Ok(None) };
         let mut facts = self.facts(&call).await?;
         let judged = self.judge(&call, &mut facts, None).await;
         // Nothing runs here, so it uses up nothing. What was reserved is given back when it is dropped.

@@ -10,21 +10,21 @@ use regent_policy::Tier;
 use super::Status;
 use super::permit::{Frame, Permit};
 use crate::call::Op;
-use crate::cancel::Why;
+use crate::cancel::CancelReason;
 use crate::catalogue::{Driver, Tool};
 use crate::drivers;
 use crate::executor::{BoxFuture, ExecuteError, RawOutput};
 
-/// How long an executor that was told to stop may take to stop. Then its future is dropped.
+/// How long an executor may take to stop after a cancellation. Then its future is dropped.
 const GRACE_MS_MAX: u64 = 2_000;
 
-/// How an effect ended, before anyone has looked at what came back.
+/// How an effect ended, before its output is examined.
 #[derive(Debug)]
 pub(super) enum Ended {
     /// The executor returned.
     Itself(Result<RawOutput, ExecuteError>),
-    /// It was told to stop; what it still gave back, if anything.
-    Stopped(Why, Option<RawOutput>),
+    /// It was cancelled; the output it still returned, if any.
+    Stopped(CancelReason, Option<RawOutput>),
     /// It panicked.
     Panicked(String),
 }
@@ -38,8 +38,8 @@ impl Ended {
                 Some(failure) => (Status::Failed(failure), raw),
             },
             Self::Itself(Err(error)) => (Status::Faulted(error.to_string()), nothing()),
-            Self::Stopped(Why::Deadline, raw) => (Status::TimedOut, raw.unwrap_or_else(nothing)),
-            Self::Stopped(Why::Signal, raw) => (Status::Cancelled, raw.unwrap_or_else(nothing)),
+            Self::Stopped(CancelReason::Deadline, raw) => (Status::TimedOut, raw.unwrap_or_else(nothing)),
+            Self::Stopped(CancelReason::Signal, raw) => (Status::Cancelled, raw.unwrap_or_else(nothing)),
             Self::Panicked(message) => (Status::Faulted(message), nothing()),
         }
     }
@@ -47,7 +47,7 @@ impl Ended {
 
 /// Mints the permit and runs it to an end.
 pub(super) async fn perform(frame: &Frame, tier: Tier) -> Ended {
-    // Minted inside the guard: an executor that panics before it gives back a future is caught as well.
+    // Minted inside the guard: an executor that panics before it returns a future is caught as well.
     let dispatched = std::panic::catch_unwind(AssertUnwindSafe(|| dispatch(frame, tier)));
     let mut effect = match dispatched {
         Ok(effect) => Caught(effect),
@@ -56,11 +56,11 @@ pub(super) async fn perform(frame: &Frame, tier: Tier) -> Ended {
     let deadline = tokio::time::sleep(Duration::from_millis(frame.limits.wall_ms_max));
     tokio::select! {
         biased;
-        ended = &mut effect => return told(ended, frame),
+        ended = &mut effect => return attribute_end(ended, frame),
         () = frame.cancel.cancelled() => {}
-        () = deadline => frame.cancel.pull(Why::Deadline),
+        () = deadline => frame.cancel.pull(CancelReason::Deadline),
     }
-    let why = frame.cancel.why().unwrap_or(Why::Signal);
+    let why = frame.cancel.why().unwrap_or(CancelReason::Signal);
     match tokio::time::timeout(Duration::from_millis(GRACE_MS_MAX), effect).await {
         Ok(Ok(Ok(raw))) => Ended::Stopped(why, Some(raw)),
         Ok(Err(panic)) => Ended::Panicked(panic),
@@ -68,8 +68,8 @@ pub(super) async fn perform(frame: &Frame, tier: Tier) -> Ended {
     }
 }
 
-/// An executor that noticed the cancellation first still ended because of it.
-fn told(ended: Result<Result<RawOutput, ExecuteError>, String>, frame: &Frame) -> Ended {
+/// Attributes an end to the cancellation, also where the executor noticed it first.
+fn attribute_end(ended: Result<Result<RawOutput, ExecuteError>, String>, frame: &Frame) -> Ended {
     match (ended, frame.cancel.why()) {
         (Err(panic), _) => Ended::Panicked(panic),
         (Ok(Ok(raw)), Some(why)) => Ended::Stopped(why, Some(raw)),

@@ -6,7 +6,7 @@ use regent_policy::{Access, Charge, Facts, Policy};
 use serde_json::{Value, json};
 
 use super::Fault;
-use crate::agent::{Life, Slot};
+use crate::agent::{CallSlot, Life};
 use crate::call::{Call, Op, ToolCall};
 use crate::catalogue::{Tool, ToolSpec};
 use crate::facts::{Sheet, Target};
@@ -25,7 +25,7 @@ pub struct FileJudge {
     call: Call,
     sheet: Sheet,
     access: Access,
-    /// What runs later may be somebody else's idea.
+    /// Later effects may come from untrusted input.
     is_wary: bool,
 }
 
@@ -58,7 +58,7 @@ impl FileJudge {
     ) -> Result<Self, Fault> {
         let call = nested(Op::RunTool(ToolCall { tool: tool.to_owned(), args: json!({"path": "."}) }));
         let mut sheet = core.facts(&call).await?;
-        // It judges files that nobody has named yet, so any rate may matter.
+        // It judges files that aren't named yet, so any rate may matter.
         let rates: Vec<Charge> = core.policy().policy.all_rates().collect();
         sheet.rates = core.counted(&call, &rates).await;
         if sheet.tool.is_none() {
@@ -73,7 +73,7 @@ impl FileJudge {
         }
         // A judge can live as long as a program. No call is made, so it holds no place in the session's count meanwhile.
         let session = sheet.slot.session;
-        sheet.slot = Slot::default();
+        sheet.slot = CallSlot::default();
         sheet.slot.session = session;
         sheet.resources = vec![Target::Path { path: ".".to_owned(), access }];
         Ok(Self { core: Arc::clone(core), call, sheet, access, is_wary: false })
@@ -131,20 +131,20 @@ mod tests {
     use regent_store::MemoryState;
 
     use super::*;
-    use crate::tests::shared::{World, policy_of};
+    use crate::tests::shared::{ProjectFixture, policy_of};
 
     const USER: &str = "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: env, effect: ask, match: { tool: fs.read, path: '**/.env' } }\n";
     const PROGRAMS: &str =
         "version: 1\nmode: strict\nrules:\n  - { id: p, effect: allow, match: { tool: [shell.exec] } }\n";
 
-    async fn may_read(world: &World, caller: &Principal, path: &str) -> bool {
+    async fn may_read(world: &ProjectFixture, caller: &Principal, path: &str) -> bool {
         let principal = caller.clone();
         let nested = |op| Call { principal, op, parent: None, depth: 1, within: Vec::new(), listener: None };
         FileJudge::reading(&world.kernel.0, nested).await.unwrap().allows(path)
     }
 
-    async fn world(user: &str, project: Option<&str>) -> World {
-        let world = World::new(user, Arc::new(MemoryState::default())).await;
+    async fn world(user: &str, project: Option<&str>) -> ProjectFixture {
+        let world = ProjectFixture::new(user, Arc::new(MemoryState::default())).await;
         let project =
             project.map(|text| regent_policy::load(text, &Source::new("project", Layer::Project)).unwrap());
         world.kernel.replace_policy(Policy::layered(policy_of(user), project)).await.unwrap();

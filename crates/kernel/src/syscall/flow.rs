@@ -44,7 +44,7 @@ pub struct Stream {
     reply: JoinHandle<Result<Reply, Fault>>,
 }
 
-/// The channels that nobody reads any more.
+/// The channels without a reader.
 #[derive(Debug, Default)]
 struct Unread([AtomicBool; 3]);
 
@@ -73,7 +73,7 @@ impl Kernel {
         self.streamed(caller, op, false)
     }
 
-    /// The same for a reader that writes to a person's terminal: a program may be lent it.
+    /// The same for a reader that writes to a user's terminal: a program may be lent it.
     pub fn stream_to_terminal(&self, caller: &Principal, op: Op) -> Stream {
         self.streamed(caller, op, true)
     }
@@ -82,7 +82,7 @@ impl Kernel {
         let (to, chunks) = mpsc::channel(CHUNKS_WAITING_MAX);
         let unread = Arc::new(Unread::default());
         let listener = Listener { chunks: to, unread: Arc::clone(&unread), is_terminal };
-        let call = Call { listener: Some(listener), ..Call::of(caller, op) };
+        let call = Call { listener: Some(listener), ..Call::top_level(caller, op) };
         Stream { chunks, unread, reply: tokio::spawn(Arc::clone(&self.0).enter(call)) }
     }
 }
@@ -98,14 +98,14 @@ impl Stream {
         self.chunks.try_recv().ok()
     }
 
-    /// Stops reading one channel: the executor hears that nobody reads it when it writes there next.
+    /// Stops reading one channel: the executor's next write to it fails.
     pub fn close(&self, channel: Channel) {
         self.unread.flag(channel).store(true, Ordering::Release);
     }
 
     /// How the call ended. Chunks that weren't read are part of the outcome's output.
     pub async fn reply(self) -> Result<Reply, Fault> {
-        // Nobody reads any more: the executor must not wait for it.
+        // No reader is left: the executor must not wait for one.
         drop(self.chunks);
         match self.reply.await {
             Ok(reply) => reply,
@@ -122,9 +122,9 @@ pub struct Overflow;
 /// Whether anybody will read what an executor emitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
-    /// Somebody reads this channel as it comes.
+    /// A reader takes this channel's output as it arrives.
     Read,
-    /// Nobody does, or nobody does any more. The outcome has it all the same.
+    /// No reader, or none any more. The outcome still has the output.
     Unread,
 }
 
@@ -174,7 +174,7 @@ impl Flowed {
     fn admit(&mut self, channel: Channel, part: &mut Scrubbed, bytes_max: u64) -> bool {
         let flowed = [&self.output, &self.error, &self.reasoning];
         let room = flowed.iter().fold(bytes_max, |room, one| room.saturating_sub(one.bytes));
-        // A person may look at a terminal for days: what is drawn there has no limit, only what is kept of it.
+        // A terminal may stay open for days: what is drawn there has no limit, only what is kept of it.
         let room = if self.is_drawn { u64::MAX } else { room };
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let (room, kept_max) = (bytes(room), bytes(bytes_max).min(KEPT_BYTES_MAX));
@@ -246,7 +246,7 @@ impl Flow {
         .await
     }
 
-    /// Passes on what waits to be told from a secret, because nothing follows for now. Enough of a secret to give it away still waits, and
+    /// Passes on bytes that might begin a secret, because nothing follows for now. Enough of a secret to give it away still waits, and
     /// one that goes on after this is masked from there on.
     pub(super) async fn flush(
         &self,
@@ -277,7 +277,7 @@ impl Flow {
             let state = self.state();
             (state.label, state.masked)
         };
-        let output = Labelled::of(Vec::new(), label, masked);
+        let output = Labelled::from_bytes(Vec::new(), label, masked);
         let empty = Chunk { channel: Channel::Output, is_whole: false, is_drawn: false, output };
         // It takes this one when it is done with those before.
         if listener.chunks.send(empty).await.is_ok() {
@@ -285,7 +285,7 @@ impl Flow {
         }
     }
 
-    /// Passes on what still waited to be told from a secret: a channel has ended.
+    /// Passes on bytes that might have begun a secret: a channel has ended.
     pub(super) async fn end(
         &self,
         secrets: &dyn Secrets,
@@ -322,7 +322,7 @@ impl Flow {
         let mut part = scrub(state.channel(channel));
         let full = state.admit(channel, &mut part, bytes_max);
         let is_drawn = state.is_drawn;
-        let output = Labelled::of(part.bytes, state.label, state.masked);
+        let output = Labelled::from_bytes(part.bytes, state.label, state.masked);
         drop(state);
         let reading = if room.is_some() { Reading::Read } else { Reading::Unread };
         if let Some(room) = room.filter(|_| !output.bytes().is_empty()) {

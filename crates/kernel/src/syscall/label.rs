@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Status;
 use super::permit::Frame;
-use crate::executor::{Failure, RawOutput};
+use crate::executor::{RawOutput, ToolFailure};
 use crate::facts::{Sheet, Target};
 use crate::kernel::Core;
 use crate::secret::Secrets;
@@ -23,15 +23,15 @@ pub struct Labelled {
 }
 
 impl Labelled {
-    /// Labels what an executor brought back. `floor` is the least trusted and most secret it can be taken for: the tool's declared
+    /// Labels an executor's output. `floor` is the least trusted and most secret it can be taken for: the tool's declared
     /// label joined with those of the inputs. An executor may raise it, never lower it. What a secret had to be masked in is as
-    /// confidential as one: the same value may be in there in a form that nobody recognises.
+    /// confidential as one: the same value may be in there in an unrecognised form.
     pub(super) fn new(raw: RawOutput, floor: Label, masked: bool) -> Self {
         let label = raw.label.map_or(floor, |own| floor.join(own));
-        Self::of(raw.bytes, label, masked)
+        Self::from_bytes(raw.bytes, label, masked)
     }
 
-    pub(super) fn of(bytes: Vec<u8>, mut label: Label, masked: bool) -> Self {
+    pub(super) fn from_bytes(bytes: Vec<u8>, mut label: Label, masked: bool) -> Self {
         if masked {
             label.confidentiality = label.confidentiality.max(Confidentiality::Secret);
         }
@@ -70,7 +70,7 @@ impl Labelled {
 
     /// The digest that the outcome records.
     pub fn digest(&self) -> Digest {
-        Digest::of(&self.bytes)
+        Digest::compute(&self.bytes)
     }
 
     /// The content for a model, between markers with a nonce: output can't forge the end of its own quotation
@@ -85,7 +85,7 @@ impl Labelled {
     }
 }
 
-/// Takes every revealed secret out of what came back: the output, the failure, the receipt, the words of a fault. Says whether
+/// Removes every revealed secret from a result: the output, the failure, the receipt, the message of a fault. Says whether
 /// there was one.
 pub(super) fn mask(secrets: &dyn Secrets, status: &mut Status, raw: &mut RawOutput) -> bool {
     let mut masked = secrets.scrub(&mut raw.bytes);
@@ -103,7 +103,7 @@ pub(super) fn mask(secrets: &dyn Secrets, status: &mut Status, raw: &mut RawOutp
 }
 
 impl Core {
-    /// Lets policy look at what came back: it may change it, raise its label, or withhold it. Gives what the caller should hear of it.
+    /// Lets policy review the output: it may change it, raise its label, or withhold it. Returns the notice for the caller.
     pub(super) fn review(
         &self,
         frame: &Frame,
@@ -111,7 +111,7 @@ impl Core {
         status: &mut Status,
         raw: &mut RawOutput,
     ) -> Vec<Reason> {
-        // Facts are put together again only for somebody who looks at them.
+        // Facts are collected again only if a rule needs them.
         if !self.policy().policy.reviews(frame.call.op.name()) {
             return Vec::new();
         }
@@ -131,7 +131,7 @@ impl Core {
                 raw.bytes.clear();
                 if matches!(status, Status::Ok | Status::Failed(_)) {
                     let code = reason.code.clone().into_owned();
-                    *status = Status::Failed(Failure { code, message: reason.message });
+                    *status = Status::Failed(ToolFailure { code, message: reason.message });
                 }
                 Vec::new()
             }
@@ -201,7 +201,7 @@ impl Nonce {
 
     /// The nonce of a secret: always the same, so that a conversation can be rebuilt byte for byte.
     pub fn of_secret(secret: &[u8]) -> Self {
-        Self(Digest::of(&[b"regent nonce v1\n", secret].concat()).to_string().chars().take(32).collect())
+        Self(Digest::compute(&[b"regent nonce v1\n", secret].concat()).to_string().chars().take(32).collect())
     }
 
     /// As it stands in the markers.

@@ -31,7 +31,7 @@ impl From<Outcome> for wire::Outcome {
     fn from(outcome: Outcome) -> Self {
         let Outcome { output, status, intent, receipt, spent, obtained, truncated, warnings } = outcome;
         let label = output.label();
-        let output = wire::Output::of(output.into_bytes());
+        let output = wire::Output::from_bytes(output.into_bytes());
         let warnings = warnings.into_iter().map(Into::into).collect();
         Self { output, label, status, intent, receipt, spent, obtained, truncated, warnings }
     }

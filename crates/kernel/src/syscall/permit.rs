@@ -104,7 +104,7 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         self.frame.core.secrets.scrub_part(held)
     }
 
-    /// Whether somebody reads what is emitted while the call runs. Where nobody does, an executor may as well return it in the end.
+    /// Whether a reader takes output while the call runs. Without one, an executor may return all output at the end.
     pub fn is_read(&self) -> bool {
         self.frame.flow.is_read()
     }
@@ -182,21 +182,21 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
     pub async fn would_allow(&self, op: Op) -> bool {
         let call = self.nested(op);
         let Ok(mut sheet) = self.frame.core.facts(&call).await else { return false };
-        // What is allowed only with changed arguments, or only when a person agrees, is not allowed as it stands.
+        // What is allowed only with changed arguments, or only with an approval, is not allowed as it stands.
         match self.frame.core.decide(&call, &mut sheet).await {
             Verdict::Allow(grant) => grant.transforms.is_empty(),
             Verdict::Ask(_) | Verdict::Deny(_) => false,
         }
     }
 
-    /// Judges reading files of the workspace, many of them, for this caller: a program must not be shown what `fs.read` would ask
+    /// Judges reading files of the workspace, many of them, for this caller: a program must not read what `fs.read` would ask
     /// about or deny.
     pub async fn read_judge(&self) -> Result<FileJudge, Fault> {
         FileJudge::reading(&self.frame.core, |op| self.nested(op)).await
     }
 
-    /// The same for writing: a program must not write what `fs.write` would ask about or deny. If a person has agreed to the program, or
-    /// named it, what it writes isn't somebody else's idea.
+    /// The same for writing: a program must not write what `fs.write` would ask about or deny. If a reviewer has approved the program, or
+    /// named it, its writes don't come from untrusted input.
     pub async fn write_judge(&self) -> Result<FileJudge, Fault> {
         let agreed = self.frame.agreed || self.frame.is_named();
         FileJudge::writing(&self.frame.core, |op| self.nested(op), agreed).await
@@ -225,7 +225,7 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
 pub struct Suspension(Option<watch::Receiver<Lifecycle>>);
 
 impl Suspension {
-    /// Waits for the next change, and returns whether the agent is suspended now; the first time, at once. A person is never suspended:
+    /// Waits for the next change, and returns whether the agent is suspended now; the first time, at once. An operator is never suspended:
     /// then it waits forever.
     pub async fn changed(&mut self) -> bool {
         if let Some(stage) = &mut self.0 {
@@ -269,7 +269,7 @@ pub(crate) struct Frame {
     pub(crate) intent: Receipt,
     /// When it was let loose.
     pub(crate) began_ms: i64,
-    /// A person has seen this call and agreed to it.
+    /// A reviewer has approved this call.
     pub(crate) agreed: bool,
     pub(crate) cancel: Cancel,
     pub(crate) flow: Flow,

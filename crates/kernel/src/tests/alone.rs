@@ -1,10 +1,10 @@
-//! A whole kernel for tests: in memory, with a policy that is given as text, and tools that do as they are told.
+//! A whole kernel for tests: in memory, with a policy given as text and scripted tools.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use regent_ledger::read::Reader;
-use regent_ledger::{Entry, Kind, Ledger, LedgerKey};
+use regent_ledger::{Entry, EntryKind, Ledger, LedgerKey};
 use regent_policy::{Layer, Source};
 use regent_store::MemoryState;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ const TOOLS: &[&str] = &[
     "test.drip",
 ];
 
-pub(crate) struct World {
+pub(crate) struct KernelFixture {
     pub(crate) kernel: Host,
     driver: Driver,
     pub(crate) tools: Arc<Scripted>,
@@ -61,7 +61,7 @@ impl Executor<tier::Host> for Scripted {
                 "test.hang" => {
                     self.started.add_permits(1);
                     permit.cancelled().await;
-                    Ok(RawOutput::new(b"stopped when told".to_vec()))
+                    Ok(RawOutput::new(b"stopped on cancellation".to_vec()))
                 }
                 "test.stubborn" => {
                     self.started.add_permits(1);
@@ -102,7 +102,7 @@ impl Executor<tier::Host> for Scripted {
     }
 }
 
-impl World {
+impl KernelFixture {
     pub(crate) async fn new() -> Self {
         Self::with(ALLOW_ALL).await
     }
@@ -140,7 +140,7 @@ impl World {
             workspace: Workspace::open(folder.path()).unwrap(),
             state: Arc::new(MemoryState::default()),
             secrets: Arc::new(crate::NoSecrets),
-            clock: Arc::new(ManualClock::at(1_000_000)),
+            clock: Arc::new(ManualClock::starting_at(1_000_000)),
             sponsor: "ada".to_owned(),
             session: "s-1".to_owned(),
         });
@@ -171,7 +171,7 @@ impl World {
     /// The events in the life of an agent, as the ledger has them.
     pub(crate) fn life_of(&self, who: &Principal) -> Vec<String> {
         let agent = json!(who.agent_id().unwrap());
-        let of_it = |entry: &Entry| entry.kind == Kind::Agent && entry.body["agent"] == agent;
+        let of_it = |entry: &Entry| entry.kind == EntryKind::Agent && entry.body["agent"] == agent;
         let entries = self.entries().into_iter().filter(of_it);
         entries.map(|entry| entry.body["event"].as_str().unwrap().to_owned()).collect()
     }

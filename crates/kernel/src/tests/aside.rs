@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::alone::{ALLOW_ALL, World};
+use super::alone::{ALLOW_ALL, KernelFixture};
 use super::requests::{begun, elsewhere, word, world};
 use crate::{Aside, Op, Principal, Saved};
 
@@ -24,7 +24,7 @@ impl Disk {
     }
 }
 
-fn put_aside(world: &World, agent: &Principal, what: Aside, disk: &Disk) -> io::Result<()> {
+fn put_aside(world: &KernelFixture, agent: &Principal, what: Aside, disk: &Disk) -> io::Result<()> {
     let save = |part: &[u8]| disk.save(part);
     world.kernel.put_aside(&world.person(), agent.agent_id().unwrap(), what, &save)
 }
@@ -57,7 +57,7 @@ async fn a_request_that_was_out_of_memory_is_ruled_on_as_before() {
             put_aside(&world, &leaves, Aside::Everything, &disk).unwrap();
             assert_eq!(word(&world, &leaves, call.clone()).await, word(&world, &stays, call).await);
         }
-        assert!(disk.0.lock().unwrap().len() > 2, "what was heard since is a part of its own");
+        assert!(disk.0.lock().unwrap().len() > 2, "output received since is a part of its own");
     }
 }
 

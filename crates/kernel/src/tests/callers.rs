@@ -1,4 +1,4 @@
-//! Who calls: credentials, tokens and roles, and what nobody gets past them.
+//! Authentication: credentials, tokens, roles and their limits.
 
 use regent_store::Partition;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use regent_policy::{Class, Integrity};
 use regent_store::{MemoryState, SqliteState, State};
 use serde_json::{Value, json};
 
-use super::shared::{OPEN, World, work};
+use super::shared::{OPEN, ProjectFixture, work};
 use crate::{
-    Answer, AuthError, Budget, BudgetScope, Credential, Op, PersonRole, Principal, Reply, Scope, Signal,
-    SpawnSpec, Status, Subject, TicketId, Token, TokenId, TokenSpec, TokenState, TokenSummary,
+    ApprovalAnswer, AuthError, Budget, BudgetScope, Credential, Op, PersonRole, Principal, Reply, Scope,
+    Signal, SpawnSpec, Status, Subject, TicketId, Token, TokenId, TokenSpec, TokenState, TokenSummary,
 };
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 const TWO: &str = "version: 1\nmode: permissive\nrules:\n  - id: two\n    effect: ask\n    match: { tool: work }\n    approvers: 2\n";
 
-async fn world() -> World {
-    World::new(OPEN, Arc::new(MemoryState::default())).await
+async fn world() -> ProjectFixture {
+    ProjectFixture::new(OPEN, Arc::new(MemoryState::default())).await
 }
 
 fn person(name: &str, role: PersonRole) -> Subject {
@@ -29,8 +29,8 @@ fn creation(token: &Token, subject: &Subject, valid_ms: Option<u64>) -> Op {
     Op::CreateToken(TokenSpec { id, sha256, subject: subject.clone(), valid_ms })
 }
 
-impl World {
-    async fn told(&self, who: &Principal, op: Op) -> Value {
+impl ProjectFixture {
+    async fn perform(&self, who: &Principal, op: Op) -> Value {
         let name = op.name();
         match self.kernel.syscall(who, op).await.unwrap() {
             Reply::Done(outcome) if outcome.status == Status::Ok => {
@@ -54,7 +54,7 @@ impl World {
 
     async fn token(&self, subject: &Subject, valid_ms: Option<u64>) -> Token {
         let token = Token::generate().unwrap();
-        self.told(&self.kernel.operator(), creation(&token, subject, valid_ms)).await;
+        self.perform(&self.kernel.operator(), creation(&token, subject, valid_ms)).await;
         token
     }
 
@@ -67,7 +67,7 @@ impl World {
     }
 
     async fn tokens(&self) -> Vec<TokenSummary> {
-        serde_json::from_value(self.told(&self.kernel.operator(), Op::Tokens).await).unwrap()
+        serde_json::from_value(self.perform(&self.kernel.operator(), Op::Tokens).await).unwrap()
     }
 }
 
@@ -100,12 +100,12 @@ async fn a_token_is_its_subject_and_nobody_else() {
     let subject = Subject::Agent { agent: agent.agent_id().unwrap().clone() };
     let outside = world.caller(&subject).await;
     assert_eq!((outside.class(), outside.agent_id()), (Class::Agent, agent.agent_id()));
-    let told = world.told(&bob, Op::Whoami).await;
+    let reply = world.perform(&bob, Op::Whoami).await;
     assert_eq!(
-        (&told["name"], &told["role"], &told["class"]),
+        (&reply["name"], &reply["role"], &reply["class"]),
         (&json!("bob"), &json!("operator"), &json!("operator"))
     );
-    assert!(told["authenticated"].as_str().unwrap().starts_with("token "), "{told}");
+    assert!(reply["authenticated"].as_str().unwrap().starts_with("token "), "{reply}");
 }
 
 #[tokio::test]
@@ -154,14 +154,14 @@ async fn adv_071_only_the_newest_secret_of_a_token_that_holds_lets_anybody_in() 
     }
     let renewed = Token::renew(one.id()).unwrap();
     let op = Op::RotateToken { id: one.id().clone(), sha256: renewed.digest() };
-    world.told(&world.kernel.operator(), op).await;
+    world.perform(&world.kernel.operator(), op).await;
     assert!(matches!(world.bearer(one.reveal()).await, Err(AuthError::Invalid)), "rotated");
     assert_eq!(
         world.bearer(renewed.reveal()).await.unwrap().role(),
         Some(PersonRole::Viewer),
         "the same subject"
     );
-    world.told(&world.kernel.operator(), Op::RevokeToken { id: one.id().clone() }).await;
+    world.perform(&world.kernel.operator(), Op::RevokeToken { id: one.id().clone() }).await;
     assert!(matches!(world.bearer(renewed.reveal()).await, Err(AuthError::Invalid)), "revoked");
     let op = Op::RotateToken { id: one.id().clone(), sha256: renewed.digest() };
     assert_eq!(world.code(&world.kernel.operator(), op).await, "token.unknown", "revoked for good");
@@ -183,10 +183,10 @@ async fn revocation_rotation_and_expiry_count_from_the_next_call_on() {
         assert_eq!(world.code(&bob, work(json!({}))).await, "ok", "{how}");
         let runs = world.runs();
         match how {
-            "revoke" => drop(world.told(&admin, Op::RevokeToken { id: token.id().clone() }).await),
+            "revoke" => drop(world.perform(&admin, Op::RevokeToken { id: token.id().clone() }).await),
             "rotate" => {
                 let sha256 = Token::renew(token.id()).unwrap().digest();
-                world.told(&admin, Op::RotateToken { id: token.id().clone(), sha256 }).await;
+                world.perform(&admin, Op::RotateToken { id: token.id().clone(), sha256 }).await;
             }
             _expire => world.clock.advance_ms(60_000),
         }
@@ -226,7 +226,7 @@ async fn roles_are_enforced_before_policy_which_allows_everything_here() {
     let answer = Op::Answer {
         ticket: TicketId("nothing".to_owned()),
         with: Vec::new(),
-        answer: Answer::Deny { because: None },
+        answer: ApprovalAnswer::Deny { because: None },
     };
     let budget = Op::SetBudget { scope: BudgetScope::Session, limits: Budget::default() };
     let create = || creation(&Token::generate().unwrap(), &person("mallory", PersonRole::Admin), None);
@@ -282,10 +282,10 @@ async fn roles_are_enforced_before_policy_which_allows_everything_here() {
         for (op, expected) in ops.into_iter().zip(expected) {
             let name = op.name();
             assert_eq!(world.code(&who, op.clone()).await, expected, "{name} as {subject:?}");
-            // And it is told the same when it asks ahead.
+            // A check ahead gives the same answer.
             if expected.starts_with("auth.") {
-                let told = world.told(&who, Op::CheckPolicy { op: Box::new(op) }).await;
-                assert_eq!(told["code"], expected, "{name} as {subject:?}");
+                let reply = world.perform(&who, Op::CheckPolicy { op: Box::new(op) }).await;
+                assert_eq!(reply["code"], expected, "{name} as {subject:?}");
             }
         }
     }
@@ -312,7 +312,7 @@ async fn whoever_is_not_an_admin_rotates_their_own_token_only() {
 
 #[tokio::test]
 async fn two_approvals_take_two_people_whatever_tokens_they_hold() {
-    let world = World::new(TWO, Arc::new(MemoryState::default())).await;
+    let world = ProjectFixture::new(TWO, Arc::new(MemoryState::default())).await;
     let pending = |reply: Reply| match reply {
         Reply::Pending(ticket) => ticket.id,
         other @ (Reply::Done(_) | Reply::Denied(_)) => panic!("{other:?}"),
@@ -321,18 +321,18 @@ async fn two_approvals_take_two_people_whatever_tokens_they_hold() {
     let yes = || {
         // Everybody has the time to read.
         world.clock.advance_ms(60_000);
-        let answer = Answer::Approve { scope: Scope::Once, valid_ms: 3_600_000 };
+        let answer = ApprovalAnswer::Approve { scope: Scope::Once, valid_ms: 3_600_000 };
         Op::Answer { ticket: ticket.clone(), with: Vec::new(), answer }
     };
     let alice = world.caller(&person("alice", PersonRole::Approver)).await;
     // A second token of the same person, and the user at the terminal under the same name as a token, are one person.
     let again = world.caller(&person("alice", PersonRole::Admin)).await;
     let carl = world.caller(&person("carl", PersonRole::Operator)).await;
-    assert_eq!(world.told(&alice, yes()).await["answered"], "waiting");
+    assert_eq!(world.perform(&alice, yes()).await["answered"], "waiting");
     for one in [&alice, &again] {
-        let told = world.told(one, yes()).await;
+        let reply = world.perform(one, yes()).await;
         assert_eq!(
-            (&told["answered"], &told["agreed"], &told["needed"]),
+            (&reply["answered"], &reply["agreed"], &reply["needed"]),
             (&json!("waiting"), &json!(1), &json!(2))
         );
     }
@@ -340,14 +340,14 @@ async fn two_approvals_take_two_people_whatever_tokens_they_hold() {
     pending(world.work(json!({"text": "deploy"})).await);
     assert_eq!(world.runs(), 0);
     let bob = world.caller(&person("bob", PersonRole::Approver)).await;
-    assert_eq!(world.told(&bob, yes()).await["answered"], "approved");
+    assert_eq!(world.perform(&bob, yes()).await["answered"], "approved");
     assert!(matches!(world.work(json!({"text": "deploy"})).await, Reply::Done(_)));
     assert_eq!(world.runs(), 1);
     let entries = regent_ledger::Reader::on(world.kernel.ledger().storage()).tail(usize::MAX).unwrap();
     let approved = entries.iter().find_map(|entry| entry.body.pointer("/approved/by").cloned()).unwrap();
     assert_eq!(approved, json!(["alice", "bob"]), "by name");
     let is_answer = |entry: &&regent_ledger::Entry| {
-        entry.kind == regent_ledger::Kind::Intent && entry.body["op"] == "approval.answer"
+        entry.kind == regent_ledger::EntryKind::Intent && entry.body["op"] == "approval.answer"
     };
     let by = entries.iter().rfind(is_answer).unwrap();
     let caller = &by.body["caller"];
@@ -374,8 +374,8 @@ async fn a_program_reaches_only_the_agents_that_it_started() {
         world.code(&other, Op::Signal { agent: id.clone(), signal: Signal::Kill, group: false }).await,
         "agent.not_yours"
     );
-    assert_eq!(world.told(&other, Op::Agents).await, json!([]));
-    assert_eq!(world.told(&ci, Op::Agents).await.as_array().unwrap().len(), 1);
+    assert_eq!(world.perform(&other, Op::Agents).await, json!([]));
+    assert_eq!(world.perform(&ci, Op::Agents).await.as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -392,7 +392,7 @@ async fn input_of_programs_carries_their_label_and_rules_see_class_and_label() {
         (classes, &service, Integrity::Tool, "policy.denied"),
         (classes, &person("bob", PersonRole::Operator), Integrity::Operator, "ok"),
     ] {
-        let world = World::new(policy, Arc::new(MemoryState::default())).await;
+        let world = ProjectFixture::new(policy, Arc::new(MemoryState::default())).await;
         let who = world.caller(subject).await;
         assert_eq!(who.own_label().integrity, integrity, "{subject:?}");
         assert_eq!(world.code(&who, work(json!({"text": "x"}))).await, expected, "{subject:?}");
@@ -401,7 +401,7 @@ async fn input_of_programs_carries_their_label_and_rules_see_class_and_label() {
     let world = world().await;
     let ci = world.caller(&service).await;
     let spec = SpawnSpec { name: "worker".to_owned(), trust: Some(1_000), ..SpawnSpec::default() };
-    let born = world.told(&ci, Op::Spawn(spec)).await;
+    let born = world.perform(&ci, Op::Spawn(spec)).await;
     let agent = world.kernel.principal_of(&ci, &born["agent"].as_str().unwrap().into()).unwrap();
     let life = agent.life().unwrap();
     assert_eq!((life.context().integrity, life.trust()), (Integrity::Tool, 500));
@@ -411,12 +411,12 @@ async fn input_of_programs_carries_their_label_and_rules_see_class_and_label() {
 async fn neither_ledger_nor_state_ever_has_a_token() {
     let folder = tempfile::tempdir().unwrap();
     let state: Arc<dyn State> = Arc::new(SqliteState::open(&folder.path().join("state.db")).unwrap());
-    let world = World::new(OPEN, Arc::clone(&state)).await;
+    let world = ProjectFixture::new(OPEN, Arc::clone(&state)).await;
     let token = world.token(&person("bob", PersonRole::Admin), None).await;
     let bob = world.bearer(token.reveal()).await.unwrap();
-    world.told(&bob, Op::Whoami).await;
+    world.perform(&bob, Op::Whoami).await;
     let renewed = Token::renew(token.id()).unwrap();
-    world.told(&bob, Op::RotateToken { id: token.id().clone(), sha256: renewed.digest() }).await;
+    world.perform(&bob, Op::RotateToken { id: token.id().clone(), sha256: renewed.digest() }).await;
     world.bearer(renewed.reveal()).await.unwrap();
     let ledger = world.kernel.ledger();
     let entries = regent_ledger::Reader::on(ledger.storage()).tail(usize::MAX).unwrap();

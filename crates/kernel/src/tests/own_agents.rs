@@ -1,15 +1,15 @@
 //! Requests that our own agents work on: what stays in the workspace is free, what reaches further is held to the person's words once
-//! somebody else was heard.
+//! untrusted input was received.
 
 use serde_json::{Value, json};
 
-use super::alone::{World, named};
+use super::alone::{KernelFixture, named};
 use super::requests::word;
 use crate::{Access, ArgumentKind, Begin, Op, Principal, SideEffect, Tier, ToolCall, ToolSpec};
 
 /// The tools of a coding agent, which do nothing here.
-async fn world() -> World {
-    let world = World::new().await;
+async fn world() -> KernelFixture {
+    let world = KernelFixture::new().await;
     let tools = [
         ("test.write", "/path", ArgumentKind::Path(Access::Write), SideEffect::Write),
         ("test.see", "/path", ArgumentKind::Path(Access::Read), SideEffect::Read),
@@ -42,7 +42,7 @@ fn shell(command: &str) -> Op {
     run("test.shell", json!({"command": command}))
 }
 
-async fn working(world: &World, request: &str) -> Principal {
+async fn working(world: &KernelFixture, request: &str) -> Principal {
     let agent = world.spawn(&world.person(), named("worker")).await;
     let begin = Box::new(Begin { request: request.to_owned(), ..Begin::default() });
     let op = Op::Begin { agent: agent.agent_id().unwrap().clone(), begin };
@@ -77,12 +77,12 @@ async fn what_reaches_beyond_the_workspace_is_asked_about_once_others_were_heard
         run("test.exec", json!({"argv": ["cargo", "test"]})),
     ];
     for op in strict.iter().chain(&free) {
-        let told = word(&world, &working(&world, "Fix the parser").await, op.clone()).await;
-        assert_eq!(told, "done", "nobody else was heard: {op:?}");
+        let result = word(&world, &working(&world, "Fix the parser").await, op.clone()).await;
+        assert_eq!(result, "done", "no untrusted input: {op:?}");
     }
     let see = || run("test.see", json!({"path": "README.md"}));
     for op in strict {
-        // A world for each: a person answers so many questions in a minute.
+        // A fixture for each: a reviewer gets only so many questions a minute.
         let world = self::world().await;
         let misled = working(&world, "Fix the parser").await;
         assert_eq!(word(&world, &misled, see()).await, "done");

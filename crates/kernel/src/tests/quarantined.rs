@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::alone::{ALLOW_ALL, World, named};
+use super::alone::{ALLOW_ALL, KernelFixture, named};
 use super::requests::{begun, elsewhere, word, world};
 use crate::{
     ArgumentKind, Begin, BoxFuture, ExecuteError, Executor, HostCall, Op, Origin, Permit, QUARANTINE,
@@ -43,7 +43,7 @@ fn call(tool: &str, args: Value) -> Op {
 
 /// Whether a command that the request doesn't name is asked about after `test.extract` was called with these arguments.
 async fn after_extract(origin: Origin, capability: &str, args: Value) -> String {
-    let world = World::with_host(ALLOW_ALL, Arc::new(Reader)).await;
+    let world = KernelFixture::with_host(ALLOW_ALL, Arc::new(Reader)).await;
     let tool = |name: &str, effect, arguments: &[(&str, ArgumentKind)]| ToolSpec {
         name: name.to_owned(),
         input: json!({"type": "object"}),

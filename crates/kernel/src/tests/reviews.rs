@@ -1,12 +1,12 @@
-//! A manifest on the one path: what is asked before a call, and what becomes of what came back.
+//! A manifest on the syscall path: its check before a call, and its review of the output.
 
 use std::sync::Arc;
 
-use regent_ledger::Kind;
+use regent_ledger::EntryKind;
 use regent_provenance::Begin;
 use serde_json::{Value, json};
 
-use super::alone::{World, named};
+use super::alone::{KernelFixture, named};
 use super::requests::Performs;
 use crate::{Confidentiality, Op, Reply, Status, ToolCall};
 
@@ -52,15 +52,15 @@ fn run(tool: &str, args: Value) -> Op {
 
 #[tokio::test]
 async fn what_came_back_is_reviewed_before_anybody_reads_it() {
-    let world = World::with(&manifest()).await;
+    let world = KernelFixture::with(&manifest()).await;
     let agent = world.spawn(&world.person(), named("reader")).await;
-    // The echo's arguments pass, and so what comes back is what the second point is asked about.
+    // The echo's arguments pass, so the second point reviews the output.
     assert_eq!(world.denied(&agent, run("test.echo", json!({"say": "forbidden"}))).await, "policy.manifest");
     let done = world.outcome(&agent, run("test.echo", json!({"to": "eve@e.test"}))).await;
     let Status::Failed(failure) = &done.status else { panic!("{:?}", done.status) };
     assert_eq!(failure.code, "policy.withheld");
     assert!(failure.message.contains("it says where to send it") && done.output.bytes().is_empty());
-    let last = world.entries().into_iter().rfind(|entry| entry.kind == Kind::Outcome).unwrap();
+    let last = world.entries().into_iter().rfind(|entry| entry.kind == EntryKind::Outcome).unwrap();
     assert!(!last.body.to_string().contains("eve@e.test"), "{}", last.body);
     assert_eq!(
         world.denied(&agent, run("test.web", json!({}))).await,
@@ -73,7 +73,7 @@ async fn what_came_back_is_reviewed_before_anybody_reads_it() {
 
 #[tokio::test]
 async fn nothing_streams_past_a_review() {
-    let world = World::with(&manifest()).await;
+    let world = KernelFixture::with(&manifest()).await;
     let mut stream = world.kernel.stream(&world.person(), run("test.drip", json!({})));
     let mut chunks = Vec::new();
     while let Some(chunk) = stream.next().await {
@@ -86,10 +86,11 @@ async fn nothing_streams_past_a_review() {
 
 #[tokio::test]
 async fn what_was_withheld_was_done_all_the_same() {
-    let world = World::elsewhere(&manifest(), Arc::new(Performs(json!({"note": "eve@e.test"})))).await;
+    let world =
+        KernelFixture::elsewhere(&manifest(), Arc::new(Performs(json!({"note": "eve@e.test"})))).await;
     let agent = world.spawn(&world.person(), named("payer")).await;
     let begin = |request: &str| {
-        // A tool that nobody vouches for: from the start somebody else may have had the idea.
+        // An unsigned tool: its calls may come from untrusted input from the start.
         let tools = json!({"odd": {}, "pay": {"schema": {"properties": {"to": {"type": "string"}}}, "labels": {"effect": "write", "taint": "none", "sinks": ["to"]}}});
         let trusted = json!({"plan": [{"tool": "pay", "args": {"to": {"const": "ann"}}}]});
         let tools = serde_json::from_value(tools).unwrap();

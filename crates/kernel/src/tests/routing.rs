@@ -6,7 +6,7 @@ use regent_policy::Integrity;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
-use super::alone::{World, named, run};
+use super::alone::{KernelFixture, named, run};
 use crate::{
     BoxFuture, Driver, DriverKind, ExecuteError, Executor, Permit, RawOutput, Status, Tier, ToolSet,
     ToolSpec, tier,
@@ -34,7 +34,7 @@ impl Executor<tier::Host> for Edition {
 
 #[tokio::test]
 async fn a_running_call_ends_with_the_driver_it_began_with_and_the_next_gets_what_is_there_then() {
-    let world = Arc::new(World::new().await);
+    let world = Arc::new(KernelFixture::new().await);
     let (began, go) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let set = |number: u32| {
         let spec = ToolSpec {

@@ -25,7 +25,7 @@ pub(crate) const START_MS: i64 = 20_000 * 24 * 60 * 60 * 1000;
 
 /// A kernel, and what a test needs to see of it.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct ProjectFixture {
     pub(crate) kernel: Host,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) state: Arc<dyn State>,
@@ -34,11 +34,11 @@ pub(crate) struct World {
     pub(crate) folder: Arc<tempfile::TempDir>,
 }
 
-impl World {
+impl ProjectFixture {
     pub(crate) async fn new(policy: &str, state: Arc<dyn State>) -> Self {
         let folder = Arc::new(tempfile::tempdir().unwrap());
-        let clock = Arc::new(ManualClock::at(START_MS));
-        Self::boot(policy, Place { folder, clock, state }, ("session-1", "ada"), in_memory()).await
+        let clock = Arc::new(ManualClock::starting_at(START_MS));
+        Self::boot(policy, SharedProject { folder, clock, state }, ("session-1", "ada"), in_memory()).await
     }
 
     /// Another kernel in the same project, with the same state and clock, for another session or person.
@@ -51,27 +51,32 @@ impl World {
         Self::boot_at(policy, self.place(), ("session-1", "ada"), in_memory(), clock).await
     }
 
-    pub(crate) fn place(&self) -> Place {
-        Place {
+    pub(crate) fn place(&self) -> SharedProject {
+        SharedProject {
             folder: Arc::clone(&self.folder),
             clock: Arc::clone(&self.clock),
             state: Arc::clone(&self.state),
         }
     }
 
-    pub(crate) async fn boot(policy: &str, place: Place, names: (&str, &str), ledger: Ledger) -> Self {
+    pub(crate) async fn boot(
+        policy: &str,
+        place: SharedProject,
+        names: (&str, &str),
+        ledger: Ledger,
+    ) -> Self {
         let clock = Arc::clone(&place.clock) as _;
         Self::boot_at(policy, place, names, ledger, clock).await
     }
 
     async fn boot_at(
         policy: &str,
-        place: Place,
+        place: SharedProject,
         (session, sponsor): (&str, &str),
         ledger: Ledger,
         time: Arc<dyn Clock>,
     ) -> Self {
-        let Place { folder, clock, state } = place;
+        let SharedProject { folder, clock, state } = place;
         let runs = Arc::new(AtomicU32::new(0));
         let parts = Parts {
             policy: policy_of(policy),
@@ -126,7 +131,7 @@ impl World {
 
 /// What kernels of one project share.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct SharedProject {
     pub(crate) folder: Arc<tempfile::TempDir>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) state: Arc<dyn State>,

@@ -5,8 +5,8 @@ use regent_policy::{Confidentiality, Integrity, Label};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::tests::alone::{World, named, run};
-use crate::{Memory, Query, Region as Kept, Status};
+use crate::tests::alone::{KernelFixture, named, run};
+use crate::{Memory, Query, Region, Status};
 
 fn open(path: &str, mode: OpenMode) -> Op {
     Op::Open { path: path.to_owned(), mode }
@@ -20,18 +20,18 @@ fn write(fd: Fd, offset: Option<u64>, content: &str) -> Op {
     Op::Write { fd, offset, content: content.to_owned() }
 }
 
-async fn opened(world: &World, who: &Principal, path: &str, mode: OpenMode) -> Fd {
+async fn opened(world: &KernelFixture, who: &Principal, path: &str, mode: OpenMode) -> Fd {
     let fd = world.done(who, open(path, mode)).await["fd"].as_u64().unwrap();
     Fd(u32::try_from(fd).unwrap())
 }
 
-async fn text(world: &World, who: &Principal, fd: Fd) -> String {
+async fn text(world: &KernelFixture, who: &Principal, fd: Fd) -> String {
     world.outcome(who, Op::Read { fd, offset: 0, bytes_max: 1 << 20 }).await.output.text().into_owned()
 }
 
 #[tokio::test]
 async fn a_tree_has_its_folders() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let agent = world.spawn(&world.person(), named("a")).await;
     let names = ["audit", "ipc", "mem", "policy", "state", "tools"];
     assert_eq!(world.done(&agent, list("/self")).await["names"], json!(names));
@@ -46,13 +46,13 @@ async fn a_tree_has_its_folders() {
     let digest = opened(&world, &agent, "/self/policy/digest", OpenMode::Read).await;
     assert_eq!(text(&world, &agent, digest).await, world.kernel.policy_digest());
     let tool = opened(&world, &agent, "/self/tools/test.echo", OpenMode::Read).await;
-    let told: Value = serde_json::from_str(&text(&world, &agent, tool).await).unwrap();
-    assert_eq!(told["spec"]["name"], "test.echo");
+    let view: Value = serde_json::from_str(&text(&world, &agent, tool).await).unwrap();
+    assert_eq!(view["spec"]["name"], "test.echo");
 }
 
 #[tokio::test]
 async fn an_agent_reads_its_own_entries_and_nobody_elses() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let agent = world.spawn(&world.person(), named("a")).await;
     let other = world.spawn(&world.person(), named("b")).await;
     for who in [&agent, &other] {
@@ -68,7 +68,7 @@ async fn an_agent_reads_its_own_entries_and_nobody_elses() {
 
 #[tokio::test]
 async fn files_are_written_and_read_and_their_numbers_never_come_back() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let agent = world.spawn(&world.person(), named("a")).await;
     let path = "/self/mem/working/notes";
     assert_eq!(world.failed(&agent, open(path, OpenMode::Read)).await, "vfs.not_found");
@@ -94,7 +94,7 @@ async fn files_are_written_and_read_and_their_numbers_never_come_back() {
 
 #[tokio::test]
 async fn open_files_are_bounded() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let agent = world.spawn(&world.person(), named("a")).await;
     for _ in 0..OPEN_FILES_MAX {
         world.done(&agent, open("/self/policy/digest", OpenMode::Read)).await;
@@ -104,7 +104,7 @@ async fn open_files_are_bounded() {
 
 #[tokio::test]
 async fn an_agent_reaches_its_own_tree_and_its_descendants() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let person = world.person();
     let lead = world.spawn(&person, named("lead")).await;
     let child = world.spawn(&lead, named("child")).await;
@@ -127,7 +127,7 @@ rules:
   - { id: own-memory, effect: allow, match: { op: "vfs.*", path: "vfs:/self/mem/**" } }
   - { id: remember, effect: allow, match: { op: "memory.*", path: "vfs:/self/mem/working/**" } }
 "#;
-    let world = World::with(policy).await;
+    let world = KernelFixture::with(policy).await;
     let lead = world.spawn(&world.person(), named("lead")).await;
     let child = world.spawn(&lead, named("child")).await;
     let own = format!("/agent/{}/mem/working/x", lead.home());
@@ -139,17 +139,17 @@ rules:
     );
     assert_eq!(world.denied(&lead, list("/self/policy")).await, "policy.no_rule");
     let memory = |region| Memory { region, key: "k".into(), content: "c".into() };
-    world.done(&lead, Op::Remember(memory(Kept::Working))).await;
-    assert_eq!(world.denied(&lead, Op::Remember(memory(Kept::Semantic))).await, "policy.no_rule");
+    world.done(&lead, Op::Remember(memory(Region::Working))).await;
+    assert_eq!(world.denied(&lead, Op::Remember(memory(Region::Semantic))).await, "policy.no_rule");
     for key in ["../../state/x", "", "/", "a\nb"] {
-        let memory = Memory { key: key.into(), ..memory(Kept::Working) };
+        let memory = Memory { key: key.into(), ..memory(Region::Working) };
         assert_eq!(world.denied(&lead, Op::Remember(memory)).await, "path.invalid", "{key:?}");
     }
 }
 
 #[tokio::test]
 async fn what_is_read_brings_back_the_label_it_was_written_with() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let person = world.person();
     let agent = world.spawn(&person, named("a")).await;
     let fd = opened(&world, &agent, "/self/mem/working/clean", OpenMode::Write).await;
@@ -168,7 +168,7 @@ async fn what_is_read_brings_back_the_label_it_was_written_with() {
     let tainted = Label { integrity: Integrity::Web, confidentiality: Confidentiality::Secret };
     assert_eq!(label("semantic/tainted").await, tainted);
     // Also for an agent that was started clean, through its memory of what another wrote.
-    let query = Query { region: Kept::Semantic, text: "rules".into(), entries_max: 9 };
+    let query = Query { region: Region::Semantic, text: "rules".into(), entries_max: 9 };
     let recalled = world.outcome(&agent, Op::Recall(query)).await;
     assert_eq!(recalled.output.label(), tainted);
     let entries: Value = serde_json::from_slice(recalled.output.bytes()).unwrap();
@@ -178,7 +178,7 @@ async fn what_is_read_brings_back_the_label_it_was_written_with() {
 
 #[tokio::test]
 async fn a_parent_shares_a_region_by_mapping_it_into_its_childs_tree() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let lead = world.spawn(&world.person(), named("lead")).await;
     let child = world.spawn(&lead, named("child")).await;
     let fd = opened(&world, &lead, "/self/mem/working/shared/plan", OpenMode::Write).await;
@@ -223,7 +223,7 @@ async fn a_parent_shares_a_region_by_mapping_it_into_its_childs_tree() {
 
 #[tokio::test]
 async fn mappings_are_bounded() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let agent = world.spawn(&world.person(), named("a")).await;
     let mount = |n: usize| Op::Mount {
         source: "/self/mem/working".into(),
@@ -239,7 +239,7 @@ async fn mappings_are_bounded() {
 #[tokio::test]
 async fn asking_what_policy_would_say_does_nothing() {
     let policy = "version: 1\nrules:\n  - { id: some, effect: allow, match: { op: [agent.spawn, policy.check, vfs.list, tool.run] } }\nmax_tool_calls_per_request: 1\n";
-    let world = World::with(policy).await;
+    let world = KernelFixture::with(policy).await;
     let agent = world.spawn(&world.person(), named("a")).await;
     let check = |op| Op::CheckPolicy { op: Box::new(op) };
     for _ in 0..3 {

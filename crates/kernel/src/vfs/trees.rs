@@ -30,7 +30,7 @@ struct Tree {
     memory: Arc<Region>,
     state: Arc<Region>,
     /// By the name below the root: `mem`, `mnt/<name>`.
-    mounts: Mutex<BTreeMap<String, Place>>,
+    mounts: Mutex<BTreeMap<String, MountedPath>>,
     open: Mutex<OpenFiles>,
 }
 
@@ -42,14 +42,14 @@ struct OpenFiles {
 
 /// A place in a mount.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct MountedPath {
     mount: Arc<dyn Mount>,
     path: String,
     writable: bool,
 }
 
 impl Tree {
-    fn mounts(&self) -> MutexGuard<'_, BTreeMap<String, Place>> {
+    fn mounts(&self) -> MutexGuard<'_, BTreeMap<String, MountedPath>> {
         self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -58,7 +58,7 @@ impl Tree {
     }
 }
 
-impl Place {
+impl MountedPath {
     /// What it is.
     pub(crate) fn stat(&self) -> Result<Stat, VfsError> {
         self.mount.stat(&self.path)
@@ -144,7 +144,7 @@ impl Vfs {
     }
 
     /// Maps a place into a tree.
-    pub(crate) fn map(&self, source: Place, target: &VfsPath) -> Result<(), VfsError> {
+    pub(crate) fn map(&self, source: MountedPath, target: &VfsPath) -> Result<(), VfsError> {
         let no_mount_point = || VfsError::NoMountPoint(target.to_string());
         let [first, _name] = target.parts() else { return Err(no_mount_point()) };
         if first != MAPPED {
@@ -233,12 +233,12 @@ pub(crate) enum Node {
     /// A folder of the tree itself, with these names in it.
     Above(Vec<String>),
     /// A place in a mount.
-    In(Place),
+    In(MountedPath),
 }
 
 impl Node {
     /// The place in a mount; the folders above the mounts are no files and can't be mapped.
-    pub(crate) fn place(self, path: &VfsPath) -> Result<Place, VfsError> {
+    pub(crate) fn place(self, path: &VfsPath) -> Result<MountedPath, VfsError> {
         match self {
             Self::In(place) => Ok(place),
             Self::Above(_) => Err(VfsError::NotAFile(path.to_string())),
@@ -246,7 +246,7 @@ impl Node {
     }
 }
 
-impl Place {
+impl MountedPath {
     /// The same place, perhaps for reading only. What can't be written here can't be written through a mapping of it.
     pub(crate) fn narrowed(self, writable: bool) -> Result<Self, VfsError> {
         if writable {
@@ -260,7 +260,7 @@ impl Tree {
     fn new(views: BTreeMap<String, Arc<dyn Mount>>) -> Self {
         let memory = Arc::new(Region::new(&["working", "episodic", "semantic"], MEMORY_ROOM));
         let state = Arc::new(Region::new(&["checkpoints", "diagnostics"], STATE_ROOM));
-        let place = |mount: Arc<dyn Mount>, writable| Place { mount, path: String::new(), writable };
+        let place = |mount: Arc<dyn Mount>, writable| MountedPath { mount, path: String::new(), writable };
         let mut mounts: BTreeMap<_, _> =
             views.into_iter().map(|(name, view)| (name, place(view, false))).collect();
         mounts.insert("mem".to_owned(), place(memory.clone(), true));
@@ -269,7 +269,7 @@ impl Tree {
     }
 }
 
-fn names_above(mounts: &BTreeMap<String, Place>, folder: Option<&String>) -> Vec<String> {
+fn names_above(mounts: &BTreeMap<String, MountedPath>, folder: Option<&String>) -> Vec<String> {
     let mut names: Vec<String> = match folder {
         None => mounts.keys().filter_map(|name| name.split('/').next()).map(str::to_owned).collect(),
         Some(folder) => {

@@ -25,8 +25,12 @@ pub(super) fn all(core: &Arc<Core>, id: &AgentId, who: &Principal) -> BTreeMap<S
     let view = |what| -> Arc<dyn Mount> {
         Arc::new(View { core: Arc::downgrade(core), id: id.clone(), who: who.clone(), what })
     };
-    let names =
-        [("policy", What::Policy), ("audit", What::Audit), ("tools", What::Tools), ("ipc", What::Ipc)];
+    let names = [
+        ("policy", ViewKind::Policy),
+        ("audit", ViewKind::Audit),
+        ("tools", ViewKind::Tools),
+        ("ipc", ViewKind::Ipc),
+    ];
     names.into_iter().map(|(name, what)| (name.to_owned(), view(what))).collect()
 }
 
@@ -36,11 +40,11 @@ struct View {
     core: Weak<Core>,
     id: AgentId,
     who: Principal,
-    what: What,
+    what: ViewKind,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum What {
+enum ViewKind {
     /// `digest`, `outline.json`.
     Policy,
     /// `entries.jsonl`: what the ledger has of this agent.
@@ -60,10 +64,10 @@ impl View {
         let core = self.core()?;
         let fixed = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         Ok(match self.what {
-            What::Policy => fixed(&["digest", "outline.json"]),
-            What::Audit => fixed(&["entries.jsonl"]),
-            What::Tools => core.catalogue.all().iter().map(|tool| tool.spec().name.clone()).collect(),
-            What::Ipc => fixed(&["inbox", "outbox"]),
+            ViewKind::Policy => fixed(&["digest", "outline.json"]),
+            ViewKind::Audit => fixed(&["entries.jsonl"]),
+            ViewKind::Tools => core.catalogue.all().iter().map(|tool| tool.spec().name.clone()).collect(),
+            ViewKind::Ipc => fixed(&["inbox", "outbox"]),
         })
     }
 
@@ -71,19 +75,23 @@ impl View {
         let core = self.core()?;
         let not_found = || VfsError::NotFound(name.to_owned());
         match (self.what, name) {
-            (What::Policy, "digest") => Ok((core.policy().digest.clone(), OURS)),
-            (What::Policy, "outline.json") => Ok((json!(core.outline()).to_string(), OURS)),
-            (What::Audit, "entries.jsonl") => {
+            (ViewKind::Policy, "digest") => Ok((core.policy().digest.clone(), OURS)),
+            (ViewKind::Policy, "outline.json") => Ok((json!(core.outline()).to_string(), OURS)),
+            (ViewKind::Audit, "entries.jsonl") => {
                 // Entries hold the agent's own words (paths, reasons), so they carry what it has seen.
                 Ok((core.entries_of(&self.id)?, OURS.join(core.society.agents.context(&self.who))))
             }
-            (What::Ipc, "inbox") => Ok((json!(core.society.pipes.of(&self.id).0).to_string(), OURS)),
-            (What::Ipc, "outbox") => Ok((json!(core.society.pipes.of(&self.id).1).to_string(), OURS)),
-            (What::Tools, name) => {
+            (ViewKind::Ipc, "inbox") => {
+                Ok((json!(core.society.pipes.describe_ends(&self.id).0).to_string(), OURS))
+            }
+            (ViewKind::Ipc, "outbox") => {
+                Ok((json!(core.society.pipes.describe_ends(&self.id).1).to_string(), OURS))
+            }
+            (ViewKind::Tools, name) => {
                 let tool = core.catalogue.get(name).ok_or_else(not_found)?;
                 Ok((json!({"digest": tool.digest_hex(), "spec": tool.spec()}).to_string(), AUTHORS))
             }
-            (What::Policy | What::Audit | What::Ipc, _) => Err(not_found()),
+            (ViewKind::Policy | ViewKind::Audit | ViewKind::Ipc, _) => Err(not_found()),
         }
     }
 }
@@ -133,7 +141,7 @@ impl Mount for View {
         if !path.is_empty() {
             return Err(VfsError::NotAFolder(path.to_owned()));
         }
-        let label = if matches!(self.what, What::Tools) { AUTHORS } else { OURS };
+        let label = if matches!(self.what, ViewKind::Tools) { AUTHORS } else { OURS };
         Ok(Folder { names: self.names()?, label })
     }
 

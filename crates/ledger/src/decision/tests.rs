@@ -15,13 +15,13 @@ fn key() -> LedgerKey {
 fn chain(calls: &[(String, Value, bool)]) -> Vec<DecisionReceipt> {
     let mut out: Vec<DecisionReceipt> = Vec::new();
     for (at, (tool, input, allowed)) in calls.iter().enumerate() {
-        let decided = Decided {
+        let decided = UnsignedDecision {
             sequence: at as u64 + 1,
             tool_name: tool,
             tool_input: input,
             allowed: *allowed,
             policy_id: "autoresearch-safe",
-            policy_digest: Digest::of(b"policy"),
+            policy_digest: Digest::compute(b"policy"),
             timestamp: "2026-01-05T12:00:00Z",
             issuer_id: "regent",
         };
@@ -70,7 +70,7 @@ fn reads_the_envelope_shape() {
         "type": "scopeblind.receipt.v1", "decision": "deny", "sequence": 0, "timestamp": "2026-01-05T12:00:00Z",
         "action": {"kind": "tool", "target": "Bash"}, "prev_hash": "",
     });
-    let signature = key().sign(CanonicalJson::of(&payload).unwrap().as_str().as_bytes());
+    let signature = key().sign(CanonicalJson::encode(&payload).unwrap().as_str().as_bytes());
     let envelope = json!({
         "payload": payload, "signature": hex_string(&signature), "pubkey": hex_string(key().public().as_bytes()),
     });

@@ -23,7 +23,7 @@ fn receipts_name_the_entry_and_its_hash() {
     let ledger = open(dir.path());
     let receipt = ledger.append_blocking(draft(7)).unwrap();
     let entry = Reader::new(dir.path()).get(receipt.lane, receipt.seq).unwrap().unwrap();
-    assert_eq!((entry.hash, entry.kind, entry.at_ms), (receipt.hash, Kind::Intent, 1_000_007));
+    assert_eq!((entry.hash, entry.kind, entry.at_ms), (receipt.hash, EntryKind::Intent, 1_000_007));
     assert_eq!(ledger.head().size, receipt.seq + 2);
     assert_eq!(Reader::new(dir.path()).get(receipt.lane, 999).unwrap(), None);
 }
@@ -97,15 +97,15 @@ fn the_tail_is_read_from_the_end() {
 #[test]
 fn rejects_invalid_drafts_without_side_effects() {
     let ledger = Ledger::in_memory(key());
-    let text = CanonicalJson::of("text").unwrap();
-    let long = CanonicalJson::of(&json!({"t": "x".repeat(BODY_BYTES_MAX)})).unwrap();
+    let text = CanonicalJson::encode("text").unwrap();
+    let long = CanonicalJson::encode(&json!({"t": "x".repeat(BODY_BYTES_MAX)})).unwrap();
     type Expected = fn(&AppendError) -> bool;
-    let cases: Vec<(Draft, Expected)> = vec![
-        (Draft { kind: Kind::Checkpoint, ..draft(0) }, |e| matches!(e, AppendError::Reserved(_))),
-        (Draft { kind: Kind::Lane, ..draft(0) }, |e| matches!(e, AppendError::Reserved(_))),
-        (Draft { body: text, ..draft(0) }, |e| matches!(e, AppendError::NotAnObject)),
-        (Draft { body: long, ..draft(0) }, |e| matches!(e, AppendError::TooLarge { .. })),
-        (Draft { at_ms: i64::MAX, ..draft(0) }, |e| matches!(e, AppendError::Time(_))),
+    let cases: Vec<(EntryDraft, Expected)> = vec![
+        (EntryDraft { kind: EntryKind::Checkpoint, ..draft(0) }, |e| matches!(e, AppendError::Reserved(_))),
+        (EntryDraft { kind: EntryKind::Lane, ..draft(0) }, |e| matches!(e, AppendError::Reserved(_))),
+        (EntryDraft { body: text, ..draft(0) }, |e| matches!(e, AppendError::NotAnObject)),
+        (EntryDraft { body: long, ..draft(0) }, |e| matches!(e, AppendError::TooLarge { .. })),
+        (EntryDraft { at_ms: i64::MAX, ..draft(0) }, |e| matches!(e, AppendError::Time(_))),
     ];
     for (draft, expected) in cases {
         let error = ledger.append_blocking(draft).unwrap_err();
@@ -121,7 +121,7 @@ fn adv_095_order_is_by_position_and_clock_steps_back_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = open(dir.path());
     for (number, at_ms) in [(0, 5000), (1, -5000), (2, AT_MS_MAX), (3, 6000)] {
-        ledger.append_blocking(Draft { at_ms, ..draft(number) }).unwrap();
+        ledger.append_blocking(EntryDraft { at_ms, ..draft(number) }).unwrap();
     }
     ledger.close().unwrap();
     assert_eq!(numbers(&Reader::new(dir.path())), [0, 1, 2, 3]);

@@ -34,7 +34,7 @@ fn open_sim(sim: &Sim) -> Result<Ledger, OpenError> {
     Ledger::open_on(Arc::new(sim.clone()), key(), options())
 }
 
-fn draft_with_payload(number: u64) -> Draft {
+fn draft_with_payload(number: u64) -> EntryDraft {
     let mut draft = draft(number);
     // Every seventh draft starts a new day, and thereby a new segment.
     draft.at_ms += i64::try_from(number / 7).unwrap() * 24 * 60 * 60 * 1000;
@@ -71,7 +71,8 @@ fn check(sim: &Sim, acknowledged: &[u64], failed: &[u64], context: &str) {
     let entries: Vec<Entry> =
         Reader::on(Arc::new(sim.clone())).entries().unwrap().map(Result::unwrap).collect();
     let with = |proven: bool| -> Vec<u64> {
-        let entries = entries.iter().filter(|entry| entry.kind == Kind::Intent && entry.proven == proven);
+        let entries =
+            entries.iter().filter(|entry| entry.kind == EntryKind::Intent && entry.proven == proven);
         entries.map(|entry| entry.body["n"].as_u64().unwrap()).collect()
     };
     let proven = with(true);
@@ -139,8 +140,9 @@ fn h7_a_power_cut_that_takes_the_witness_back_loses_nothing_acknowledged() {
         let reader = Reader::on(Arc::new(sim.clone()));
         let entries: Vec<Entry> = reader.entries().unwrap().map(Result::unwrap).collect();
         for number in &acknowledged {
-            let is =
-                |entry: &&Entry| entry.kind == Kind::Intent && entry.body["n"] == *number && !entry.refused;
+            let is = |entry: &&Entry| {
+                entry.kind == EntryKind::Intent && entry.body["n"] == *number && !entry.refused
+            };
             assert_eq!(entries.iter().filter(is).count(), 1, "{context}: {number} is lost or doubled");
             let signed = entries.iter().find(is).is_some_and(|entry| entry.proven);
             assert!(signed || number % 3 == 1, "{context}: {number} was signed");
@@ -239,7 +241,7 @@ fn adv_101_a_disk_that_stays_full_keeps_refusing_until_there_is_room() {
 fn an_announced_entry_outlives_a_full_disk() {
     let sim = new_sim(7);
     let ledger = open_sim(&sim).unwrap();
-    ledger.announce(Draft { kind: Kind::Kernel, ..draft(99) }).unwrap();
+    ledger.announce(EntryDraft { kind: EntryKind::Kernel, ..draft(99) }).unwrap();
     sim.plan(Plan { room_bytes: Some(0), ..Plan::default() });
     assert_eq!(ledger.append_blocking(draft(0)).unwrap_err(), AppendError::Full);
     sim.plan(Plan::default());

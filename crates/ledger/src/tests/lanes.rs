@@ -113,7 +113,7 @@ fn a_torn_tail_is_settled_once_and_verified_afterwards() {
     let unproven: Vec<_> = entries.iter().filter(|entry| !entry.proven).collect();
     assert_eq!(unproven.len(), 1, "the unacknowledged entry is visible and flagged");
     assert_eq!(unproven[0].body["n"], 4);
-    let recovery = entries.iter().find(|entry| entry.kind == Kind::Recovery).unwrap();
+    let recovery = entries.iter().find(|entry| entry.kind == EntryKind::Recovery).unwrap();
     assert_eq!((recovery.lane, recovery.seq), (lane(1), 1));
     assert_eq!(recovery.body["entries"], 1);
     assert_eq!(recovery.body["torn_bytes"], 22);
@@ -121,7 +121,7 @@ fn a_torn_tail_is_settled_once_and_verified_afterwards() {
     assert_eq!(open(dir.path()).head().lane, lane(1), "settled once is enough");
     for change in [torn.replace("1000", "1001"), torn[..torn.len() - 1].to_owned(), format!("{torn}:")] {
         fs::write(segment(dir.path(), 0), change).unwrap();
-        assert_eq!(broken(verdict(dir.path())).why, Why::SettledTail);
+        assert_eq!(broken(verdict(dir.path())).why, Defect::SettledTail);
         let opened = Ledger::open(dir.path(), key(), small_segments());
         assert!(matches!(opened, Err(OpenError::Broken(_))));
     }
@@ -177,7 +177,7 @@ fn adv_092_verify_follows_a_key_rotation() {
     assert_eq!(verdict(dir.path()), LedgerVerdict::Ok);
     let trusting = |key: &LedgerKey| VerifyOptions { keys: vec![key.public()], ..VerifyOptions::default() };
     assert_eq!(verify(dir.path(), &trusting(&new_key)).unwrap().verdict, LedgerVerdict::Ok);
-    assert!(matches!(broken(verify(dir.path(), &trusting(&key())).unwrap().verdict).why, Why::Index(_)));
+    assert!(matches!(broken(verify(dir.path(), &trusting(&key())).unwrap().verdict).why, Defect::Index(_)));
     assert!(matches!(Ledger::open(dir.path(), key(), small_segments()), Err(OpenError::WrongKey)));
     let again = Ledger::open(dir.path(), new_key, small_segments()).unwrap();
     append(&again, 40..50);

@@ -4,11 +4,14 @@ use std::fs;
 
 use super::*;
 
-fn with_payload(number: u64, bytes: &[u8]) -> (Draft, Digest) {
+fn with_payload(number: u64, bytes: &[u8]) -> (EntryDraft, Digest) {
     let payload = Payload::new(bytes.to_vec());
     let digest = payload.digest();
     let body = json!({"args": payload.reference(), "n": number});
-    (Draft { body: CanonicalJson::of(&body).unwrap(), payloads: vec![payload], ..draft(number) }, digest)
+    (
+        EntryDraft { body: CanonicalJson::encode(&body).unwrap(), payloads: vec![payload], ..draft(number) },
+        digest,
+    )
 }
 
 fn pack(root: &Path) -> std::path::PathBuf {
@@ -38,7 +41,7 @@ fn payloads_read_back_plain_and_encrypted_before_and_after_reopening() {
         for (number, digest) in digests.iter().enumerate() {
             assert_eq!(ledger.payload(digest).unwrap().unwrap(), format!("payload {number}").as_bytes());
         }
-        assert_eq!(ledger.payload(&Digest::of(b"never")).unwrap(), None);
+        assert_eq!(ledger.payload(&Digest::compute(b"never")).unwrap(), None);
         let report = verify(dir.path(), &VerifyOptions::default()).unwrap();
         assert_eq!((report.verdict, report.payloads), (LedgerVerdict::Ok, 20));
         let on_disk = fs::read(pack(dir.path())).unwrap();
@@ -90,12 +93,12 @@ fn detects_unrecorded_erasure_and_every_other_change_to_a_pack() {
         let mut bad = good.clone();
         bad[at] ^= 1 << (at % 8);
         fs::write(&path, bad).unwrap();
-        assert!(matches!(broken(verdict(dir.path())).why, Why::Payload { .. }), "byte {at}");
+        assert!(matches!(broken(verdict(dir.path())).why, Defect::Payload { .. }), "byte {at}");
     }
     fs::write(&path, &good[..good.len() - 1]).unwrap();
-    assert!(matches!(broken(verdict(dir.path())).why, Why::PackShort { .. }));
+    assert!(matches!(broken(verdict(dir.path())).why, Defect::PackShort { .. }));
     fs::remove_file(&path).unwrap();
-    assert!(matches!(broken(verdict(dir.path())).why, Why::PackShort { found: 0, .. }));
+    assert!(matches!(broken(verdict(dir.path())).why, Defect::PackShort { found: 0, .. }));
 }
 
 #[test]
@@ -162,7 +165,7 @@ fn f5_payloads_of_one_day_are_not_kept_by_those_of_the_next() {
         let ledger = Ledger::open(dir.path(), key(), Options::default()).unwrap();
         let (draft, digest) = with_payload(day, format!("payload {day}").as_bytes());
         let at_ms = i64::try_from(day).unwrap() * DAY_MS;
-        ledger.append_blocking(Draft { at_ms, ..draft }).unwrap();
+        ledger.append_blocking(EntryDraft { at_ms, ..draft }).unwrap();
         ledger.close().unwrap();
         digests.push(digest);
     }
@@ -191,7 +194,7 @@ fn b2_a_fresh_segment_makes_older_payloads_removable() {
     let options = Options { fresh_segment: true, ..Options::default() };
     let ledger = Ledger::open(dir.path(), key(), options).unwrap();
     let (draft, newer) = with_payload(2, b"new");
-    ledger.append_blocking(Draft { at_ms: 3_000_000, ..draft }).unwrap();
+    ledger.append_blocking(EntryDraft { at_ms: 3_000_000, ..draft }).unwrap();
     assert_eq!(ledger.head().lane, intent.lane, "the lane continues");
     assert_eq!(ledger.retain(2_000_000, "gc.payloads=1s", 3_000_000).unwrap(), foreseen);
     assert_eq!((ledger.payload(&digest).unwrap(), ledger.payload(&newer).unwrap().is_some()), (None, true));
@@ -210,7 +213,7 @@ fn b2_a_span_shorter_than_a_day_bounds_what_a_segment_keeps() {
     let ledger = Ledger::open(dir.path(), key(), options).unwrap();
     for second in 0..3 {
         let (draft, _) = with_payload(second, format!("payload {second}").as_bytes());
-        ledger.append_blocking(Draft { at_ms: i64::try_from(second).unwrap() * 1000, ..draft }).unwrap();
+        ledger.append_blocking(EntryDraft { at_ms: i64::try_from(second).unwrap() * 1000, ..draft }).unwrap();
     }
     assert_eq!(ledger.retain(1500, "old", 3000).unwrap().len(), 2);
     ledger.close().unwrap();

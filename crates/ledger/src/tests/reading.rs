@@ -75,7 +75,7 @@ fn retain_holds_the_lock_of_the_lane() {
     let open = || Ledger::open_on(storage.clone(), key(), Options::default()).unwrap();
     let (one, two) = (open(), open());
     for ledger in [&one, &two] {
-        ledger.append_blocking(Draft { payloads: vec![Payload::new(vec![1; 9])], ..draft(1) }).unwrap();
+        ledger.append_blocking(EntryDraft { payloads: vec![Payload::new(vec![1; 9])], ..draft(1) }).unwrap();
     }
     two.close().unwrap();
     // The storage checks the lane's lock when its pack is removed.
@@ -96,7 +96,7 @@ fn f7_reading_a_lane_from_a_position_skips_earlier_segments() {
     let reader = Reader::on(storage.clone());
     assert_eq!(reader.lane(LaneId::FIRST).unwrap().count() as u64, size);
     let (_, all) = counted(&storage);
-    let late = reader.lane_since(LaneId::FIRST, size - 4).unwrap().only(&[Kind::Intent]);
+    let late = reader.lane_since(LaneId::FIRST, size - 4).unwrap().only(&[EntryKind::Intent]);
     assert_eq!(late.map(|entry| entry.unwrap().body["n"].as_u64().unwrap()).collect::<Vec<_>>(), [198, 199]);
     let (reads, bytes) = counted(&storage);
     assert!(reads <= 2 && bytes < all / 10, "{reads} reads, {bytes} of {all} bytes");
@@ -184,7 +184,7 @@ fn f7_a_search_finds_texts_across_two_windows() {
 #[test]
 fn k4_a_cloned_draft_shares_its_payloads() {
     let payload = Payload::new(vec![1; 1000]);
-    let kept = Draft { payloads: vec![payload.clone()], ..draft(1) };
+    let kept = EntryDraft { payloads: vec![payload.clone()], ..draft(1) };
     let again = kept.clone();
     assert!(std::ptr::eq(payload.bytes(), again.payloads[0].bytes()), "no byte was copied");
 }

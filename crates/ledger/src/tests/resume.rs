@@ -21,11 +21,11 @@ fn an_announced_entry_comes_with_the_next_and_a_call_takes_four_entries() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("audit");
     let ledger = Ledger::open(&root, key(), witnessed(dir.path())).unwrap();
-    ledger.announce(Draft { kind: Kind::Kernel, ..draft(0) }).unwrap();
+    ledger.announce(EntryDraft { kind: EntryKind::Kernel, ..draft(0) }).unwrap();
     assert_eq!(ledger.head().size, 2, "the lane's own first batch");
-    let intent = ledger.append_unsigned(Draft { payloads: vec![Payload::new(vec![1; 9])], ..draft(1) });
+    let intent = ledger.append_unsigned(EntryDraft { payloads: vec![Payload::new(vec![1; 9])], ..draft(1) });
     assert_eq!(intent.wait().unwrap().seq, 3);
-    assert_eq!(ledger.append_blocking(Draft { kind: Kind::Outcome, ..draft(2) }).unwrap().seq, 4);
+    assert_eq!(ledger.append_blocking(EntryDraft { kind: EntryKind::Outcome, ..draft(2) }).unwrap().seq, 4);
     ledger.close().unwrap();
     assert_eq!(kinds(&root), ["lane", "checkpoint", "kernel", "intent", "outcome", "checkpoint"]);
     assert_eq!(verdict(&root), LedgerVerdict::Ok);
@@ -93,7 +93,8 @@ fn h7_unvouched_entries_are_marked_and_prove_nothing() {
 fn h7_the_pack_reveals_removed_entries() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("audit");
-    let with_payload = |number: u64| Draft { payloads: vec![Payload::new(vec![7; 50])], ..draft(number) };
+    let with_payload =
+        |number: u64| EntryDraft { payloads: vec![Payload::new(vec![7; 50])], ..draft(number) };
     let ledger = Ledger::open(&root, key(), Options::default()).unwrap();
     for number in 0..3 {
         ledger.append_blocking(with_payload(number)).unwrap();
@@ -118,7 +119,7 @@ fn h7_the_pack_reveals_removed_entries() {
     let pack = root.join("lanes/0000/000000000000.pack");
     let longer = [fs::read(&pack).unwrap(), vec![0; 3]].concat();
     fs::write(&pack, longer).unwrap();
-    assert!(matches!(broken(verdict(&root)).why, Why::PackLong { expected: 294, found: 297 }));
+    assert!(matches!(broken(verdict(&root)).why, Defect::PackLong { expected: 294, found: 297 }));
 }
 
 #[test]

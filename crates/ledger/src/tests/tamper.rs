@@ -102,12 +102,12 @@ fn adv_087_detects_a_missing_segment_or_lane_also_after_a_restart() {
         filled(dir.path(), 40);
         fs::remove_file(&segments_of(dir.path())[missing]).unwrap();
         let found = check_broken(dir.path());
-        assert!(matches!(found.why, Why::MissingSegment { .. }), "{found}");
+        assert!(matches!(found.why, Defect::MissingSegment { .. }), "{found}");
     }
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path(), 40);
     fs::remove_dir_all(dir.path().join("lanes/0000")).unwrap();
-    assert_eq!(broken(verdict(dir.path())).why, Why::MissingLane);
+    assert_eq!(broken(verdict(dir.path())).why, Defect::MissingLane);
     let opened = Ledger::open(dir.path(), key(), small_segments());
     assert!(matches!(opened, Err(OpenError::Broken(_))));
 }
@@ -119,7 +119,7 @@ fn adv_088_a_truncated_lane_is_shorter_than_its_index() {
     let last = segments_of(dir.path()).pop().unwrap();
     edit(&last, |lines| lines.truncate(lines.len() - 2));
     let found = check_broken(dir.path());
-    assert!(matches!(found.why, Why::Shorter { from: "the index", .. }), "{found}");
+    assert!(matches!(found.why, Defect::Shorter { from: "the index", .. }), "{found}");
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn adv_088_a_tail_without_checkpoint_is_unproven_and_a_witnessed_head_finds_trun
     edit(&last, |lines| drop(lines.pop()));
     assert_eq!(verdict(dir.path()), LedgerVerdict::Ok, "an unwitnessed loss is undetectable");
     let found = broken(verify(dir.path(), &expecting).unwrap().verdict);
-    assert!(matches!(found.why, Why::Shorter { from: "the expected checkpoint", .. }), "{found}");
+    assert!(matches!(found.why, Defect::Shorter { from: "the expected checkpoint", .. }), "{found}");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn adv_089_a_whole_chain_rewritten_with_another_key_fails_its_signatures() {
     append(&ledger, 0..10);
     ledger.close().unwrap();
     let ours = VerifyOptions { keys: vec![key().public()], ..VerifyOptions::default() };
-    assert!(matches!(broken(verify(forged.path(), &ours).unwrap().verdict).why, Why::Index(_)));
+    assert!(matches!(broken(verify(forged.path(), &ours).unwrap().verdict).why, Defect::Index(_)));
     assert!(matches!(Ledger::open(forged.path(), key(), small_segments()), Err(OpenError::WrongKey)));
 
     // The forger keeps our index and replaces only the lane.
@@ -196,7 +196,7 @@ fn adv_090_the_witness_detects_a_rolled_back_folder() {
     fs::rename(&backup, &root).unwrap();
     assert_eq!(verdict(&root), LedgerVerdict::Ok, "by itself it is sound");
     let witnessed = VerifyOptions { witness: options.witness.clone(), ..VerifyOptions::default() };
-    assert!(matches!(broken(verify(&root, &witnessed).unwrap().verdict).why, Why::RolledBack { .. }));
+    assert!(matches!(broken(verify(&root, &witnessed).unwrap().verdict).why, Defect::RolledBack { .. }));
     assert!(matches!(run(1), Err(OpenError::Older { .. })));
 }
 

@@ -81,7 +81,7 @@ fn h7_detects_a_truncated_crashed_session_and_seals() {
     cut_after_checkpoint(&place.first_segment("p", "0000"), 3);
     assert_eq!(verdict(&place.path("p")), LedgerVerdict::Ok, "by itself it is sound");
     let found = broken(place.verdict("p"));
-    assert!(matches!(found.why, Why::Shorter { from: "the witness", .. }), "{found}");
+    assert!(matches!(found.why, Defect::Shorter { from: "the witness", .. }), "{found}");
     assert!(found.is_witnessed());
     let cut = fs::read(place.first_segment("p", "0000")).unwrap();
     let OpenError::Broken(again) = refused(place.open("p")) else { panic!("not broken") };
@@ -97,7 +97,7 @@ fn h7_detects_a_removed_last_checkpoint() {
     let text = fs::read_to_string(&path).unwrap();
     let end = text.trim_end().rfind('\n').unwrap() + 1;
     fs::write(&path, &text[..end]).unwrap();
-    assert!(matches!(broken(place.verdict("p")).why, Why::Shorter { from: "the witness", .. }));
+    assert!(matches!(broken(place.verdict("p")).why, Defect::Shorter { from: "the witness", .. }));
     assert!(refused(place.open("p")).is_witnessed());
 }
 
@@ -119,7 +119,7 @@ fn h7_detects_a_fork_that_replaced_the_history() {
         }
         assert_eq!(verdict(&place.path("p")), LedgerVerdict::Ok, "by itself it is sound");
         let found = broken(place.verdict("p"));
-        assert!(matches!(found.why, Why::Root { from: "the witness", .. }), "{found}");
+        assert!(matches!(found.why, Defect::Root { from: "the witness", .. }), "{found}");
         assert!(refused(place.open("p")).is_witnessed());
     }
 }
@@ -152,7 +152,7 @@ fn h7_a_lane_that_only_the_witness_knows_cannot_vanish() {
     Witnessed { counter: before.1.counter, ..now }.store(&witness).unwrap();
     fs::remove_dir_all(place.path("p/lanes/0001")).unwrap();
     let found = broken(place.verdict("p"));
-    assert!(matches!(found.why, Why::LaneGone { .. }), "{found}");
+    assert!(matches!(found.why, Defect::LaneGone { .. }), "{found}");
     assert!(matches!(refused(place.open("p")), OpenError::Broken(_)));
 }
 
@@ -188,7 +188,7 @@ fn l10_verify_reports_a_removed_ledger_that_the_witness_knows() {
     let place = WitnessFixture::new();
     place.session("p", 0..3);
     fs::remove_dir_all(place.path("p")).unwrap();
-    assert!(matches!(broken(place.verdict("p")).why, Why::Gone { entries: 8, .. }));
+    assert!(matches!(broken(place.verdict("p")).why, Defect::Gone { entries: 8, .. }));
     assert!(matches!(verify(&place.path("p"), &VerifyOptions::default()), Err(VerifyError::NoLedger)));
 }
 
@@ -208,7 +208,7 @@ fn f1_distinguishes_gone_older_and_other_ledgers() {
     fs::remove_dir_all(place.path("p")).unwrap();
     place.copy("other", "p");
     assert!(matches!(refused(place.open("p")), OpenError::Another { .. }));
-    assert!(matches!(broken(place.verdict("p")).why, Why::AnotherLedger { .. }));
+    assert!(matches!(broken(place.verdict("p")).why, Defect::AnotherLedger { .. }));
 }
 
 fn first_body(root: &Path, lane: u16) -> serde_json::Value {
@@ -319,8 +319,8 @@ fn f3_a_ledger_removed_or_moved_during_writing_acknowledges_nothing() {
     }
 }
 
-fn with_payload(number: u64) -> Draft {
-    Draft { payloads: vec![Payload::new(vec![b'x'; 300])], ..draft(number) }
+fn with_payload(number: u64) -> EntryDraft {
+    EntryDraft { payloads: vec![Payload::new(vec![b'x'; 300])], ..draft(number) }
 }
 
 #[test]
@@ -344,8 +344,8 @@ fn f4_a_truncated_or_missing_pack_seals_the_ledger() {
             let OpenError::Broken(found) = refused(Ledger::open(&place.path("p"), key(), options)) else {
                 panic!("not broken")
             };
-            assert!(matches!(found.why, Why::PackShort { .. }), "{found}");
-            assert!(matches!(broken(place.verdict("p")).why, Why::PackShort { .. }));
+            assert!(matches!(found.why, Defect::PackShort { .. }), "{found}");
+            assert!(matches!(broken(place.verdict("p")).why, Defect::PackShort { .. }));
         }
     }
 }

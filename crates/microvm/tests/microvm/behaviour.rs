@@ -34,7 +34,7 @@ async fn busybox_applets_work() {
     assert_eq!(world.busybox(["head", "-c", "3", "/dev/zero"]).await, "\0\0\0");
     assert_eq!(world.busybox(["uname", "-sm"]).await, "Linux x86_64\n");
     assert_eq!(world.busybox(["id", "-u"]).await, "1000\n");
-    let digest = regent_kernel::Digest::of(b"banana\napple\ncherry\n");
+    let digest = regent_kernel::Digest::compute(b"banana\napple\ncherry\n");
     assert_eq!(world.busybox(["sha256sum", "a.txt"]).await, format!("{digest}  a.txt\n"));
     assert_eq!(world.busybox(["find", ".", "-name", "*.txt"]).await.lines().count(), 2);
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use regent_kernel::{Outcome, Reply, Status, Tier, ToolSpec};
-use regent_ledger::{Kind, Reader};
+use regent_ledger::{EntryKind, Reader};
 use regent_microvm::MicrovmTier;
 use regent_testkit::test_kernel::Builder;
 use regent_testkit::{TestKernel, run};
@@ -121,7 +121,7 @@ impl MicrovmFixture {
     pub(crate) fn intents(&self) -> Vec<Value> {
         let reader = Reader::on(self.kernel.kernel.ledger().storage());
         let entries = reader.entries().unwrap().map(Result::unwrap);
-        entries.filter(|entry| entry.kind == Kind::Intent).map(|entry| entry.body).collect()
+        entries.filter(|entry| entry.kind == EntryKind::Intent).map(|entry| entry.body).collect()
     }
 }
 

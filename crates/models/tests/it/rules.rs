@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use regent_kernel::{Budget, BudgetScope, Op, Reply, Status};
-use regent_ledger::Kind as EntryKind;
+use regent_ledger::EntryKind;
 use regent_models::{Price, Prices, ProviderKind, ProviderSettings, Script, Scripted};
 use serde_json::json;
 

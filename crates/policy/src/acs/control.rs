@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::evaluate::{Evaluation, Host, Limits, Mode, Request};
+use super::evaluate::{Evaluation, EvaluationLimits, Host, Mode, Request};
 use super::manifest::{Manifest, ManifestError, PolicyKind};
-use super::verdict::Decision;
+use super::verdict::AcsDecision;
 use super::{Point, RuntimeError, snapshot};
 use crate::body::{BODY_BYTES_MAX, Script};
 use crate::facts::Facts;
@@ -31,7 +31,7 @@ use crate::words::Confidentiality;
 const INLINE: &str = "regent/rego";
 
 /// Conversations and results exceed the limits that the specification proposes.
-const LIMITS: Limits = Limits {
+const LIMITS: EvaluationLimits = EvaluationLimits {
     snapshot_bytes_max: 4 << 20,
     input_depth_max: 64,
     annotators_max: 16,
@@ -62,7 +62,7 @@ struct PointPolicy {
 pub(crate) struct PointVerdict {
     /// The point that decided.
     pub rule: RuleRef,
-    pub stance: Stance,
+    pub stance: ControlVerdict,
     pub transforms: Vec<Transform>,
     pub warnings: Vec<Reason>,
     /// Minimum confidentiality of the result.
@@ -70,7 +70,7 @@ pub(crate) struct PointVerdict {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Stance {
+pub(crate) enum ControlVerdict {
     Allow,
     Ask(String),
     Deny(Reason),
@@ -176,10 +176,10 @@ impl Control {
             let Some((field, snapshot)) = snapshot::after(facts, at, output, failure) else { continue };
             let said = self.said(at, &snapshot, &[field]);
             match said.stance {
-                Stance::Allow => {}
-                Stance::Deny(reason) => return Err(withheld(reason)),
-                // The effect has happened, and a reviewer can't approve output that must not be shown.
-                Stance::Ask(reason) => {
+                ControlVerdict::Allow => {}
+                ControlVerdict::Deny(reason) => return Err(withheld(reason)),
+                // The effect has happened, and a reviewer can't approve output that they must not see.
+                ControlVerdict::Ask(reason) => {
                     let help = Some("you can look at it with the tool's own application".to_owned());
                     let reason =
                         Reason { code: codes::WITHHELD.into(), message: reason, rule: Some(said.rule), help };
@@ -218,28 +218,28 @@ impl Control {
             return self.unconfigured(at);
         };
         let request = Request { point: at.as_str(), snapshot, mode: Mode::Enforce };
-        let Evaluation { verdict, .. } = self.manifest.evaluate(&request, &LIMITS, &mut Asking(script));
+        let Evaluation { verdict, .. } = self.manifest.evaluate(&request, &LIMITS, &mut ScriptHost(script));
         let words =
             verdict.message.clone().or_else(|| verdict.reason.clone()).filter(|text| !text.is_empty());
         let words = words.unwrap_or_else(|| format!("`{}` of the manifest decided this", at.as_str()));
         let mut said = PointVerdict {
             rule: rule.clone(),
-            stance: Stance::Allow,
+            stance: ControlVerdict::Allow,
             transforms: Vec::new(),
             warnings: Vec::new(),
             result: verdict.result_labels.iter().map(|label| snapshot::confidentiality(label)).max(),
         };
         match verdict.decision {
-            Decision::Allow => {}
-            Decision::Deny => said.stance = Stance::Deny(self.denied(at, words)),
-            Decision::Escalate => said.stance = Stance::Ask(words),
-            Decision::Warn => said.warnings.push(Reason {
+            AcsDecision::Allow => {}
+            AcsDecision::Deny => said.stance = ControlVerdict::Deny(self.denied(at, words)),
+            AcsDecision::Escalate => said.stance = ControlVerdict::Ask(words),
+            AcsDecision::Warn => said.warnings.push(Reason {
                 code: codes::WARNED.into(),
                 message: words,
                 rule: Some(rule.clone()),
                 help: None,
             }),
-            Decision::Transform => {
+            AcsDecision::Transform => {
                 let target = self.manifest.points.get(&at).map(|point| &point.target);
                 let pointer = verdict.transform.as_ref().zip(target);
                 let pointer = pointer.and_then(|((path, _), target)| target.pointer(path, changeable));
@@ -257,7 +257,7 @@ impl Control {
     fn unconfigured(&self, at: Point) -> PointVerdict {
         let help = format!("add the point `{}` to the manifest", at.as_str());
         let mut said = self.failed(at, RuntimeError::PointUnknown);
-        if let Stance::Deny(reason) = &mut said.stance {
+        if let ControlVerdict::Deny(reason) = &mut said.stance {
             reason.help = Some(help);
         }
         said
@@ -267,7 +267,7 @@ impl Control {
         let reason = self.denied(at, error.to_string());
         PointVerdict {
             rule: self.rule(at),
-            stance: Stance::Deny(reason),
+            stance: ControlVerdict::Deny(reason),
             transforms: Vec::new(),
             warnings: Vec::new(),
             result: None,
@@ -288,10 +288,10 @@ impl Control {
 impl PointVerdict {
     /// Combines two verdicts: the stricter one, with the requirements of both.
     fn and(mut self, other: Self) -> Self {
-        let strictness = |stance: &Stance| match stance {
-            Stance::Allow => 0,
-            Stance::Ask(_) => 1,
-            Stance::Deny(_) => 2,
+        let strictness = |stance: &ControlVerdict| match stance {
+            ControlVerdict::Allow => 0,
+            ControlVerdict::Ask(_) => 1,
+            ControlVerdict::Deny(_) => 2,
         };
         if strictness(&other.stance) > strictness(&self.stance) {
             (self.stance, self.rule) = (other.stance, other.rule);
@@ -304,11 +304,11 @@ impl PointVerdict {
 
     fn reason(self) -> Reason {
         match self.stance {
-            Stance::Deny(reason) => reason,
-            Stance::Ask(message) => {
+            ControlVerdict::Deny(reason) => reason,
+            ControlVerdict::Ask(message) => {
                 Reason { code: codes::MANIFEST.into(), message, rule: Some(self.rule), help: None }
             }
-            Stance::Allow => Reason {
+            ControlVerdict::Allow => Reason {
                 code: codes::MANIFEST.into(),
                 message: String::new(),
                 rule: Some(self.rule),
@@ -324,9 +324,9 @@ fn withheld(reason: Reason) -> Reason {
 }
 
 /// Evaluates a manifest's policies.
-struct Asking<'a>(&'a Script);
+struct ScriptHost<'a>(&'a Script);
 
-impl Host for Asking<'_> {
+impl Host for ScriptHost<'_> {
     fn annotate(&mut self, _name: &str, _declared: &Value, _value: &Value) -> Result<Value, RuntimeError> {
         Err(RuntimeError::AnnotationFailed)
     }

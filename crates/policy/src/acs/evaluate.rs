@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::manifest::{Manifest, PointOf};
 use super::path::{Path, Root};
-use super::verdict::{Decision, Verdict};
+use super::verdict::{AcsDecision, AcsVerdict};
 use super::{Point, RuntimeError, canonical};
 
 /// Whether a verdict is enforced.
@@ -20,7 +20,7 @@ pub enum Mode {
 
 /// Limits beyond which evaluation fails closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct EvaluationLimits {
     /// The snapshot, as canonical JSON.
     pub snapshot_bytes_max: usize,
     /// Nesting depth of the policy's input.
@@ -33,7 +33,7 @@ pub struct Limits {
     pub output_bytes_max: usize,
 }
 
-impl Default for Limits {
+impl Default for EvaluationLimits {
     fn default() -> Self {
         Self {
             snapshot_bytes_max: 1 << 20,
@@ -69,7 +69,7 @@ pub trait Host {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evaluation {
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: AcsVerdict,
     /// The five members of the policy's input, as far as evaluation got.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
@@ -86,10 +86,15 @@ pub struct Evaluation {
 
 impl Manifest {
     /// Evaluates one intervention point.
-    pub fn evaluate(&self, request: &Request<'_>, limits: &Limits, host: &mut dyn Host) -> Evaluation {
+    pub fn evaluate(
+        &self,
+        request: &Request<'_>,
+        limits: &EvaluationLimits,
+        host: &mut dyn Host,
+    ) -> Evaluation {
         let mut input = None;
         self.steps(request, limits, host, &mut input).unwrap_or_else(|error| Evaluation {
-            verdict: Verdict::refused(error),
+            verdict: AcsVerdict::refused(error),
             input,
             transformed: None,
             input_identity: None,
@@ -100,7 +105,7 @@ impl Manifest {
     fn steps(
         &self,
         request: &Request<'_>,
-        limits: &Limits,
+        limits: &EvaluationLimits,
         host: &mut dyn Host,
         seen: &mut Option<Value>,
     ) -> Result<Evaluation, RuntimeError> {
@@ -122,7 +127,7 @@ impl Manifest {
             .ask(&policy.definition, &point.binding, &input)
             .map_err(|_| RuntimeError::PolicyInvocationFailed)?;
         fits(&said, limits.output_bytes_max)?;
-        let verdict = Verdict::parse(&said)?;
+        let verdict = AcsVerdict::parse(&said)?;
         let changed = changed(&verdict, &input)?;
         let input_identity = canonical::identity(&input);
         let mut enforced_identity = input_identity.clone();
@@ -181,7 +186,7 @@ fn fits(value: &Value, bytes_max: usize) -> Result<(), RuntimeError> {
 fn annotations(
     point: &PointOf,
     input: &Value,
-    limits: &Limits,
+    limits: &EvaluationLimits,
     host: &mut dyn Host,
 ) -> Result<Map<String, Value>, RuntimeError> {
     if point.annotations.len() > limits.annotators_max {
@@ -213,7 +218,7 @@ fn looked_at<'v>(path: &Path, input: &'v Value) -> Result<&'v Value, RuntimeErro
 }
 
 /// The transformed target. Also computed in a dry run, so that invalid transforms are found.
-fn changed(verdict: &Verdict, input: &Value) -> Result<Option<Value>, RuntimeError> {
+fn changed(verdict: &AcsVerdict, input: &Value) -> Result<Option<Value>, RuntimeError> {
     let Some((path, value)) = &verdict.transform else { return Ok(None) };
     let mut target = input.pointer("/policy_target/value").cloned().ok_or(RuntimeError::TransformInvalid)?;
     let place = path.get_mut(&mut target).ok_or(RuntimeError::TransformInvalid)?;
@@ -234,19 +239,19 @@ pub enum Approval {
 
 /// Resolves an escalation. `answer` is the approver's answer, if any; `now` is the identity of the current action, from a new evaluation.
 /// An approval of another action is a denial.
-pub fn resolve(evaluation: &Evaluation, answer: Option<&Approval>, now: &str) -> Verdict {
-    if evaluation.verdict.decision != Decision::Escalate {
+pub fn resolve(evaluation: &Evaluation, answer: Option<&Approval>, now: &str) -> AcsVerdict {
+    if evaluation.verdict.decision != AcsDecision::Escalate {
         return evaluation.verdict.clone();
     }
     let bound = |identity: &str| evaluation.enforced_identity.as_deref() == Some(identity) && identity == now;
-    let refused = |error| Verdict { result_labels: Vec::new(), ..Verdict::refused(error) };
+    let refused = |error| AcsVerdict { result_labels: Vec::new(), ..AcsVerdict::refused(error) };
     match answer {
         None => refused(RuntimeError::ApprovalUnresolved),
         Some(Approval::Allow(identity) | Approval::Suspend(identity)) if !bound(identity) => {
             refused(RuntimeError::ApprovalActionMismatch)
         }
-        Some(Approval::Allow(_)) => Verdict { decision: Decision::Allow, ..evaluation.verdict.clone() },
+        Some(Approval::Allow(_)) => AcsVerdict { decision: AcsDecision::Allow, ..evaluation.verdict.clone() },
         Some(Approval::Suspend(_)) => evaluation.verdict.clone(),
-        Some(Approval::Deny) => Verdict { decision: Decision::Deny, ..evaluation.verdict.clone() },
+        Some(Approval::Deny) => AcsVerdict { decision: AcsDecision::Deny, ..evaluation.verdict.clone() },
     }
 }

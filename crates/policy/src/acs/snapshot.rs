@@ -68,7 +68,7 @@ pub(super) fn before(
     out
 }
 
-/// The snapshot of a point after a call, and the name of what came back in it; `None` where the point isn't about this call.
+/// The snapshot of a point after a call, and the name of its output field; `None` where the point isn't about this call.
 pub(super) fn after(
     facts: &Facts<'_>,
     at: Point,
@@ -236,7 +236,7 @@ fn parts_of<'v>(message: &'v Value, kind: &'v str) -> impl Iterator<Item = &'v V
     parts(message).filter(move |part| part.get("type").and_then(Value::as_str) == Some(kind))
 }
 
-/// What is said in a message, however it is written.
+/// The text of a message, in either form.
 fn text_of(message: &Value) -> Value {
     let flat = message.get("text").cloned();
     let parts =

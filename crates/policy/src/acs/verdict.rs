@@ -9,7 +9,7 @@ use super::path::{Path, Root};
 /// The five decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decision {
+pub enum AcsDecision {
     /// Allow.
     Allow,
     /// Deny.
@@ -22,7 +22,7 @@ pub enum Decision {
     Transform,
 }
 
-impl Decision {
+impl AcsDecision {
     fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "allow" => Self::Allow,
@@ -37,9 +37,9 @@ impl Decision {
 
 /// A decision with its details.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Verdict {
+pub struct AcsVerdict {
     /// The decision.
-    pub decision: Decision,
+    pub decision: AcsDecision,
     /// The reason's code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -59,10 +59,10 @@ pub struct Verdict {
 const KEYS: &[&str] = &["decision", "reason", "message", "transform", "evidence", "result_labels"];
 const RESERVED: &str = "runtime_error:";
 
-impl Verdict {
+impl AcsVerdict {
     pub(super) fn refused(error: RuntimeError) -> Self {
         Self {
-            decision: Decision::Deny,
+            decision: AcsDecision::Deny,
             reason: Some(error.to_string()),
             message: None,
             evidence: None,
@@ -80,7 +80,7 @@ impl Verdict {
             return Err(invalid);
         }
         let decision =
-            fields.get("decision").and_then(Value::as_str).and_then(Decision::parse).ok_or(invalid)?;
+            fields.get("decision").and_then(Value::as_str).and_then(AcsDecision::parse).ok_or(invalid)?;
         let text = |key: &str| match fields.get(key) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
@@ -100,13 +100,13 @@ impl Verdict {
             Some(labels) => serde_json::from_value(labels.clone()).map_err(|_| invalid)?,
         };
         let transform = match (decision, fields.get("transform")) {
-            (Decision::Transform, Some(Value::Object(body))) => Some(transform(body)?),
-            (Decision::Transform, _) => return Err(invalid),
+            (AcsDecision::Transform, Some(Value::Object(body))) => Some(transform(body)?),
+            (AcsDecision::Transform, _) => return Err(invalid),
             (
-                Decision::Allow | Decision::Deny | Decision::Warn | Decision::Escalate,
+                AcsDecision::Allow | AcsDecision::Deny | AcsDecision::Warn | AcsDecision::Escalate,
                 None | Some(Value::Null),
             ) => None,
-            (Decision::Allow | Decision::Deny | Decision::Warn | Decision::Escalate, Some(_)) => {
+            (AcsDecision::Allow | AcsDecision::Deny | AcsDecision::Warn | AcsDecision::Escalate, Some(_)) => {
                 return Err(invalid);
             }
         };

@@ -110,15 +110,17 @@ impl Aspect {
             (Self::Path, Condition::Path(test)) => {
                 let globs = test.globs.as_ref()?;
                 // Sets match folded names, which aren't keys, so such a rule is a candidate for every path of its tree.
-                let guards =
-                    globs.guards().iter().map(|guard| Some(Hash::of(Kind::Below(guard.root())).done()));
+                let guards = globs
+                    .guards()
+                    .iter()
+                    .map(|guard| Some(KeyHash::start(KeyKind::Below(guard.root())).done()));
                 globs.globs().iter().map(path_key).chain(guards).collect()
             }
             (Self::Host, Condition::Endpoint(test)) => test.hosts.as_ref()?.iter().map(host_key).collect(),
             (Self::Program, Condition::Argv(patterns)) => patterns
                 .iter()
                 .flat_map(|pattern| &pattern.programs)
-                .map(|program| Some(Hash::of(Kind::Exact).text(base_name(program.exact()?)).done()))
+                .map(|program| Some(KeyHash::start(KeyKind::Exact).text(base_name(program.exact()?)).done()))
                 .collect(),
             (Self::Arg(wanted), Condition::Arg { path, tests }) if wanted == path => value_keys(tests),
             _ => None,
@@ -148,7 +150,7 @@ impl Aspect {
                 }
             }
             Self::Program => argvs(facts).filter_map(<[String]>::first).for_each(|program| {
-                visit(Hash::of(Kind::Exact).text(base_name(program)).done());
+                visit(KeyHash::start(KeyKind::Exact).text(base_name(program)).done());
             }),
             Self::Secret => secrets(facts).for_each(|name| each_name_key(name, visit)),
             Self::Arg(path) => {
@@ -168,7 +170,7 @@ fn base_name(program: &str) -> &str {
 
 /// The keys of all names, unless one has no key.
 fn name_keys(names: &Names) -> Option<Vec<u64>> {
-    let exact = names.exact().map(|name| Some(Hash::of(Kind::Exact).text(name).done()));
+    let exact = names.exact().map(|name| Some(KeyHash::start(KeyKind::Exact).text(name).done()));
     exact.chain(names.globs().iter().map(glob_key)).collect()
 }
 
@@ -177,12 +179,12 @@ fn glob_key(glob: &NameGlob) -> Option<u64> {
     let prefix = glob.prefix().as_bytes();
     let joints = prefix.iter().enumerate().filter(|(_, byte)| JOINTS.contains(byte)).take(JOINTS_MAX);
     let (end, _) = joints.last()?;
-    Some(Hash::of(Kind::Prefix).bytes(prefix.get(..=end)?).done())
+    Some(KeyHash::start(KeyKind::Prefix).bytes(prefix.get(..=end)?).done())
 }
 
 fn each_name_key(name: &str, visit: &mut impl FnMut(u64)) {
-    visit(Hash::of(Kind::Exact).text(name).done());
-    let mut hash = Hash::of(Kind::Prefix);
+    visit(KeyHash::start(KeyKind::Exact).text(name).done());
+    let mut hash = KeyHash::start(KeyKind::Prefix);
     let mut joints = 0;
     for byte in name.bytes() {
         hash = hash.byte(byte);
@@ -198,23 +200,23 @@ fn each_name_key(name: &str, visit: &mut impl FnMut(u64)) {
 
 /// The pattern's literal leading components; without any, its final name or extension.
 fn path_key(glob: &PathGlob) -> Option<u64> {
-    let below = Hash::of(Kind::Below(glob.root()));
+    let below = KeyHash::start(KeyKind::Below(glob.root()));
     if glob.literal_parts().next().is_some() {
-        return Some(glob.literal_parts().take(COMPONENTS_MAX).fold(below, Hash::component).done());
+        return Some(glob.literal_parts().take(COMPONENTS_MAX).fold(below, KeyHash::component).done());
     }
     let Some(last) = glob.last_part() else { return Some(below.done()) };
     if let Some(name) = last.exact() {
-        return Some(Hash::of(Kind::Name(glob.root())).text(name).done());
+        return Some(KeyHash::start(KeyKind::Name(glob.root())).text(name).done());
     }
     match last.suffix().and_then(|suffix| suffix.rsplit_once('.')) {
-        Some((_, extension)) => Some(Hash::of(Kind::Extension(glob.root())).text(extension).done()),
+        Some((_, extension)) => Some(KeyHash::start(KeyKind::Extension(glob.root())).text(extension).done()),
         None => Some(below.done()),
     }
 }
 
 fn each_path_key(path: &str, visit: &mut impl FnMut(u64)) {
     let (root, below) = rooted(path);
-    let mut hash = Hash::of(Kind::Below(root));
+    let mut hash = KeyHash::start(KeyKind::Below(root));
     visit(hash.done());
     let mut last = None;
     for (depth, component) in below.split('/').filter(|part| !part.is_empty()).enumerate() {
@@ -225,16 +227,16 @@ fn each_path_key(path: &str, visit: &mut impl FnMut(u64)) {
         last = Some(component);
     }
     let Some(name) = last else { return };
-    visit(Hash::of(Kind::Name(root)).text(name).done());
+    visit(KeyHash::start(KeyKind::Name(root)).text(name).done());
     if let Some((_, extension)) = name.rsplit_once('.') {
-        visit(Hash::of(Kind::Extension(root)).text(extension).done());
+        visit(KeyHash::start(KeyKind::Extension(root)).text(extension).done());
     }
 }
 
 fn host_key(pattern: &HostPattern) -> Option<u64> {
     match pattern {
-        HostPattern::Exact(host) => Some(Hash::of(Kind::Exact).lower(host).done()),
-        HostPattern::Below(domain) => Some(Hash::of(Kind::Suffix).lower_reversed(domain).done()),
+        HostPattern::Exact(host) => Some(KeyHash::start(KeyKind::Exact).lower(host).done()),
+        HostPattern::Below(domain) => Some(KeyHash::start(KeyKind::Suffix).lower_reversed(domain).done()),
         HostPattern::Any => None,
     }
 }
@@ -242,8 +244,8 @@ fn host_key(pattern: &HostPattern) -> Option<u64> {
 /// From the end, so that the key of every parent domain is visited.
 fn each_host_key(host: &str, visit: &mut impl FnMut(u64)) {
     let host = bare_host(host);
-    visit(Hash::of(Kind::Exact).lower(host).done());
-    let mut hash = Hash::of(Kind::Suffix);
+    visit(KeyHash::start(KeyKind::Exact).lower(host).done());
+    let mut hash = KeyHash::start(KeyKind::Suffix);
     for byte in host.bytes().rev() {
         if byte == b'.' {
             visit(hash.done());
@@ -277,17 +279,19 @@ fn value_keys(tests: &[Test]) -> Option<Vec<u64>> {
 /// Equal values have equal keys.
 fn value_key(value: &Value) -> Option<u64> {
     match value {
-        Value::Null => Some(Hash::of(Kind::Null).done()),
-        Value::Bool(value) => Some(Hash::of(Kind::Bool).byte(u8::from(*value)).done()),
-        Value::Number(value) => Some(Hash::of(Kind::Number).bytes(&number::key(value).to_le_bytes()).done()),
-        Value::String(value) => Some(Hash::of(Kind::Exact).text(value).done()),
+        Value::Null => Some(KeyHash::start(KeyKind::Null).done()),
+        Value::Bool(value) => Some(KeyHash::start(KeyKind::Bool).byte(u8::from(*value)).done()),
+        Value::Number(value) => {
+            Some(KeyHash::start(KeyKind::Number).bytes(&number::key(value).to_le_bytes()).done())
+        }
+        Value::String(value) => Some(KeyHash::start(KeyKind::Exact).text(value).done()),
         Value::Array(_) | Value::Object(_) => None,
     }
 }
 
 /// The kind of a key, so that different kinds don't collide.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum KeyKind {
     Exact,
     Prefix,
     Suffix,
@@ -301,25 +305,25 @@ enum Kind {
 
 /// FNV-1a, which yields a hash at every separator in passing. Mixed at the end, because the table uses it unchanged.
 #[derive(Debug, Clone, Copy)]
-struct Hash(u64);
+struct KeyHash(u64);
 
-impl Hash {
-    fn of(kind: Kind) -> Self {
+impl KeyHash {
+    fn start(kind: KeyKind) -> Self {
         let root = |root: Root| match root {
             Root::Relative => 0,
             Root::Absolute => 1,
             Root::Vfs => 2,
         };
         let tag = match kind {
-            Kind::Exact => 1,
-            Kind::Prefix => 2,
-            Kind::Suffix => 3,
-            Kind::Null => 4,
-            Kind::Bool => 5,
-            Kind::Number => 6,
-            Kind::Below(tree) => 10 + root(tree),
-            Kind::Name(tree) => 20 + root(tree),
-            Kind::Extension(tree) => 30 + root(tree),
+            KeyKind::Exact => 1,
+            KeyKind::Prefix => 2,
+            KeyKind::Suffix => 3,
+            KeyKind::Null => 4,
+            KeyKind::Bool => 5,
+            KeyKind::Number => 6,
+            KeyKind::Below(tree) => 10 + root(tree),
+            KeyKind::Name(tree) => 20 + root(tree),
+            KeyKind::Extension(tree) => 30 + root(tree),
         };
         Self(0xcbf2_9ce4_8422_2325).byte(tag)
     }

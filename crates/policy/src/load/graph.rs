@@ -12,7 +12,7 @@ use super::reader::{Fields, Reader};
 use super::when::clauses;
 use crate::condition::{Clause, Condition};
 use crate::finding::SourceSpan;
-use crate::graph::{Edge, From, Graph, To};
+use crate::graph::{Edge, EdgeEnd, EdgeStart, Graph};
 use crate::rule::{Effect, Rule};
 use crate::tree::{Content, Node};
 use crate::verdict::RuleRef;
@@ -75,27 +75,27 @@ fn edge(reader: &mut Reader<'_>, node: &Node, number: usize) -> Option<Edge> {
 }
 
 /// Parses agent names, conditions on the caller, or `{ place: … }`.
-fn from(reader: &mut Reader<'_>, fields: Fields<'_>, when: &mut Vec<Clause>) -> Option<From> {
+fn from(reader: &mut Reader<'_>, fields: Fields<'_>, when: &mut Vec<Clause>) -> Option<EdgeStart> {
     let node = fields.get("from")?;
     if !matches!(node.content, Content::Map(_)) {
         let (text, condition) = (reader.source(node), Condition::Agent(reader.names(node)));
         when.push(Clause { condition, text: format!("from: {text}").into(), line: node.at.line });
-        return Some(From::Callers);
+        return Some(EdgeStart::Callers);
     }
     let callers = reader.fields(node, "`from`", &["agent", "role", "class", "trust", "place"]);
     if let Some(place) = callers.get("place") {
-        return Some(From::SourceSpan(reader.text(place)?.into()));
+        return Some(EdgeStart::Place(reader.text(place)?.into()));
     }
     when.extend(clauses(reader, node, 0));
-    Some(From::Callers)
+    Some(EdgeStart::Callers)
 }
 
-fn to(reader: &mut Reader<'_>, fields: Fields<'_>, when: &mut Vec<Clause>) -> Option<To> {
+fn to(reader: &mut Reader<'_>, fields: Fields<'_>, when: &mut Vec<Clause>) -> Option<EdgeEnd> {
     let node = fields.get("to")?;
     let things = reader.fields(node, "`to`", THINGS);
     if let Some(place) = things.get("place") {
-        return Some(To::SourceSpan(reader.text(place)?.into()));
+        return Some(EdgeEnd::Place(reader.text(place)?.into()));
     }
     when.extend(clauses(reader, node, 0));
-    Some(To::Things)
+    Some(EdgeEnd::Things)
 }

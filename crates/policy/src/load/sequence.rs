@@ -24,7 +24,7 @@ use crate::condition::{Clause, Condition, LabelTest};
 use crate::history::Scope;
 use crate::json_path::JsonPath;
 use crate::rule::{Effect, Rule};
-use crate::sequence::{Act, Event, Events, HistoryTest, HistoryTestKind, Same};
+use crate::sequence::{Event, Events, HistoryEffect, HistoryTest, HistoryTestKind, Same};
 use crate::tree::{Content, Entry, Node};
 use crate::words::Word;
 
@@ -55,7 +55,7 @@ pub(super) fn read(reader: &mut Reader<'_>, fields: Fields<'_>, rule: &mut Rule)
     let Some(node) = fields.get(kind) else { return Vec::new() };
     let scope = fields.get("scope").and_then(|node| reader.word(node, "scope")).unwrap_or(Scope::Session);
     let mut events = Vec::new();
-    let event = |act: Act, when: Box<[Clause]>, rule: &Rule| {
+    let event = |act: HistoryEffect, when: Box<[Clause]>, rule: &Rule| {
         (Events::calls_of(rule, &act, when), Event { rule: rule.id, scope, act })
     };
     let turn = match *kind {
@@ -63,7 +63,7 @@ pub(super) fn read(reader: &mut Reader<'_>, fields: Fields<'_>, rule: &mut Rule)
             let most =
                 reader.whole(node, 0, 1_000_000).and_then(|most| u32::try_from(most).ok()).unwrap_or(0);
             events.push(event(
-                Act::Count { most, asks: rule.effect == Effect::Ask },
+                HistoryEffect::Count { most, asks: rule.effect == Effect::Ask },
                 rule.when.clone(),
                 rule,
             ));
@@ -73,15 +73,15 @@ pub(super) fn read(reader: &mut Reader<'_>, fields: Fields<'_>, rule: &mut Rule)
             let same = fields.get("same").map_or(Some(Same::Nothing), |node| same(reader, node));
             let Some(same) = same else { return Vec::new() };
             let when = clauses(reader, node, 0);
-            events.push(event(Act::Remember(same.clone()), when, rule));
+            events.push(event(HistoryEffect::Remember(same.clone()), when, rule));
             HistoryTestKind::Unseen(same)
         }
         _after => {
             let (when, result) = after(reader, node);
-            events.push(event(Act::Arm(result), when, rule));
+            events.push(event(HistoryEffect::Arm(result), when, rule));
             if let Some(node) = fields.get("until") {
                 let (when, approved) = until(reader, node, rule);
-                events.push(event(Act::Disarm { approved }, when, rule));
+                events.push(event(HistoryEffect::Disarm { approved }, when, rule));
             }
             HistoryTestKind::Armed
         }

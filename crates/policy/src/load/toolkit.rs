@@ -164,11 +164,11 @@ fn rule(reader: &mut Reader<'_>, node: &Node, number: usize, rules: &mut Vec<Rul
         reader.texts(node);
     }
     if action == Action::Warn {
-        let mut heard = made.clone();
-        heard.effect = Effect::Warn;
-        heard.rate = None;
-        heard.reason = made.reason.clone().or_else(|| Some(format!("warning by rule `{id}`").into()));
-        rules.push(heard);
+        let mut warning = made.clone();
+        warning.effect = Effect::Warn;
+        warning.rate = None;
+        warning.reason = made.reason.clone().or_else(|| Some(format!("warning by rule `{id}`").into()));
+        rules.push(warning);
     }
     rules.push(made);
 }

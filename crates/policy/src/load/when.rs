@@ -306,7 +306,7 @@ fn contents(reader: &mut Reader<'_>, fields: Fields<'_>, out: &mut Vec<Clause>) 
     }
 }
 
-/// The origin of an argument in three words: the request (or a person), a trusted source, or untrusted. A value without origin is
+/// The origin of an argument in three words: the request (or an approval), a trusted source, or untrusted. A value without origin is
 /// untrusted.
 const ORIGINS: &[(&str, &[Integrity])] = &[
     ("request", &[Integrity::System, Integrity::Operator, Integrity::User]),

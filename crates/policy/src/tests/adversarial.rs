@@ -1,7 +1,9 @@
 //! Attacks on policy itself, by their numbers in the list of adversarial cases.
 
 use super::{policy, verdict};
-use crate::acs::{Approval, Decision, Host, Limits, Manifest, Mode, Request, RuntimeError, resolve};
+use crate::acs::{
+    AcsDecision, Approval, EvaluationLimits, Host, Manifest, Mode, Request, RuntimeError, resolve,
+};
 use serde_json::{Value, json};
 
 /// Returns the same for everything.
@@ -28,7 +30,7 @@ fn evaluated(args: Value) -> crate::acs::Evaluation {
     let manifest = Manifest::load(MANIFEST).unwrap();
     let snapshot = json!({"tool_call": {"name": "pay", "args": args}});
     let request = Request { point: "pre_tool_call", snapshot: &snapshot, mode: Mode::Enforce };
-    manifest.evaluate(&request, &Limits::default(), &mut Always(json!({"decision": "escalate"})))
+    manifest.evaluate(&request, &EvaluationLimits::default(), &mut Always(json!({"decision": "escalate"})))
 }
 
 #[test]
@@ -37,15 +39,15 @@ fn adv_077_an_approval_covers_only_the_displayed_arguments() {
     let yes = Approval::Allow(shown.enforced_identity.clone().unwrap());
     let now = done.enforced_identity.clone().unwrap();
     for verdict in [resolve(&shown, Some(&yes), &now), resolve(&done, Some(&yes), &now)] {
-        assert_eq!(verdict.decision, Decision::Deny);
+        assert_eq!(verdict.decision, AcsDecision::Deny);
         assert_eq!(verdict.reason, Some(RuntimeError::ApprovalActionMismatch.to_string()));
     }
     assert_eq!(
         resolve(&shown, Some(&yes), shown.enforced_identity.as_deref().unwrap()).decision,
-        Decision::Allow
+        AcsDecision::Allow
     );
     // Without an approver or an answer, the call is denied.
-    assert_eq!(resolve(&shown, None, &now).decision, Decision::Deny);
+    assert_eq!(resolve(&shown, None, &now).decision, AcsDecision::Deny);
 }
 
 /// The rule itself counts, so a second use of a one-time permission is denied in any session.

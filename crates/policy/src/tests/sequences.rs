@@ -187,7 +187,7 @@ proptest! {
     #[test]
     fn recorded_history_matches_the_reference_model(steps in prop::collection::vec((0_usize..4, 0_usize..3, any::<bool>(), any::<bool>()), 1..40)) {
         let policy = policy(RULES);
-        let (mut session, mut told) = (Session::default(), ReferenceHistory::default());
+        let (mut session, mut reference) = (Session::default(), ReferenceHistory::default());
         for (tool, path, is_secret, agreed) in steps {
             let (tool, path) = (["fs.read", "fs.write", "http.fetch", "pay.send"][tool], ["a", "b", "c"][path]);
             let text = match tool {
@@ -196,10 +196,10 @@ proptest! {
                 _ => format!("{{ tool: {tool}, path: {path} }}"),
             };
             let level = if is_secret { Confidentiality::Secret } else { Confidentiality::Public };
-            let expected = told.verdict(tool, path);
-            prop_assert_eq!(session.make(&policy, &text, level, agreed), expected, "{} after {:?}", text, told);
+            let expected = reference.verdict(tool, path);
+            prop_assert_eq!(session.make(&policy, &text, level, agreed), expected, "{} after {:?}", text, reference);
             if expected == "allow" || (expected == "ask" && agreed) {
-                told.0.push((format!("{tool} {path}"), level, expected == "ask"));
+                reference.0.push((format!("{tool} {path}"), level, expected == "ask"));
             }
         }
     }

@@ -7,18 +7,18 @@ use crate::finding::{Findings, SourceSpan, Span};
 
 /// Parses a document. `None` if that fails; the findings state why.
 pub(crate) fn parse(text: &str, findings: &mut Findings) -> Option<Node> {
-    let places = Places::new(text);
+    let places = LineStarts::new(text);
     if text.len() > TEXT_BYTES_MAX {
-        findings.error(places.at(0..0), format!("the file is larger than {TEXT_BYTES_MAX} bytes"));
+        findings.error(places.span_of(0..0), format!("the file is larger than {TEXT_BYTES_MAX} bytes"));
         return None;
     }
     match DeTable::parse(text) {
         Ok(table) => {
-            let at = places.at(table.span());
+            let at = places.span_of(table.span());
             places.table(table.get_ref(), at, 0, findings)
         }
         Err(error) => {
-            let at = places.at(error.span().unwrap_or(0..0));
+            let at = places.span_of(error.span().unwrap_or(0..0));
             findings
                 .error(at, format!("this is not TOML: {}", error.message().trim_end().replace('\n', ", ")));
             None
@@ -27,18 +27,18 @@ pub(crate) fn parse(text: &str, findings: &mut Findings) -> Option<Node> {
 }
 
 /// Converts byte offsets to lines and columns.
-struct Places<'t> {
+struct LineStarts<'t> {
     text: &'t str,
     line_starts: Vec<usize>,
 }
 
-impl<'t> Places<'t> {
+impl<'t> LineStarts<'t> {
     fn new(text: &'t str) -> Self {
         let starts = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
         Self { text, line_starts: std::iter::once(0).chain(starts).collect() }
     }
 
-    fn at(&self, range: std::ops::Range<usize>) -> SourceSpan {
+    fn span_of(&self, range: std::ops::Range<usize>) -> SourceSpan {
         let line = self.line_starts.partition_point(|start| *start <= range.start);
         let start = line.checked_sub(1).and_then(|at| self.line_starts.get(at)).copied().unwrap_or(0);
         let column = self.text.get(start..range.start).map_or(0, |before| before.chars().count()) + 1;
@@ -58,8 +58,8 @@ impl<'t> Places<'t> {
     ) -> Option<Node> {
         let mut entries = Vec::new();
         for (key, value) in table {
-            let key_at = self.at(key.span());
-            let value = self.value(value.get_ref(), self.at(value.span()), depth + 1, findings)?;
+            let key_at = self.span_of(key.span());
+            let value = self.value(value.get_ref(), self.span_of(value.span()), depth + 1, findings)?;
             entries.push(Entry { key: key.get_ref().to_string(), key_at, value });
         }
         entries.sort_by_key(|entry| entry.key_at.span.start);
@@ -94,7 +94,7 @@ impl<'t> Places<'t> {
             DeValue::Array(items) => {
                 let items: Option<Vec<_>> = items
                     .iter()
-                    .map(|item| self.value(item.get_ref(), self.at(item.span()), depth + 1, findings))
+                    .map(|item| self.value(item.get_ref(), self.span_of(item.span()), depth + 1, findings))
                     .collect();
                 Some(Node { content: Content::List(items?), at })
             }

@@ -1,7 +1,7 @@
 //! A case: a manifest, a snapshot, the policy's output, and the expected result.
 
 use regent_policy::acs::{
-    Approval, Decision, Evaluation, Host, Limits, Manifest, Mode, Request, RuntimeError, resolve,
+    AcsDecision, Approval, Evaluation, EvaluationLimits, Host, Manifest, Mode, Request, RuntimeError, resolve,
 };
 use serde_json::{Value, json};
 
@@ -29,12 +29,12 @@ impl Host for Fixture<'_> {
     }
 }
 
-fn limits(case: &Value) -> Limits {
-    let default = Limits::default();
+fn limits(case: &Value) -> EvaluationLimits {
+    let default = EvaluationLimits::default();
     let bound = |key: &str, default: usize| {
         case["limits"][key].as_u64().map_or(default, |bound| usize::try_from(bound).unwrap())
     };
-    Limits {
+    EvaluationLimits {
         snapshot_bytes_max: bound("max_snapshot_bytes", default.snapshot_bytes_max),
         input_depth_max: bound("max_policy_input_depth", default.input_depth_max),
         annotators_max: bound("max_annotators_per_point", default.annotators_max),
@@ -79,9 +79,9 @@ fn run(case: &Value) -> Result<(), String> {
         // The action must be unchanged; an approval of exactly this action is valid.
         assert_eq!(resolve(&said, Some(&Approval::Allow(now.clone())), &other), verdict);
         assert_eq!(resolve(&said, Some(&Approval::Suspend(other)), &now), verdict);
-        assert_eq!(resolve(&said, Some(&Approval::Allow(now.clone())), &now).decision, Decision::Allow);
-        assert_eq!(resolve(&said, Some(&Approval::Deny), &now).decision, Decision::Deny);
-        assert_eq!(resolve(&said, None, &now).decision, Decision::Deny);
+        assert_eq!(resolve(&said, Some(&Approval::Allow(now.clone())), &now).decision, AcsDecision::Allow);
+        assert_eq!(resolve(&said, Some(&Approval::Deny), &now).decision, AcsDecision::Deny);
+        assert_eq!(resolve(&said, None, &now).decision, AcsDecision::Deny);
     }
     let input = said.input.clone().unwrap_or_default();
     let found = json!({

@@ -4,7 +4,7 @@ use regent_policy::{CallSketch, Facts, Layer, Policy, Rates, Source, Tier, Verdi
 use serde_json::Value;
 
 use crate::generate::{self, Dice};
-use crate::reference::{self, Answer, Given};
+use crate::reference::{self, Given, ReferenceVerdict};
 
 /// Default number of pairs.
 const PAIRS_DEFAULT: usize = 20_000;
@@ -58,7 +58,7 @@ fn loaded(files: &[Value]) -> Policy {
 }
 
 /// The verdict in the reference evaluator's terms.
-fn answer(verdict: &Verdict) -> Answer {
+fn answer(verdict: &Verdict) -> ReferenceVerdict {
     let (grant, approvers) = match verdict {
         Verdict::Allow(grant) => (Some(grant), 0),
         Verdict::Ask(question) => (Some(&question.grant), u64::from(question.approvers)),
@@ -76,5 +76,5 @@ fn answer(verdict: &Verdict) -> Answer {
         warned: grant.warnings.iter().filter(|warning| warning.code == codes::WARNED).count(),
         approvers,
     });
-    Answer { verdict: verdict.word(), rule: verdict.rule().map(|rule| rule.id.to_string()), grant }
+    ReferenceVerdict { verdict: verdict.word(), rule: verdict.rule().map(|rule| rule.id.to_string()), grant }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// The reference evaluator's verdict.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Answer {
+pub(crate) struct ReferenceVerdict {
     pub(crate) verdict: &'static str,
     pub(crate) rule: Option<String>,
     /// The grant of an allow; empty for a deny.
@@ -37,15 +37,15 @@ fn place(all: &[&str], word: &Value) -> usize {
 }
 
 /// Decides by several files: each on its own, and the strictest verdict applies.
-pub(crate) fn decide(policies: &[&Value], call: &Value, used: u64) -> Answer {
-    let answers: Vec<Answer> = policies.iter().map(|policy| of_file(policy, call, used)).collect();
+pub(crate) fn decide(policies: &[&Value], call: &Value, used: u64) -> ReferenceVerdict {
+    let answers: Vec<ReferenceVerdict> = policies.iter().map(|policy| of_file(policy, call, used)).collect();
     if let Some(denied) = answers.iter().find(|answer| answer.verdict == "deny") {
         return denied.clone();
     }
     let asks = answers.iter().find(|answer| answer.verdict == "ask");
     let given: Vec<&Given> = answers.iter().filter_map(|answer| answer.grant.as_ref()).collect();
     let sum = |count: fn(&Given) -> usize| given.iter().map(|given| count(given)).sum();
-    Answer {
+    ReferenceVerdict {
         verdict: if asks.is_some() { "ask" } else { "allow" },
         rule: match asks {
             Some(asks) => asks.rule.clone(),
@@ -63,7 +63,7 @@ pub(crate) fn decide(policies: &[&Value], call: &Value, used: u64) -> Answer {
     }
 }
 
-fn of_file(policy: &Value, call: &Value, used: u64) -> Answer {
+fn of_file(policy: &Value, call: &Value, used: u64) -> ReferenceVerdict {
     let all: Vec<&Value> = policy["rules"].as_array().unwrap().iter().collect();
     let matching: Vec<&Value> = all.into_iter().filter(|rule| matches(rule, call)).collect();
     let effect = |rule: &Value, word: &str| rule["effect"] == word;
@@ -90,7 +90,7 @@ fn of_file(policy: &Value, call: &Value, used: u64) -> Answer {
         _ => (verdict, rule),
     };
     let grant = (verdict != "deny").then(|| given(&matching, &deciding, call, verdict));
-    Answer { verdict, rule, grant }
+    ReferenceVerdict { verdict, rule, grant }
 }
 
 fn given(matching: &[&Value], deciding: &[&Value], call: &Value, verdict: &str) -> Given {

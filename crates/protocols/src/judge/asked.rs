@@ -3,19 +3,19 @@
 use std::collections::HashMap;
 
 use regent_kernel::Ticket;
-use regent_wire::judge::Decision;
+use regent_wire::judge::JudgeDecision;
 use serde_json::Value;
 
 use super::{Judged, WaitingDecision};
 
 /// The answer to `decide`, given the calls that wait.
-pub(super) fn answer(waiting: &HashMap<String, WaitingDecision>, ticket: &Ticket) -> Decision {
+pub(super) fn answer(waiting: &HashMap<String, WaitingDecision>, ticket: &Ticket) -> JudgeDecision {
     let question = &ticket.question;
     let reason = match &question.quote {
         Some(quote) => format!("{}; {quote}", ticket.reason),
         None => ticket.reason.clone(),
     };
-    Decision::Ask {
+    JudgeDecision::Ask {
         asked_with: first_of(waiting, question.cause.as_deref()).cloned(),
         cause: question.cause.clone(),
         intent: ticket.intent.seq,

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, BufRead, Read as _, Write};
 use std::sync::Arc;
 
-use regent_wire::judge::{Answer, Decision, Message};
+use regent_wire::judge::{JudgeAnswer, JudgeDecision, JudgeMessage};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::sync::oneshot::{self, error::TryRecvError};
@@ -62,11 +62,11 @@ pub async fn serve(
 }
 
 /// Waits for the answer to the oldest question.
-async fn first(asked: &mut VecDeque<JoinHandle<Answer>>) -> Answer {
+async fn first(asked: &mut VecDeque<JoinHandle<JudgeAnswer>>) -> JudgeAnswer {
     match asked.front_mut() {
-        Some(answer) => answer
-            .await
-            .unwrap_or_else(|_torn_down| Answer::Decision(Decision::refused("the session was closed"))),
+        Some(answer) => answer.await.unwrap_or_else(|_torn_down| {
+            JudgeAnswer::Decision(JudgeDecision::refused("the session was closed"))
+        }),
         None => std::future::pending().await,
     }
 }
@@ -86,7 +86,7 @@ type Answered = oneshot::Receiver<()>;
 
 impl MessageOrder {
     /// Begins to answer a message.
-    fn answer(&mut self, judge: &Arc<Judge>, message: Incoming) -> JoinHandle<Answer> {
+    fn answer(&mut self, judge: &Arc<Judge>, message: Incoming) -> JoinHandle<JudgeAnswer> {
         if self.last.len() > SIDE_BY_SIDE_MAX {
             self.last.retain(|_, last| matches!(last.try_recv(), Err(TryRecvError::Empty)));
         }
@@ -104,14 +104,14 @@ impl MessageOrder {
     }
 
     /// Gives what to drop when the message is answered, and the messages that it has to wait for.
-    fn queue(&mut self, message: Option<&Message>) -> (Vec<oneshot::Sender<()>>, Vec<Answered>) {
+    fn queue(&mut self, message: Option<&JudgeMessage>) -> (Vec<oneshot::Sender<()>>, Vec<Answered>) {
         let (mut done, mut before) = (Vec::new(), Vec::new());
         if let Some(message) = message {
             let (sender, answered) = oneshot::channel();
             done.push(sender);
             before.extend(self.last.insert(message.session().to_owned(), answered));
         }
-        if message.is_some_and(Message::names_store) {
+        if message.is_some_and(JudgeMessage::names_store) {
             let (sender, answered) = oneshot::channel();
             done.push(sender);
             before.extend(self.last_store.replace(answered));
@@ -121,7 +121,7 @@ impl MessageOrder {
 }
 
 /// A message, or why a line of the input is none.
-type Incoming = Result<Message, String>;
+type Incoming = Result<JudgeMessage, String>;
 
 /// Reads until the input ends. A line that is too long is answered, and what is left of it is skipped.
 fn read_messages(mut input: impl BufRead, to: &mpsc::Sender<Incoming>) {

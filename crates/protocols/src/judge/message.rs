@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use regent_kernel::{Declared, DerivedFrom, Measured};
-use regent_wire::judge::Message;
+use regent_wire::judge::JudgeMessage;
 
 use super::DescriptionScanner;
 
@@ -28,7 +28,7 @@ pub(super) fn unmeasured(measured: Option<&Measured>) -> Option<String> {
 
 /// Reads a message with the strict parser: a key that stands twice, or a number that some reader would see differently, could be one call
 /// for policy and another for the host.
-pub(super) fn read(line: &[u8]) -> Result<Message, String> {
+pub(super) fn read(line: &[u8]) -> Result<JudgeMessage, String> {
     let refused = match parse(line) {
         Ok(message) => return Ok(message),
         Err(why) => why,
@@ -36,12 +36,12 @@ pub(super) fn read(line: &[u8]) -> Result<Message, String> {
     // A stranger who puts half a character or an endless number into a result must not keep the result from being read. Calls are never
     // repaired.
     match parse(&with_long_integers_quoted(&without_lone_surrogates(line))) {
-        Ok(message @ Message::Observe { .. }) => Ok(message),
+        Ok(message @ JudgeMessage::Observe { .. }) => Ok(message),
         Ok(_) | Err(_) => Err(refused),
     }
 }
 
-fn parse(line: &[u8]) -> Result<Message, String> {
+fn parse(line: &[u8]) -> Result<JudgeMessage, String> {
     let value = regent_ledger::canonical::parse(line.trim_ascii()).map_err(|error| error.to_string())?;
     serde_json::from_value(value).map_err(|error| error.to_string())
 }
@@ -149,7 +149,7 @@ mod tests {
             assert_eq!(String::from_utf8(quoted).unwrap(), expected, "{line}");
         }
         let call = r#"{"op":"observe","session":"s","call":{"id":1,"tool":"t","args":{}},"output":{"data":{"id":1234567890123456789}}}"#;
-        let Ok(Message::Observe { output, .. }) = read(call.as_bytes()) else { panic!() };
+        let Ok(JudgeMessage::Observe { output, .. }) = read(call.as_bytes()) else { panic!() };
         assert_eq!(output.data["id"], "1234567890123456789");
         let call =
             r#"{"op":"decide","session":"s","call":{"id":1,"tool":"t","args":{"x":1234567890123456789}}}"#;

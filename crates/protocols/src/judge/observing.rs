@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use regent_kernel::{Outcome, Status, StoreUse};
 use regent_policy::codes;
-use regent_wire::judge::{Begun, Call, Observed, Report};
+use regent_wire::judge::{JudgeBegun, JudgeCall, JudgeObserved, JudgeReport};
 use serde_json::{Value, json};
 
 use super::host::Observation;
@@ -26,10 +26,10 @@ impl Judge {
     pub(super) async fn observe(
         &self,
         name: &str,
-        call: Call,
-        output: Report,
+        call: JudgeCall,
+        output: JudgeReport,
         store: &Value,
-    ) -> Result<Observed, JudgeError> {
+    ) -> Result<JudgeObserved, JudgeError> {
         let used = self.parts.labels.stores.read(store, &call.args).await.map_err(JudgeError::Refused)?;
         let wrote = used.clone().filter(|used| used.wrote.is_some());
         let (output, observation) = Observation::from_report(output, used);
@@ -51,17 +51,17 @@ impl Judge {
 }
 
 /// The answer to a beginning, with the tools whose definition is not what it was in earlier sessions, and those whose labels can't be read.
-pub(super) fn with_noted(told: Begun, noted: &Noted) -> Begun {
-    Begun { changed: noted.changed.clone(), unreadable: noted.unreadable.clone(), ..told }
+pub(super) fn with_noted(told: JudgeBegun, noted: &Noted) -> JudgeBegun {
+    JudgeBegun { changed: noted.changed.clone(), unreadable: noted.unreadable.clone(), ..told }
 }
 
 /// What the host may do with what it has observed: all of it, what policy has made of it, or nothing.
-fn passed(outcome: &Outcome, observed: &[u8]) -> Observed {
-    let all = Observed { outcome: outcome.receipt.seq, output: None, withheld: None };
+fn passed(outcome: &Outcome, observed: &[u8]) -> JudgeObserved {
+    let all = JudgeObserved { outcome: outcome.receipt.seq, output: None, withheld: None };
     if let Status::Failed(failure) = &outcome.status
         && failure.code == codes::WITHHELD
     {
-        return Observed { withheld: Some(failure.message.clone()), ..all };
+        return JudgeObserved { withheld: Some(failure.message.clone()), ..all };
     }
     // What nobody changed needs no parsing.
     if outcome.output.bytes() == observed {
@@ -70,7 +70,7 @@ fn passed(outcome: &Outcome, observed: &[u8]) -> Observed {
     let parsed = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).ok();
     match parsed(outcome.output.bytes()) {
         Some(passed) if parsed(observed).as_ref() != Some(&passed) => {
-            Observed { output: Some(passed), ..all }
+            JudgeObserved { output: Some(passed), ..all }
         }
         Some(_) | None => all,
     }
@@ -78,8 +78,8 @@ fn passed(outcome: &Outcome, observed: &[u8]) -> Observed {
 
 impl Observation {
     /// Structured output if there is any, because its fields have labels of their own; as a value and as it is passed on.
-    fn from_report(output: Report, store: Option<StoreUse>) -> (Value, Self) {
-        let Report { text, data, error } = output;
+    fn from_report(output: JudgeReport, store: Option<StoreUse>) -> (Value, Self) {
+        let JudgeReport { text, data, error } = output;
         let error = match error {
             Value::Null => None,
             Value::String(text) => Some(text),

@@ -80,7 +80,7 @@ impl Planner {
         (model, request): (&str, &str),
         tools: &BTreeMap<String, Declared>,
     ) -> Result<Arc<Vec<Value>>, planner::PlannerError> {
-        let key = Digest::of(json!([request, tools]).to_string().as_bytes());
+        let key = Digest::compute(json!([request, tools]).to_string().as_bytes());
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         if let Some(known) = known {
             return Ok(known);

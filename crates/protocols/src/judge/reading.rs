@@ -1,7 +1,7 @@
 //! Quarantined reading for agents that others run: the host keeps a text from its agent and asks for one typed value in it.
 
 use regent_kernel::{Op, Reply, Status, ToolCall};
-use regent_wire::judge::{Read, ReadValue};
+use regent_wire::judge::{JudgeRead, JudgeValue};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ struct Extracted {
 
 impl Judge {
     /// Reads a typed value out of a text in the agent's stead.
-    pub(super) async fn read(&self, name: &str, read: Read) -> Result<ReadValue, JudgeError> {
+    pub(super) async fn read(&self, name: &str, read: JudgeRead) -> Result<JudgeValue, JudgeError> {
         let session = self.session(name)?;
         let mut session = session.lock().await;
         if self.parts.planner.model().is_none() {
@@ -47,6 +47,6 @@ impl Judge {
         session.note(read.id.to_string(), outcome.intent.seq);
         let Extracted { value, cut } =
             outcome.read().map_err(|error| JudgeError::Refused(error.to_string()))?;
-        Ok(ReadValue { cut, outcome: outcome.receipt.seq, value })
+        Ok(JudgeValue { cut, outcome: outcome.receipt.seq, value })
     }
 }

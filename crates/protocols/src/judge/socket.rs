@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use regent_kernel::{AuthError, Authenticator, Credential};
-use regent_wire::judge::{Answer, Caller};
+use regent_wire::judge::{JudgeAnswer, JudgeCaller};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
@@ -118,14 +118,14 @@ impl Accepting {
         let judge = match self.authenticate(runtime, &mut input) {
             Ok(judge) => judge,
             Err(error) => {
-                let refused = Answer::Refused { error: error.to_string() };
+                let refused = JudgeAnswer::Refused { error: error.to_string() };
                 return output.write_all(&(self.render)(&json!(refused)));
             }
         };
         stream.set_read_timeout(None)?;
         let caller = &judge.caller;
-        let authenticated = Caller { class: caller.class(), name: caller.display_name().to_owned() };
-        output.write_all(&(self.render)(&json!(Answer::Authenticated { authenticated })))?;
+        let authenticated = JudgeCaller { class: caller.class(), name: caller.display_name().to_owned() };
+        output.write_all(&(self.render)(&json!(JudgeAnswer::Authenticated { authenticated })))?;
         let judge = Arc::new(judge);
         let served = runtime.block_on(serve(&judge, input, output, self.render));
         // The thread that reads must not outlive the connection.

@@ -8,9 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{ALL_FIELDS, Clock, Declared, Digest, FieldLabels, Taint, Whole, strangers_fields};
-use regent_store::{
-    self as store, Draft as Records, FOR_GOOD, Partition, State, StateError, key_part, parse,
-};
+use regent_store::{self as store, FOR_GOOD, Partition, State, StateDraft, StateError, key_part, parse};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -225,7 +223,7 @@ fn known_tool(name: &str, tool: &Declared) -> (String, KnownTool) {
     let known = KnownTool {
         name: name.to_owned(),
         server: tool.server.chars().take(SERVER_CHARS_MAX).collect(),
-        definitions: vec![Digest::of(definition.to_string().as_bytes()).to_string()],
+        definitions: vec![Digest::compute(definition.to_string().as_bytes()).to_string()],
         changed_at_ms: None,
         labels,
         source,
@@ -236,7 +234,7 @@ fn known_tool(name: &str, tool: &Declared) -> (String, KnownTool) {
 
 /// Stores new and changed tools. Returns each record, and whether its definition has changed.
 fn renew(
-    records: &mut Records<'_>,
+    records: &mut StateDraft<'_>,
     tools: &[(&String, &KnownTool)],
     now_ms: i64,
 ) -> Result<Vec<(String, KnownTool, bool)>, StateError> {
@@ -284,7 +282,7 @@ mod tests {
     use serde_json::json;
 
     fn known(state: &Arc<dyn State>) -> KnownTools {
-        KnownTools::new(Arc::clone(state), Corrections::default(), Arc::new(ManualClock::at(3)))
+        KnownTools::new(Arc::clone(state), Corrections::default(), Arc::new(ManualClock::starting_at(3)))
     }
 
     fn tools(description: &str) -> BTreeMap<String, Declared> {

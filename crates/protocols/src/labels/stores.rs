@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use regent_kernel::{Digest, StoreUse, StoredLabel};
-use regent_store::{self as store, Draft as Records, FOR_GOOD, Partition, State, StateError, key_part};
+use regent_store::{self as store, FOR_GOOD, Partition, State, StateDraft, StateError, key_part};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -104,7 +104,7 @@ fn parse(report: &Value, args: &Value) -> Result<Option<StoreUse>, String> {
     if let Some(unknown) = wrote.iter().flatten().find(|name| args.get(name.as_str()).is_none()) {
         return Err(format!("`store.wrote` names `{}`, which the call doesn't have", unknown.escape_debug()));
     }
-    let key = key.map(|key| Digest::of(key.as_bytes()).to_string());
+    let key = key.map(|key| Digest::compute(key.as_bytes()).to_string());
     Ok(Some(StoreUse { name, key, wrote, label: StoredLabel::default() }))
 }
 
@@ -165,7 +165,7 @@ async fn put(state: &dyn State, used: &StoreUse, label: &StoredLabel) -> Result<
 }
 
 /// Joins a label to a record's. Returns whether the record is new.
-fn raise(records: &mut Records<'_>, key: &str, label: &StoredLabel) -> Result<bool, StateError> {
+fn raise(records: &mut StateDraft<'_>, key: &str, label: &StoredLabel) -> Result<bool, StateError> {
     let before: Option<StoredLabel> = records.load(key)?;
     let is_new = before.is_none();
     records.save(key, &before.unwrap_or_default().join(label), FOR_GOOD)?;

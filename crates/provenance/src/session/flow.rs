@@ -19,7 +19,7 @@ const RUN_WORDS: usize = 4;
 /// The results of a session that reports can name.
 #[derive(Debug, Default)]
 pub(super) struct Results {
-    heard: HashMap<CallId, ResultFlow>,
+    by_call: HashMap<CallId, ResultFlow>,
     /// Sources of results that an outsider may have influenced.
     strangers: Sources,
     /// Untrusted input was received outside any result, so no report can exclude it.
@@ -72,15 +72,15 @@ impl Results {
     }
 
     /// Adds a result. If several results share a number, the flags of each apply to all.
-    pub(super) fn add(&mut self, call: CallId, chosen: bool, confidential: bool, hearing: AddedOutput) {
-        let AddedOutput { tainted, sources, fields, .. } = hearing;
+    pub(super) fn add(&mut self, call: CallId, chosen: bool, confidential: bool, added: AddedOutput) {
+        let AddedOutput { tainted, sources, fields, .. } = added;
         if chosen || tainted {
             self.strangers |= sources;
         }
-        if self.heard.len() >= RESULTS_MAX && !self.heard.contains_key(&call) {
+        if self.by_call.len() >= RESULTS_MAX && !self.by_call.contains_key(&call) {
             return;
         }
-        let result = self.heard.entry(call).or_default();
+        let result = self.by_call.entry(call).or_default();
         result.chosen |= chosen;
         result.written |= tainted;
         result.confidential |= confidential;
@@ -94,22 +94,22 @@ impl Results {
         let swayed = |source: &FlowSource| match source {
             FlowSource::Request => false,
             FlowSource::Tools => self.descriptions,
-            FlowSource::Call(call) => self.heard.get(call).is_none_or(|one| one.chosen || one.written),
+            FlowSource::Call(call) => self.by_call.get(call).is_none_or(|one| one.chosen || one.written),
             // A missing field was misnamed, so it is unknown what was used.
             FlowSource::Field(call, name) => self
-                .heard
+                .by_call
                 .get(call)
                 .is_none_or(|one| one.chosen || one.fields.get(name).copied().unwrap_or(one.written)),
         };
         self.beside || named.iter().any(swayed)
     }
 
-    fn of<'a>(&'a self, named: &'a BTreeSet<FlowSource>) -> impl Iterator<Item = &'a ResultFlow> {
-        named.iter().filter_map(|source| self.heard.get(&source.call()?))
+    fn named_by<'a>(&'a self, named: &'a BTreeSet<FlowSource>) -> impl Iterator<Item = &'a ResultFlow> {
+        named.iter().filter_map(|source| self.by_call.get(&source.call()?))
     }
 
     fn unknown(&self, report: &DerivedFrom) -> Option<CallId> {
-        report.all().filter_map(FlowSource::call).find(|call| !self.heard.contains_key(call))
+        report.all().filter_map(FlowSource::call).find(|call| !self.by_call.contains_key(call))
     }
 }
 
@@ -148,7 +148,7 @@ impl Session {
 
     /// Whether an argument occurs in an outsider's text, but neither in the request nor in the reported sources.
     fn contradicts(&self, argument: &Argument<'_>, named: &BTreeSet<FlowSource>) -> bool {
-        let sources = self.results.of(named).fold(0, |all, result| all | result.sources);
+        let sources = self.results.named_by(named).fold(0, |all, result| all | result.sources);
         let trusted = self.transcript.trusted();
         // A source that an influenced result shares doesn't support the report, unless no outsider can write it.
         let named = 1 | self.transcript.agreed() | (sources & (trusted | !self.results.strangers));
@@ -198,7 +198,8 @@ impl Session {
             return false;
         }
         let (open, secret) = (self.transcript.open(), self.transcript.secret());
-        let computed = self.results.of(report.sources_of(argument.name)).any(|result| result.confidential);
+        let computed =
+            self.results.named_by(report.sources_of(argument.name)).any(|result| result.confidential);
         let seen = |words: &[String]| self.transcript.seen(words).sources;
         let is_open = |word: &String| {
             let sources = seen(std::slice::from_ref(word));

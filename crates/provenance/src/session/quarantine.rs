@@ -72,19 +72,19 @@ impl Quarantine {
 
 impl Session {
     /// Records a result that the agent didn't read in full, or whose call used such a value.
-    pub(super) fn quarantine(&mut self, reading: Reading, ruling: Option<&Ruling>, hearing: &AddedOutput) {
+    pub(super) fn quarantine(&mut self, reading: Reading, ruling: Option<&Ruling>, added: &AddedOutput) {
         let is_looked_up = !self.quarantine.is_empty() && ruling.is_some_and(|ruling| ruling.swayed);
         if reading != Reading::Whole || is_looked_up {
-            self.quarantine.sources |= hearing.sources;
+            self.quarantine.sources |= added.sources;
             // Unindexed text can't be matched, so dependencies on it can't be detected.
-            if hearing.is_partial {
+            if added.is_partial {
                 self.taint();
             }
         }
         match reading {
             Reading::Whole => {}
-            Reading::Typed => self.quarantine.values |= hearing.sources,
-            Reading::Unread => self.quarantine.unread |= hearing.sources,
+            Reading::Typed => self.quarantine.values |= added.sources,
+            Reading::Unread => self.quarantine.unread |= added.sources,
         }
     }
 

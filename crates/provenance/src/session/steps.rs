@@ -178,8 +178,8 @@ impl Session {
         let spelt = leaf.words.join(" ");
         let tools: Vec<&str> = from.iter().map(|one| self.tool_of(one)).collect();
         let records = &self.transcript.records;
-        let told = tools.iter().filter_map(|tool| records.is_extreme(tool, &spelt, &self.ends));
-        let by_end = told.reduce(|one, other| one || other).filter(|_| !self.ends.is_empty());
+        let claims = tools.iter().filter_map(|tool| records.is_extreme(tool, &spelt, &self.ends));
+        let by_end = claims.reduce(|one, other| one || other).filter(|_| !self.ends.is_empty());
         let is_meant = match by_end {
             Some(is_meant) => is_meant,
             None => {

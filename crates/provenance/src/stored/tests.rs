@@ -23,7 +23,7 @@ fn session(request: &str) -> Session {
     Session::begin(request, tools, Trusted::default()).unwrap()
 }
 
-fn hear(session: &mut Session, tool: &str, output: &Value, stored: &StoredLabel) {
+fn observe_output(session: &mut Session, tool: &str, output: &Value, stored: &StoredLabel) {
     let observed = Observed {
         call: 1,
         tool,
@@ -54,41 +54,41 @@ fn written_values_get_the_label_of_the_session() {
         (Some(("bank", "code 7781-aaa")), "7781 in other letters", (false, true)),
         (Some(("bank", "code 7781-aaa")), "she likes tea", (false, false)),
     ];
-    for (heard, text, (untrusted, confidential)) in cases {
+    for (received, text, (untrusted, confidential)) in cases {
         let mut session = session(REQUEST);
-        if let Some((tool, output)) = heard {
-            hear(&mut session, tool, &json!(output), &StoredLabel::default());
+        if let Some((tool, output)) = received {
+            observe_output(&mut session, tool, &json!(output), &StoredLabel::default());
         }
         let label = wrote(&session, &json!({"key": "ann", "text": text}));
-        assert_eq!((label.untrusted, label.confidential), (untrusted, confidential), "{heard:?}: {text}");
-        assert!(label.readers.is_empty(), "{heard:?}: {text}");
+        assert_eq!((label.untrusted, label.confidential), (untrusted, confidential), "{received:?}: {text}");
+        assert!(label.readers.is_empty(), "{received:?}: {text}");
     }
-    let untold = session(REQUEST).stored_label("remember", &json!({}), None, &[]);
-    assert_eq!(untold, StoredLabel::worst());
+    let unruled = session(REQUEST).stored_label("remember", &json!({}), None, &[]);
+    assert_eq!(unruled, StoredLabel::worst());
 }
 
 #[test]
 fn argument_keys_carry_labels_like_values() {
     let mut session = session("remember under ann that she likes tea");
-    hear(&mut session, "bank", &json!("hunter2-password-9931"), &StoredLabel::default());
+    observe_output(&mut session, "bank", &json!("hunter2-password-9931"), &StoredLabel::default());
     assert!(wrote(&session, &json!({"key": "ann", "text": {"hunter2-password-9931": ""}})).confidential);
 }
 
 #[test]
 fn readers_survive_a_store() {
     let mut first = session("remember under pay what ann earns");
-    hear(&mut first, "salaries", &json!("ann earns 4711"), &StoredLabel::default());
+    observe_output(&mut first, "salaries", &json!("ann earns 4711"), &StoredLabel::default());
     let label = wrote(&first, &json!({"key": "pay", "text": "4711"}));
     assert_eq!(Vec::from_iter(&label.readers), ["ann@a.test", "bob@b.test"]);
     for (to, stance) in [("ann@a.test", Stance::Allow), ("eve@e.test", Stance::Ask)] {
         let mut later = session("pay ann@a.test or eve@e.test as recall says");
-        hear(&mut later, "recall", &json!("4711"), &label);
+        observe_output(&mut later, "recall", &json!("4711"), &label);
         assert_eq!(later.rule("pay", &json!({"to": to, "amount": "4711"})).stance, stance, "{to}");
     }
     let other = StoredLabel { readers: ["carl@c.test".to_owned()].into(), ..StoredLabel::default() };
     let both = label.join(&other);
     let mut later = session("pay ann@a.test as recall says");
-    hear(&mut later, "recall", &json!("4711"), &both);
+    observe_output(&mut later, "recall", &json!("4711"), &both);
     assert_eq!(later.rule("pay", &json!({"to": "ann@a.test", "amount": "4711"})).stance, Stance::Ask);
 }
 
@@ -99,7 +99,7 @@ fn a_read_has_at_least_the_stored_label() {
         [(StoredLabel::default(), false, Stance::Allow), (theirs, true, Stance::Ask)]
     {
         let mut session = session("pay whom recall names for ann");
-        hear(&mut session, "recall", &json!("mallory@m.test"), &label);
+        observe_output(&mut session, "recall", &json!("mallory@m.test"), &label);
         assert_eq!(session.is_tainted(), tainted);
         assert_eq!(session.rule("pay", &json!({"to": "mallory@m.test"})).stance, stance, "{label:?}");
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use regent_kernel::{Answer, Answered, Op, OpenQuestion, Reader, Scope, TicketId};
-use regent_ledger::{Entry, Kind};
+use regent_kernel::{Answered, ApprovalAnswer, Op, OpenQuestion, Reader, Scope, TicketId};
+use regent_ledger::{Entry, EntryKind};
 use regent_wire::body::EntryBody;
 use regent_wire::result::AnswerTaken;
 use regent_wire::{AnswerCall, Status};
@@ -141,7 +141,7 @@ pub(crate) async fn approve(context: &Context, args: ApproveArgs) -> CommandResu
         (None, false) => ReadingProof::AsShown,
     };
     let which = Which { id, only: args.only };
-    answer(context, which, Answer::Approve { scope, valid_ms }, seen).await
+    answer(context, which, ApprovalAnswer::Approve { scope, valid_ms }, seen).await
 }
 
 /// Which questions are answered.
@@ -163,7 +163,7 @@ enum ReadingProof {
 
 pub(crate) async fn deny(context: &Context, args: DenyArgs) -> CommandResult {
     let which = Which { id: args.id, only: args.only };
-    answer(context, which, Answer::Deny { because: args.because }, ReadingProof::Unneeded).await
+    answer(context, which, ApprovalAnswer::Deny { because: args.because }, ReadingProof::Unneeded).await
 }
 
 /// A question as JSON, with what its exception would have covered.
@@ -239,7 +239,7 @@ fn meant(questions: &[OpenQuestion], id: &str) -> Result<OpenQuestion, Failure> 
 /// What became of a question that is no longer open, as the newest entries tell. What can't be read there tells nothing.
 fn answered_before(context: &Context, running: &BootedKernel, id: &str) -> Option<Failure> {
     let reader = Reader::on(running.host.ledger().storage());
-    let is_call = |kind: Kind| matches!(kind, Kind::Intent | Kind::Outcome);
+    let is_call = |kind: EntryKind| matches!(kind, EntryKind::Intent | EntryKind::Outcome);
     let newest = reader.tail_of(ENTRIES_LOOKED_AT_MAX, is_call).ok()?;
     let counted = |intent: &Entry, ticket: &str| {
         let is_its = |entry: &&Entry| match EntryBody::read(entry) {
@@ -266,8 +266,8 @@ fn answered_before(context: &Context, running: &BootedKernel, id: &str) -> Optio
         let ticket = tickets.find(|ticket| ticket.starts_with(id));
         let Some(ticket) = ticket.filter(|ticket| counted(intent, ticket)) else { continue };
         let word = match args.answer {
-            Answer::Approve { .. } => "approved",
-            Answer::Deny { .. } | Answer::HostSays { .. } => "denied",
+            ApprovalAnswer::Approve { .. } => "approved",
+            ApprovalAnswer::Deny { .. } | ApprovalAnswer::HostSays { .. } => "denied",
         };
         let by = body.caller.chain.first().map_or("somebody", String::as_str);
         let ago_ms = context.clock.now_ms().saturating_sub(intent.at_ms);
@@ -335,7 +335,12 @@ async fn open(context: &Context, running: &BootedKernel) -> Result<Vec<OpenQuest
     calls::result(&outcome)
 }
 
-async fn answer(context: &Context, which: Which, answer: Answer, seen: ReadingProof) -> CommandResult {
+async fn answer(
+    context: &Context,
+    which: Which,
+    answer: ApprovalAnswer,
+    seen: ReadingProof,
+) -> CommandResult {
     let running = BootedKernel::boot(context).await?;
     let result = give(context, &running, &which, answer, &seen).await;
     running.close(context, result).await
@@ -345,7 +350,7 @@ async fn give(
     context: &Context,
     running: &BootedKernel,
     which: &Which,
-    answer: Answer,
+    answer: ApprovalAnswer,
     seen: &ReadingProof,
 ) -> CommandResult {
     let open = open(context, running).await?;
@@ -387,7 +392,7 @@ async fn taken(
     context: &Context,
     running: &BootedKernel,
     batch: &Batch,
-    answer: &Answer,
+    answer: &ApprovalAnswer,
 ) -> Result<AnswerTaken, Failure> {
     let calls = u32::try_from(batch.questions().len()).unwrap_or(u32::MAX);
     let mut tries_left = TOO_SOON_TRIES_MAX.saturating_mul(calls);

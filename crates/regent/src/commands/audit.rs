@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use regent_kernel::{Op, ToolCall};
-use regent_ledger::{Digest, Entry, Gone, Kind, LaneId, ReadError, Reader};
+use regent_ledger::{Digest, Entry, EntryKind, LaneId, MissingPayload, ReadError, Reader};
 use regent_wire::body::{BodyError, EntryBody};
 use serde_json::{Value, json};
 
@@ -258,7 +258,7 @@ const FOLLOW_ENTRIES_MAX: usize = 1000;
 
 fn newest(reader: &Reader, wanted: LogFilter) -> Result<Vec<Entry>, Failure> {
     // What was erased is an auditor's business, although the ledger writes it itself.
-    let is_shown = |kind: Kind| wanted.all || !kind.is_internal() || kind == Kind::Erase;
+    let is_shown = |kind: EntryKind| wanted.all || !kind.is_internal() || kind == EntryKind::Erase;
     reader.tail_of(wanted.count, is_shown).map_err(|error| unreadable(&error))
 }
 
@@ -378,12 +378,12 @@ fn reference(entry: &Entry) -> Result<Option<Digest>, Failure> {
 }
 
 /// Why a payload that an entry names is missing.
-fn gone(reader: &Reader, entry: &Entry) -> Result<Option<Gone>, Failure> {
+fn gone(reader: &Reader, entry: &Entry) -> Result<Option<MissingPayload>, Failure> {
     let Some(digest) = reference(entry)? else { return Ok(None) };
     reader.gone(entry.lane, entry.seq, &digest).map_err(|error| unreadable(&error))
 }
 
-fn gone_json(gone: &Gone) -> Value {
+fn gone_json(gone: &MissingPayload) -> Value {
     json!({"how": if gone.erased { "erased" } else { "gc" }, "at_ms": gone.at_ms, "reason": gone.reason})
 }
 

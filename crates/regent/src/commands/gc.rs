@@ -13,7 +13,7 @@ use std::time::UNIX_EPOCH;
 use clap::Args;
 use regent_kernel::{Host, Op, ToolCall};
 use regent_ledger::canonical::CanonicalJson;
-use regent_ledger::{Digest, Draft, Kind, Ledger, OldPack, Reader};
+use regent_ledger::{Digest, EntryDraft, EntryKind, Ledger, OldPack, Reader};
 use regent_runtime::snapshot::{Retention, SnapshotOptions, Snapshots, YOUNG_MS};
 use regent_wire::Version;
 use regent_wire::body::{InUse, RemovalBody, RemovalGroup};
@@ -85,7 +85,7 @@ impl GcGroup {
     fn args(&self, state: &Path) -> Value {
         let items = self.note(state, Removed::default()).items;
         let names = self.items.iter().flat_map(|item| [item.path.as_os_str().as_encoded_bytes(), b"\0"]);
-        let digest = Digest::of(&names.collect::<Vec<_>>().concat());
+        let digest = Digest::compute(&names.collect::<Vec<_>>().concat());
         json!({
             "what": self.what, "rule": self.rule, "items": items, "sha256": digest.to_string(),
         })
@@ -229,7 +229,7 @@ fn live(context: &Context, project: Option<&Project>) -> Result<BTreeSet<String>
     for root in roots {
         let audit = Project { root: root.clone() }.audit();
         for path in [&root, &audit] {
-            live.insert(Digest::of(path.as_os_str().as_encoded_bytes()).to_string());
+            live.insert(Digest::compute(path.as_os_str().as_encoded_bytes()).to_string());
         }
     }
     Ok(live)
@@ -336,8 +336,10 @@ fn discard(path: &Path) -> Result<(), Failure> {
 fn record(context: &Context, ledger: &Ledger, group: &GcGroup, by: &str) -> Result<(), Failure> {
     let gc = group.note(&context.paths.state, group.planned());
     let body = RemovalBody { by: by.into(), gc, v: Version::CURRENT };
-    let body = CanonicalJson::of(&body).map_err(|error| Failure::new(codes::INTERNAL, error.to_string()))?;
-    let draft = Draft { kind: Kind::Kernel, at_ms: context.clock.now_ms(), body, payloads: Vec::new() };
+    let body =
+        CanonicalJson::encode(&body).map_err(|error| Failure::new(codes::INTERNAL, error.to_string()))?;
+    let draft =
+        EntryDraft { kind: EntryKind::Kernel, at_ms: context.clock.now_ms(), body, payloads: Vec::new() };
     ledger.append_blocking(draft).map(drop).map_err(|error| unrecorded(&error))
 }
 

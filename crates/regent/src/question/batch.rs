@@ -67,7 +67,7 @@ impl Batch {
     }
 
     /// The call that answers all of them.
-    pub(crate) fn answered_by(&self, answer: regent_kernel::Answer) -> Op {
+    pub(crate) fn answered_by(&self, answer: regent_kernel::ApprovalAnswer) -> Op {
         let mut ids = self.0.iter().map(|one| one.id.clone());
         let ticket = ids.next().unwrap_or_else(|| TicketId(String::new()));
         Op::Answer { ticket, with: ids.collect(), answer }
@@ -79,7 +79,7 @@ impl Batch {
             return one.digest;
         }
         let all: Option<Vec<String>> = self.0.iter().map(|one| Some(one.digest?.to_string())).collect();
-        Some(Digest::of(all?.join("\n").as_bytes()))
+        Some(Digest::compute(all?.join("\n").as_bytes()))
     }
 
     /// All calls in full, and why they are asked about: once if that is the same for all of them.

@@ -37,7 +37,7 @@ impl Offer {
         let trusted = Trust::load(&context.paths)?.files(project);
         let own = BTreeMap::from([(
             POLICY_FILES[0].to_owned(),
-            regent_ledger::Digest::of(DEFAULT_POLICY.as_bytes()).to_string(),
+            regent_ledger::Digest::compute(DEFAULT_POLICY.as_bytes()).to_string(),
         )]);
         let is_foreign = |(name, digest): &(&String, &String)| {
             trusted.get(*name) != Some(*digest) && own.get(*name) != Some(*digest)

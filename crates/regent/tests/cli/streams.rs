@@ -48,7 +48,7 @@ fn output_arrives_while_the_program_runs() {
         {
             assert_eq!(delivered["channel"], channel, "{outcome}");
             assert_eq!(delivered["bytes"], text.len(), "{outcome}");
-            assert_eq!(delivered["digest"], Digest::of(text.as_bytes()).to_string(), "{outcome}");
+            assert_eq!(delivered["digest"], Digest::compute(text.as_bytes()).to_string(), "{outcome}");
         }
         assert_eq!(outcome["obtained"]["ended"]["stdout_bytes"], 13, "{outcome}");
         assert_eq!(outcome["output"]["bytes"], 19, "the ledger has it all: {outcome}");
@@ -110,7 +110,7 @@ fn a_reader_that_is_slow_slows_the_program() {
     let outcome = outcome(&world);
     let delivered = &outcome["delivered"][0];
     assert_eq!(delivered["bytes"], 64 << 20, "{outcome}");
-    assert_eq!(delivered["digest"], Digest::of(&bytes).to_string(), "{outcome}");
+    assert_eq!(delivered["digest"], Digest::compute(&bytes).to_string(), "{outcome}");
     assert_eq!(delivered["kept_bytes"], outcome["output"]["bytes"], "{outcome}");
     assert!(outcome["output"]["bytes"].as_u64().unwrap() < 32 << 20, "{outcome}");
 }
@@ -164,7 +164,7 @@ fn what_is_drawn_on_a_terminal_is_recorded() {
     let outcome = outcome(&world);
     let delivered = &outcome["delivered"][0];
     assert_eq!((&delivered["bytes"], &delivered["kept_bytes"]), (&7.into(), &7.into()), "{outcome}");
-    assert_eq!(delivered["digest"], Digest::of(b"drawn\r\n").to_string(), "{outcome}");
+    assert_eq!(delivered["digest"], Digest::compute(b"drawn\r\n").to_string(), "{outcome}");
 }
 
 #[test]

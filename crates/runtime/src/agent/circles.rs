@@ -35,7 +35,7 @@ impl Circles {
     /// Takes in a turn, and says how long the circle is if the last turns are the same few, `times` over.
     pub(super) fn turn(&mut self, calls: &[ToolCall], times: usize) -> Option<usize> {
         let all: Vec<u8> = calls.iter().flat_map(|call| *digest_of(call).as_bytes()).collect();
-        self.turns.push(Digest::of(&all));
+        self.turns.push(Digest::compute(&all));
         (1..=CIRCLE_TURNS_MAX).find(|length| {
             let wanted = length.saturating_mul(times.max(2));
             let Some(start) = self.turns.len().checked_sub(wanted) else { return false };
@@ -48,7 +48,7 @@ impl Circles {
 
 fn digest_of(call: &ToolCall) -> Digest {
     // Objects keep their keys sorted, so equal arguments have equal text.
-    Digest::of(format!("{}\n{}", call.tool, call.args).as_bytes())
+    Digest::compute(format!("{}\n{}", call.tool, call.args).as_bytes())
 }
 
 #[cfg(test)]

@@ -463,7 +463,8 @@ async fn a_task_whose_question_was_answered_is_resumed_with_the_others() {
     let end = runtime.run(quick("mark")).await.unwrap().ended().await.unwrap();
     let StopCause::Waiting { ticket, .. } = &*end.why.unwrap() else { panic!("it does not wait") };
     assert!(runtime.resume_all().await.unwrap().is_empty(), "nobody has answered");
-    let answer = regent_kernel::Answer::Approve { scope: regent_kernel::Scope::Once, valid_ms: 60_000 };
+    let answer =
+        regent_kernel::ApprovalAnswer::Approve { scope: regent_kernel::Scope::Once, valid_ms: 60_000 };
     let answered = regent_kernel::Op::Answer { ticket: ticket.clone(), with: Vec::new(), answer };
     // Nothing counts before the question can have been read.
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use regent_kernel::{
-    Answer, BoxFuture, Budget, Entry, Host, Inference, Kernel, Op, Reader, Scope, TaskId, Ticket,
+    ApprovalAnswer, BoxFuture, Budget, Entry, Host, Inference, Kernel, Op, Reader, Scope, TaskId, Ticket,
 };
 use regent_ledger::storage::Sim;
 use regent_ledger::storage::sim::Plan as Blow;
@@ -82,9 +82,9 @@ impl Asker for Person {
             let is_made =
                 self.marks.all().iter().any(|id| meant(kernel, &ticket.summary).contains(&id.to_string()));
             let answer = if is_made {
-                Answer::Deny { because: Some("it was made".to_owned()) }
+                ApprovalAnswer::Deny { because: Some("it was made".to_owned()) }
             } else {
-                Answer::Approve { scope: Scope::Once, valid_ms: 60_000 }
+                ApprovalAnswer::Approve { scope: Scope::Once, valid_ms: 60_000 }
             };
             // Nothing counts before the question can have been read.
             tokio::time::sleep(std::time::Duration::from_millis(ticket.question.read_ms / 4 + 1)).await;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use regent_kernel::{Digest, PathError, Workspace, shown};
+use regent_kernel::{Digest, PathError, Workspace, escape_name};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 
 use super::cache::{SnapshotCache, SnapshotStamp};
@@ -106,7 +106,7 @@ impl Scan<'_> {
             }
             let text = std::str::from_utf8(&name).ok().filter(|name| !name.chars().any(char::is_control));
             let Some(name) = text else {
-                self.skip(below(path, &shown(&name)), SnapshotSkipReason::Name);
+                self.skip(below(path, &escape_name(&name)), SnapshotSkipReason::Name);
                 continue;
             };
             if self.options.excluded.contains(name) {
@@ -267,7 +267,7 @@ impl Scan<'_> {
                     return Ok(Err(SnapshotSkipReason::TooLarge));
                 }
                 keep(&content)?;
-                (Digest::of(&content), content.len() as u64)
+                (Digest::compute(&content), content.len() as u64)
             }
         };
         self.bytes = self.bytes.saturating_add(bytes);

@@ -116,7 +116,7 @@ fn damage_is_found_and_ids_are_checked() {
     site.write("a", "content");
     let id = site.store.take(&site.workspace).unwrap();
     site.write("a", "other");
-    let blob = Digest::of(b"content").to_string();
+    let blob = Digest::compute(b"content").to_string();
     fs::write(site.folder.path().join("store/blobs").join(blob), "damaged").unwrap();
     let restored = site.store.restore(&site.workspace, &id).unwrap();
     assert_eq!(restored.failed.len(), 1, "{restored:?}");
@@ -237,7 +237,8 @@ fn m5_rollback_goes_on_after_an_item_that_fails_and_lists_it() {
     let id = site.store.take(&site.workspace).unwrap();
     site.write("a", "after");
     site.write("b", "after");
-    fs::remove_file(site.folder.path().join("store/blobs").join(Digest::of(b"before").to_string())).unwrap();
+    fs::remove_file(site.folder.path().join("store/blobs").join(Digest::compute(b"before").to_string()))
+        .unwrap();
     let restored = site.store.restore(&site.workspace, &id).unwrap();
     let failed: Vec<&str> = restored.failed.iter().map(|missed| missed.path.as_str()).collect();
     assert_eq!((failed, restored.left), (vec!["a"], Vec::<String>::new()));
@@ -307,7 +308,7 @@ fn d11_what_no_snapshot_has_is_named_before_and_after() {
     fs::hard_link(&outside, site.path("foreign")).unwrap();
     site.write("a", "before");
     let id = site.store.take(&site.workspace).unwrap();
-    let content = Digest::of(b"outside").to_string();
+    let content = Digest::compute(b"outside").to_string();
     assert!(
         !site.folder.path().join("store/blobs").join(content).exists(),
         "a file of elsewhere isn't copied"

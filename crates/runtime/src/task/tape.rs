@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use regent_kernel::{Budget, Digest, Entry, EntryPlace, Fault, Kind, Memory, Records, Spent, Status, TaskId};
+use regent_kernel::{
+    Budget, Digest, Entry, EntryKind, EntryPlace, Fault, Memory, Records, Spent, Status, TaskId,
+};
 use regent_wire::body::{Charged, Decision, EndStatus, EntryBody};
 use serde::{Deserialize, Serialize};
 
@@ -202,9 +204,9 @@ pub fn read_from(
     let mut ends: Vec<Entry> = Vec::new();
     for entry in entries {
         let entry = entry?;
-        if entry.kind == Kind::Outcome && entry.proven {
+        if entry.kind == EntryKind::Outcome && entry.proven {
             ends.push(entry);
-        } else if entry.kind == Kind::Intent
+        } else if entry.kind == EntryKind::Intent
             // One that nobody vouches for may have been acted on: it is a step without an end.
             && !entry.refused
             && let Some((task, step)) = begun(&entry)?
@@ -402,7 +404,7 @@ mod tests {
         };
         let content = serde_json::to_string(&record).unwrap();
         let args = json!({"content": content, "key": "t-1", "region": "episodic"}).to_string().into_bytes();
-        let digest = Digest::of(&args);
+        let digest = Digest::compute(&args);
         let tape = |verdict: Decision| Tape {
             steps: vec![Recorded {
                 step: RECORD_STEP.to_owned(),

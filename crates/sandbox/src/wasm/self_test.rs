@@ -53,7 +53,7 @@ pub struct SelfTest {
 pub async fn self_test(rounds: usize) -> Result<SelfTest, WasmError> {
     let machine = WasmMachine::new(&WasmConfig { guests_max: 2, ..WasmConfig::default() })?;
     let began = Instant::now();
-    let compiled = machine.compiled(HELLO, Digest::of(HELLO))?;
+    let compiled = machine.compiled(HELLO, Digest::compute(HELLO))?;
     let compile = began.elapsed();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let mut runs = Vec::new();

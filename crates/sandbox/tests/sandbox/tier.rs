@@ -70,7 +70,7 @@ impl SandboxFixture {
             workspace: Workspace::open(folder.path()).unwrap(),
             state: Arc::new(MemoryState::default()),
             secrets: Arc::new(regent_kernel::NoSecrets),
-            clock: Arc::new(ManualClock::at(1)),
+            clock: Arc::new(ManualClock::starting_at(1)),
             sponsor: "someone".to_owned(),
             session: "s".to_owned(),
         })

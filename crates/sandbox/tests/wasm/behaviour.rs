@@ -20,7 +20,7 @@ async fn a_tool_gets_its_arguments_and_gives_its_output() {
     let receipt = outcome.obtained.unwrap();
     assert_eq!(receipt["tier"], "wasm");
     assert_eq!(receipt["world"], "tool");
-    assert_eq!(receipt["sha256"], Digest::of(&echo()).to_string());
+    assert_eq!(receipt["sha256"], Digest::compute(&echo()).to_string());
     assert_eq!(receipt["fuel_max"], 300_000_000);
     assert_eq!(receipt["memory_bytes_max"], 8 << 20);
     let ended = &receipt["ended"];
@@ -166,7 +166,7 @@ async fn the_clock_is_the_kernels() {
     let import = r#"(import "regent:host/clock@0.1.0" "now-ms" (func $now (result i64)))"#;
     let body =
         "(i64.store (i32.const 32) (call $now)) (call $say (i32.const 0) (i32.const 32) (i32.const 8))";
-    let clock = Arc::new(ManualClock::at(0x3132_3334_3536));
+    let clock = Arc::new(ManualClock::starting_at(0x3132_3334_3536));
     let world =
         WasmFixture::with(ALLOW_ALL, &[("now", tool(import, "", body))], |builder| builder.clock(clock))
             .await;
@@ -211,7 +211,7 @@ async fn a_secret_is_a_name_to_a_guest() {
 async fn one_interpreter_serves_many_scripts() {
     // Gives back its source.
     let interpreter = script("(call $say (i32.const 0) (local.get $source) (local.get $length))");
-    let digest = regent_kernel::Digest::of(&interpreter);
+    let digest = regent_kernel::Digest::compute(&interpreter);
     let tier = Arc::new(WasmTier::new(WasmConfig::default()));
     let declare = |builder: regent_testkit::test_kernel::Builder| {
         let scripts = [("first", "let a = 1"), ("second", "let b = 2")];
@@ -226,7 +226,7 @@ async fn one_interpreter_serves_many_scripts() {
         assert_eq!(outcome.output.text(), source);
         let receipt = outcome.obtained.unwrap();
         assert_eq!(receipt["world"], "script");
-        assert_eq!(receipt["source_sha256"], regent_kernel::Digest::of(source.as_bytes()).to_string());
+        assert_eq!(receipt["source_sha256"], regent_kernel::Digest::compute(source.as_bytes()).to_string());
     }
 }
 

@@ -46,7 +46,7 @@ impl Exam for Guests {
             ("hog", tool("", "taken", &hog)),
         ];
         for (name, wasm) in guests {
-            let driver = Driver::wasm(Arc::new(tier.tool(&wasm, Digest::of(&wasm))?));
+            let driver = Driver::wasm(Arc::new(tier.tool(&wasm, Digest::compute(&wasm))?));
             kernel = kernel.driven(spec(name), driver);
         }
         Ok(with_host_tools(kernel))

@@ -15,7 +15,7 @@ use crate::kit::WasmFixture;
 
 fn code_of(wasm: &[u8]) -> &'static str {
     let tier = Arc::new(WasmTier::new(WasmConfig::default()));
-    tier.tool(wasm, Digest::of(wasm)).map_or_else(|error| error.code(), |_| "ok")
+    tier.tool(wasm, Digest::compute(wasm)).map_or_else(|error| error.code(), |_| "ok")
 }
 
 #[test]
@@ -65,14 +65,15 @@ fn a_foreign_import_is_named() {
     (canon lift (core func $it "run") (memory $it "memory") (realloc (func $it "realloc")))))"#,
     )
     .unwrap();
-    let error = Arc::new(WasmTier::new(WasmConfig::default())).tool(&wasm, Digest::of(&wasm)).unwrap_err();
+    let error =
+        Arc::new(WasmTier::new(WasmConfig::default())).tool(&wasm, Digest::compute(&wasm)).unwrap_err();
     assert_eq!(error.to_string(), "it imports `evil:host/anything@1.0.0`, which Regent doesn't provide");
 }
 
 #[test]
 fn bytes_that_are_not_the_agreed_ones_are_refused() {
     let (tier, wasm) = (Arc::new(WasmTier::new(WasmConfig::default())), echo());
-    let error = tier.tool(&wasm, Digest::of(b"something else")).unwrap_err();
+    let error = tier.tool(&wasm, Digest::compute(b"something else")).unwrap_err();
     assert_eq!(error.code(), "tool.changed");
 }
 
@@ -101,14 +102,14 @@ fn compiled_code_is_kept_and_only_ours_is_loaded() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache");
     let wasm = echo();
-    tier_with(&cache).tool(&wasm, Digest::of(&wasm)).unwrap();
+    tier_with(&cache).tool(&wasm, Digest::compute(&wasm)).unwrap();
     assert_eq!(std::fs::metadata(&cache).unwrap().permissions().mode() & 0o777, 0o700);
     let [file] = compiled_files(&cache).try_into().unwrap();
     let kept = std::fs::read(&file).unwrap();
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     // Loaded: the file stays the one that it was.
     let before = std::fs::metadata(&file).unwrap().modified().unwrap();
-    tier_with(&cache).tool(&wasm, Digest::of(&wasm)).unwrap();
+    tier_with(&cache).tool(&wasm, Digest::compute(&wasm)).unwrap();
     assert_eq!(std::fs::metadata(&file).unwrap().modified().unwrap(), before);
     // Changed, cut, emptied, from elsewhere: not loaded but compiled again.
     let mut flipped = kept.clone();
@@ -117,7 +118,7 @@ fn compiled_code_is_kept_and_only_ours_is_loaded() {
     forged.extend_from_slice(&kept[32..]);
     for bad in [flipped, kept[..kept.len() - 1].to_vec(), kept[..10].to_vec(), Vec::new(), forged] {
         std::fs::write(&file, &bad).unwrap();
-        tier_with(&cache).tool(&wasm, Digest::of(&wasm)).unwrap();
+        tier_with(&cache).tool(&wasm, Digest::compute(&wasm)).unwrap();
         assert_eq!(std::fs::read(&file).unwrap().len(), kept.len());
         assert_ne!(std::fs::read(&file).unwrap(), bad);
     }
@@ -128,21 +129,21 @@ fn code_of_another_user_key_or_name_is_not_loaded() {
     let folder = tempfile::tempdir().unwrap();
     let (mine, theirs) = (folder.path().join("mine"), folder.path().join("theirs"));
     let (one, two) = (echo(), tool("", "", "unreachable"));
-    tier_with(&mine).tool(&one, Digest::of(&one)).unwrap();
-    tier_with(&theirs).tool(&one, Digest::of(&one)).unwrap();
+    tier_with(&mine).tool(&one, Digest::compute(&one)).unwrap();
+    tier_with(&theirs).tool(&one, Digest::compute(&one)).unwrap();
     let [file] = compiled_files(&mine).try_into().unwrap();
     let [foreign] = compiled_files(&theirs).try_into().unwrap();
     // Made with another key.
     let kept = std::fs::read(&file).unwrap();
     std::fs::copy(&foreign, &file).unwrap();
-    tier_with(&mine).tool(&one, Digest::of(&one)).unwrap();
+    tier_with(&mine).tool(&one, Digest::compute(&one)).unwrap();
     assert_eq!(std::fs::read(&file).unwrap(), kept);
     // Ours, but under the name of other code.
-    tier_with(&mine).tool(&two, Digest::of(&two)).unwrap();
+    tier_with(&mine).tool(&two, Digest::compute(&two)).unwrap();
     let other = compiled_files(&mine).into_iter().find(|path| *path != file).unwrap();
     let proper = std::fs::read(&other).unwrap();
     std::fs::copy(&file, &other).unwrap();
-    tier_with(&mine).tool(&two, Digest::of(&two)).unwrap();
+    tier_with(&mine).tool(&two, Digest::compute(&two)).unwrap();
     assert_eq!(std::fs::read(&other).unwrap(), proper);
 }
 
@@ -153,14 +154,14 @@ fn a_folder_or_key_that_others_can_touch_is_not_used() {
     let open = folder.path().join("open");
     std::fs::create_dir(&open).unwrap();
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
-    tier_with(&open).tool(&wasm, Digest::of(&wasm)).unwrap();
+    tier_with(&open).tool(&wasm, Digest::compute(&wasm)).unwrap();
     assert_eq!(std::fs::read_dir(&open).unwrap().count(), 0);
     let cache = folder.path().join("cache");
-    tier_with(&cache).tool(&wasm, Digest::of(&wasm)).unwrap();
+    tier_with(&cache).tool(&wasm, Digest::compute(&wasm)).unwrap();
     std::fs::set_permissions(cache.join("key"), std::fs::Permissions::from_mode(0o644)).unwrap();
     let [file] = compiled_files(&cache).try_into().unwrap();
     std::fs::remove_file(&file).unwrap();
-    tier_with(&cache).tool(&wasm, Digest::of(&wasm)).unwrap();
+    tier_with(&cache).tool(&wasm, Digest::compute(&wasm)).unwrap();
     assert!(compiled_files(&cache).is_empty());
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use regent_egress::{Broker, Network};
 use regent_kernel::{Digest, Driver, DriverKind, Outcome, Reply, SideEffect, Status, Tier, ToolSpec};
-use regent_ledger::{Kind, Reader};
+use regent_ledger::{EntryKind, Reader};
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_testkit::test_kernel::Builder;
 use regent_testkit::{TestKernel, run};
@@ -52,7 +52,7 @@ pub(crate) fn with_host_tools(builder: Builder) -> Builder {
 
 /// A guest as a tool.
 pub(crate) fn guest(tier: &Arc<WasmTier>, name: &str, wasm: &[u8]) -> (ToolSpec, Driver) {
-    (spec(name), Driver::wasm(Arc::new(tier.tool(wasm, Digest::of(wasm)).unwrap())))
+    (spec(name), Driver::wasm(Arc::new(tier.tool(wasm, Digest::compute(wasm)).unwrap())))
 }
 
 impl WasmFixture {
@@ -103,6 +103,6 @@ impl WasmFixture {
     pub(crate) fn intents(&self) -> Vec<Value> {
         let reader = Reader::on(self.kernel.kernel.ledger().storage());
         let entries = reader.entries().unwrap().map(Result::unwrap);
-        entries.filter(|entry| entry.kind == Kind::Intent).map(|entry| entry.body).collect()
+        entries.filter(|entry| entry.kind == EntryKind::Intent).map(|entry| entry.body).collect()
     }
 }

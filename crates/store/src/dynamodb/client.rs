@@ -64,7 +64,7 @@ pub(super) enum ApiError {
         /// Why parts of a transaction failed.
         reasons: Vec<String>,
     },
-    /// Nobody knows what became of it.
+    /// The result is unknown.
     Lost(String),
 }
 

@@ -16,7 +16,7 @@ const BATCH_MAX: usize = 256;
 /// How often a transaction that met another one is tried.
 const TRIES_MAX: u32 = 4;
 
-/// A commit that waits.
+/// A queued commit.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) partition: Partition,
@@ -40,7 +40,7 @@ struct Plan {
     next: BTreeMap<String, u64>,
 }
 
-/// Commits what waits until the state is closed.
+/// Commits queued batches until the state is closed.
 pub(super) async fn run(
     server: &Server,
     jobs: &Mutex<mpsc::UnboundedReceiver<Job>>,

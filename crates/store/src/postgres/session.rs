@@ -92,7 +92,7 @@ impl Server {
         let mut pause = AGAIN;
         loop {
             let listening = self.subscribe(changed).await;
-            // What was committed while nobody listened has to be looked for.
+            // Commits during the disconnection must be read back.
             wake(changed);
             match (listening, ready.take()) {
                 (Ok((client, driver)), ready) => {

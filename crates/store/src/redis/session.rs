@@ -240,7 +240,7 @@ impl Server {
         let mut pause = AGAIN;
         loop {
             let subscribed = self.subscribe().await;
-            // What was committed while nobody listened has to be looked for.
+            // Commits during the disconnection must be read back.
             wake(changed);
             match (subscribed, ready.take()) {
                 (Ok(subscription), ready) => {

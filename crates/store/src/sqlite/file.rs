@@ -23,38 +23,38 @@ const WAL_TRIES_MAX: u32 = 50;
 
 /// One step of a migration.
 #[derive(Clone, Copy)]
-enum Step {
+enum MigrationStep {
     Sql(&'static str),
     Run(fn(&Transaction<'_>) -> Result<(), StateError>),
 }
 
 /// What leads from each version of the schema to the next. All of it runs in one transaction: a kill leaves the old or the new.
-const MIGRATIONS: &[&[Step]] = &[
+const MIGRATIONS: &[&[MigrationStep]] = &[
     &[
-        Step::Sql(
+        MigrationStep::Sql(
             "CREATE TABLE record (key TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL, keep_until_ms INTEGER NOT NULL, \
              checksum INTEGER NOT NULL) WITHOUT ROWID, STRICT",
         ),
-        Step::Sql(
+        MigrationStep::Sql(
             "CREATE TABLE total (one INTEGER PRIMARY KEY CHECK (one = 1), records INTEGER NOT NULL, \
              checksum INTEGER NOT NULL) STRICT",
         ),
-        Step::Sql("INSERT INTO total (one, records, checksum) VALUES (1, 0, 0)"),
-        Step::Sql("PRAGMA application_id = 0x52474e54"),
+        MigrationStep::Sql("INSERT INTO total (one, records, checksum) VALUES (1, 0, 0)"),
+        MigrationStep::Sql("PRAGMA application_id = 0x52474e54"),
     ],
     // So that a sweep finds what may go without reading the rest.
-    &[Step::Sql("CREATE INDEX record_by_age ON record (keep_until_ms)")],
+    &[MigrationStep::Sql("CREATE INDEX record_by_age ON record (keep_until_ms)")],
     &[
-        Step::Sql("DROP INDEX record_by_age"),
-        Step::Sql("ALTER TABLE record RENAME TO record_2"),
-        Step::Sql(
+        MigrationStep::Sql("DROP INDEX record_by_age"),
+        MigrationStep::Sql("ALTER TABLE record RENAME TO record_2"),
+        MigrationStep::Sql(
             "CREATE TABLE record (partition TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, version INTEGER NOT NULL, \
              keep_until_ms INTEGER NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (partition, key)) WITHOUT ROWID, STRICT",
         ),
-        Step::Sql("ALTER TABLE total ADD COLUMN version INTEGER NOT NULL DEFAULT 1"),
-        Step::Run(into_partitions),
-        Step::Sql("DROP TABLE record_2"),
-        Step::Sql("CREATE INDEX record_by_age ON record (keep_until_ms)"),
+        MigrationStep::Sql("ALTER TABLE total ADD COLUMN version INTEGER NOT NULL DEFAULT 1"),
+        MigrationStep::Run(into_partitions),
+        MigrationStep::Sql("DROP TABLE record_2"),
+        MigrationStep::Sql("CREATE INDEX record_by_age ON record (keep_until_ms)"),
     ],
 ];
 
@@ -160,8 +160,8 @@ pub(super) fn migrate(
     for (number, step) in MIGRATIONS.iter().skip(done).copied().flatten().enumerate() {
         before(number)?;
         match step {
-            Step::Sql(sql) => transaction.execute_batch(sql).map_err(failed)?,
-            Step::Run(step) => step(&transaction)?,
+            MigrationStep::Sql(sql) => transaction.execute_batch(sql).map_err(failed)?,
+            MigrationStep::Run(step) => step(&transaction)?,
         }
     }
     before(usize::MAX)?;

@@ -1,4 +1,4 @@
-//! Work for a thread: it takes all that waits at once, and sleeps when there is none.
+//! A work queue for one thread: the thread takes all queued work at once and sleeps when there is none.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ impl<J> Default for Queue<J> {
 }
 
 impl<J> Queue<J> {
-    /// Adds work. Where nobody works any more it is dropped, and its caller learns that.
+    /// Adds work. After the thread has ended, the work is dropped and its caller gets an error.
     pub(super) fn push(&self, job: J) {
         let mut waiting = self.waiting();
         if !waiting.is_closed {

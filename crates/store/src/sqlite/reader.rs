@@ -11,7 +11,7 @@ use crate::state::{Partition, Record, Versioned};
 /// The most reads of one snapshot. A few, so that other threads find some too.
 const BATCH_MAX: usize = 64;
 
-/// Something to read, and who is told about it.
+/// A read, and where its result goes.
 #[derive(Debug)]
 pub(super) enum Job {
     Keys {

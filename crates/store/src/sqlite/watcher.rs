@@ -1,7 +1,7 @@
 //! The thread that notices commits of other processes: inotify on the write-ahead log, and then a look at the newest version.
 //!
 //! A process writes the log before it makes the commit visible, so the event comes too early. The thread looks again, at growing intervals,
-//! for as long as a commit may take. It sleeps while nobody writes.
+//! for as long as a commit may take. It sleeps while there are no writes.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};

@@ -12,7 +12,7 @@ use crate::state::{Change, Committed, Partition, Version, Write};
 /// The most commits of one transaction, so that the first doesn't wait for too many others.
 const BATCH_MAX: usize = 512;
 
-/// Something to write, and who is told about it.
+/// A write, and where its result goes.
 #[derive(Debug)]
 pub(super) enum Job {
     Commit { partition: Partition, change: Change, reply: oneshot::Sender<Result<Committed, StateError>> },
@@ -28,7 +28,7 @@ enum Done {
 
 pub(super) fn run(mut connection: Connection, queue: &Queue<Job>, changed: &watch::Sender<u64>) {
     while let Some(mut jobs) = queue.take(BATCH_MAX) {
-        // What nobody waits for any more needn't happen.
+        // Skip writes whose callers have gone.
         jobs.retain(|job| !job.is_abandoned());
         let mut done = Vec::with_capacity(jobs.len());
         match write_all(&mut connection, &jobs, &mut done) {

@@ -80,8 +80,8 @@ impl Journal {
 fn digests(ids: Range<u64>) -> (BTreeMap<Digest, u64>, BTreeMap<Digest, u64>) {
     let (mut arguments, mut results) = (BTreeMap::new(), BTreeMap::new());
     for id in ids {
-        arguments.insert(Digest::of(json!({"id": id}).to_string().as_bytes()), id);
-        results.insert(Digest::of(json!({"marked": id}).to_string().as_bytes()), id);
+        arguments.insert(Digest::compute(json!({"id": id}).to_string().as_bytes()), id);
+        results.insert(Digest::compute(json!({"marked": id}).to_string().as_bytes()), id);
     }
     (arguments, results)
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use regent_ledger::storage::{Existing, Memory, Storage};
 use regent_ledger::verify::verify_on;
 use regent_ledger::{
-    Break, CanonicalJson, Draft, Kind, Ledger, LedgerKey, LedgerVerdict, Line, Options, Payload,
+    Break, CanonicalJson, EntryDraft, EntryKind, Ledger, LedgerKey, LedgerVerdict, Line, Options, Payload,
     VerifyOptions,
 };
 use serde_json::json;
@@ -301,12 +301,17 @@ fn is_evidence(path: &str) -> bool {
     path.ends_with(".jsonl") || path.ends_with(".pack") || path == INDEX
 }
 
-fn draft(number: u64) -> Result<Draft, Broken> {
+fn draft(number: u64) -> Result<EntryDraft, Broken> {
     let payload =
         (number.is_multiple_of(100)).then(|| Payload::new(format!("payload {number}").into_bytes()));
     let body = json!({"args": payload.as_ref().map(Payload::reference), "n": number});
-    let body = CanonicalJson::of(&body)?;
-    Ok(Draft { kind: Kind::Intent, at_ms: 1_790_000_000_000, body, payloads: payload.into_iter().collect() })
+    let body = CanonicalJson::encode(&body)?;
+    Ok(EntryDraft {
+        kind: EntryKind::Intent,
+        at_ms: 1_790_000_000_000,
+        body,
+        payloads: payload.into_iter().collect(),
+    })
 }
 
 fn gather(storage: &Memory, folder: &str, files: &mut BTreeMap<String, Vec<u8>>) -> Result<(), Broken> {

@@ -1,6 +1,6 @@
 //! `fs.edit`: replaces exact text in a file.
 
-use regent_kernel::{Digest, Failure, Foreseen, Label, Placement, RawOutput, label_of_path};
+use regent_kernel::{Digest, Foreseen, Label, Placement, RawOutput, ToolFailure, label_of_path};
 use serde_json::json;
 
 use super::{FILE_BYTES_MAX, check_size, content_is, read_whole};
@@ -39,7 +39,7 @@ pub(crate) async fn replace(
 ) -> Result<RawOutput, ToolError> {
     let (workspace, place) = (permit.workspace().clone(), path.to_owned());
     let content = blocking(permit, move |_| read_whole(&workspace, &place, FILE_BYTES_MAX)).await??;
-    let before = Digest::of(&content);
+    let before = Digest::compute(&content);
     let content = String::from_utf8(content)
         .map_err(|_| failure("fs.not_text", format!("`{path}` is not UTF-8 text")))?;
     let edit = edit(&content, old, new, count.unwrap_or(1)).map_err(|mut failure| {
@@ -48,7 +48,7 @@ pub(crate) async fn replace(
     })?;
     check_size(permit, edit.content.len())?;
     let (workspace, place, bytes) = (permit.workspace().clone(), path.to_owned(), edit.content.into_bytes());
-    let after = Digest::of(&bytes);
+    let after = Digest::compute(&bytes);
     // What others wrote since the look above would be lost in silence: then the edit fails instead.
     blocking(permit, move |_| workspace.place(&place, &bytes, Placement::Swap(before)))
         .await?
@@ -79,7 +79,7 @@ struct Edit {
     lines: Vec<usize>,
 }
 
-fn edit(content: &str, old: &str, new: &str, count: usize) -> Result<Edit, Failure> {
+fn edit(content: &str, old: &str, new: &str, count: usize) -> Result<Edit, ToolFailure> {
     let places: Vec<usize> = content.match_indices(old).map(|(at, _)| at).collect();
     let lines = lines_of(content, &places);
     match places.len() {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use regent_kernel::{Digest, Failure, RawOutput, Workspace, label_of_path};
+use regent_kernel::{Digest, RawOutput, ToolFailure, Workspace, label_of_path};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -57,7 +57,7 @@ pub(crate) async fn read(
     let mut part = blocking(permit, move |_| read_part(&workspace, &place, offset, bytes_max)).await??;
     let is_text = part.settle(room, encoding);
     part.keep_secrets_whole(|bytes| permit.scrub(bytes))?;
-    let whole = (part.offset == 0 && !part.more()).then(|| Digest::of(part.content()));
+    let whole = (part.offset == 0 && !part.more()).then(|| Digest::compute(part.content()));
     let output = part.into_output(is_text).with_label(label_of_path(path));
     Ok(match whole {
         Some(sha256) => output.with_obtained(content_is(&sha256)),
@@ -77,7 +77,7 @@ struct Part {
     bytes: u64,
 }
 
-fn read_part(workspace: &Workspace, path: &str, offset: u64, bytes_max: u64) -> Result<Part, Failure> {
+fn read_part(workspace: &Workspace, path: &str, offset: u64, bytes_max: u64) -> Result<Part, ToolFailure> {
     let mut file = workspace.open_read(path).map_err(|error| path_failure(path, &error))?;
     let broken = |error: std::io::Error| io_failure(path, &error);
     let bytes = file.metadata().map_err(broken)?.len();
@@ -126,7 +126,7 @@ impl Part {
     }
 
     /// Refuses a piece that begins within a value that was revealed, and ends one earlier that ends there.
-    fn keep_secrets_whole(&mut self, scrub: impl Fn(&mut Vec<u8>) -> bool) -> Result<(), Failure> {
+    fn keep_secrets_whole(&mut self, scrub: impl Fn(&mut Vec<u8>) -> bool) -> Result<(), ToolFailure> {
         let refused = |next: u64| {
             let message = format!(
                 "byte {next} is within a secret, which is shown masked and as a whole only: choose another `offset`"

@@ -1,6 +1,6 @@
 //! `fs.search`: lines that match a pattern, in a file or in all files of a folder.
 
-use regent_kernel::{Failure, FileKind, PathPattern, RawOutput, Workspace, label_of_path};
+use regent_kernel::{FileKind, PathPattern, RawOutput, ToolFailure, Workspace, label_of_path};
 use regex::bytes::{Regex, RegexBuilder};
 use serde_json::{Value, json};
 
@@ -117,7 +117,7 @@ impl TextSearch {
         glob: Option<&str>,
         matches_max: Option<usize>,
         room: OutputRoom,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, ToolFailure> {
         let pattern = RegexBuilder::new(pattern)
             .size_limit(PATTERN_COMPILED_BYTES_MAX)
             .dfa_size_limit(PATTERN_COMPILED_BYTES_MAX)

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use regent_kernel::{Digest, Failure, Foreseen, PathError, Placement, RawOutput};
+use regent_kernel::{Digest, Foreseen, PathError, Placement, RawOutput, ToolFailure};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -53,7 +53,7 @@ pub(crate) async fn write(
     check_size(permit, content.len())?;
     let (workspace, place) = (permit.workspace().clone(), path.to_owned());
     // Of a file that was added to only the end is known.
-    let after = (!matches!(mode, Mode::Append)).then(|| Digest::of(&content));
+    let after = (!matches!(mode, Mode::Append)).then(|| Digest::compute(&content));
     let written = blocking(permit, move |_| match (mode, seen) {
         // A file that is there is refused, whatever it holds.
         (Mode::Create, _) => workspace.place(&place, &content, Placement::Create),
@@ -75,7 +75,7 @@ pub(crate) async fn write(
     })
 }
 
-fn decoded(content: &str, encoding: Encoding) -> Result<Vec<u8>, Failure> {
+fn decoded(content: &str, encoding: Encoding) -> Result<Vec<u8>, ToolFailure> {
     match encoding {
         Encoding::Text => Ok(content.as_bytes().to_vec()),
         Encoding::Base64 => STANDARD
@@ -97,7 +97,7 @@ fn foresee(
     Some(match (mode, before) {
         (Mode::Create, Some(_)) => Foreseen::Fails,
         (Mode::Replace | Mode::Append, Some(before))
-            if seen.is_some_and(|seen| seen != Digest::of(before)) =>
+            if seen.is_some_and(|seen| seen != Digest::compute(before)) =>
         {
             Foreseen::Fails
         }
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn foresees_what_the_file_will_hold() {
-        let seen = |content: &str| Digest::of(content.as_bytes()).to_string();
+        let seen = |content: &str| Digest::compute(content.as_bytes()).to_string();
         let cases = [
             (json!({"content": "new"}), None, Some("new")),
             (json!({"content": "new"}), Some("old"), Some("new")),

@@ -128,7 +128,7 @@ impl Generated {
             capabilities: wanted.capabilities,
             uses,
             examples: wanted.examples,
-            source_sha256: Digest::of(wanted.source.as_bytes()),
+            source_sha256: Digest::compute(wanted.source.as_bytes()),
             interpreter_sha256: self.digest,
             made_ms: permit.clock().now_ms(),
             made_by: permit.call().principal().name().to_owned(),

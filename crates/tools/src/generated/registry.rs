@@ -110,7 +110,7 @@ impl Registry {
         let unknown = || GeneratedError::Unknown(format!("{name} v{version}"));
         let digest = *pinned.versions.get(&version).ok_or_else(unknown)?;
         let (manifest_bytes, source) = self.bytes(name, version)?;
-        if Digest::of(&manifest_bytes) != digest {
+        if Digest::compute(&manifest_bytes) != digest {
             return Err(changed(name, "its manifest is not the one that was agreed to"));
         }
         let manifest: Manifest =
@@ -118,7 +118,7 @@ impl Registry {
         if manifest.name != name || manifest.version != version {
             return Err(changed(name, "its manifest is another tool's"));
         }
-        if Digest::of(&source) != manifest.source_sha256 {
+        if Digest::compute(&source) != manifest.source_sha256 {
             return Err(changed(name, "its source is not the one that was agreed to"));
         }
         let source = String::from_utf8(source).map_err(|_| changed(name, "its source is not text"))?;
@@ -129,10 +129,10 @@ impl Registry {
     pub(super) fn compare(&self, kept: &Kept) -> Result<(), GeneratedError> {
         let name = &kept.manifest.name;
         let (manifest, source) = self.bytes(name, kept.manifest.version)?;
-        if Digest::of(&manifest) != kept.digest {
+        if Digest::compute(&manifest) != kept.digest {
             return Err(changed(name, "its manifest is not the one that was agreed to"));
         }
-        if Digest::of(&source) != kept.manifest.source_sha256 {
+        if Digest::compute(&source) != kept.manifest.source_sha256 {
             return Err(changed(name, "its source is not the one that was agreed to"));
         }
         Ok(())
@@ -162,7 +162,7 @@ impl Registry {
         manifest.version = free.ok_or_else(|| GeneratedError::Refused("too many versions".to_owned()))?;
         let text = serde_json::to_vec_pretty(&manifest)
             .map_err(|error| GeneratedError::Refused(format!("the manifest can't be written: {error}")))?;
-        let digest = Digest::of(&text);
+        let digest = Digest::compute(&text);
         let staged = home.join(format!(".v{}.new", manifest.version));
         std::fs::remove_dir_all(&staged).or_else(|error| missing_is_fine(&staged, error))?;
         make_folder(&staged)?;

@@ -26,7 +26,7 @@ impl ScriptTier for Native {
         digest: Digest,
         source: String,
     ) -> Result<Arc<dyn Executor<tier::Wasm>>, String> {
-        assert_eq!(Digest::of(interpreter), digest);
+        assert_eq!(Digest::compute(interpreter), digest);
         Ok(Arc::new(NativeScript(source)))
     }
 }
@@ -99,7 +99,7 @@ impl GeneratedFixture {
             workspace: Workspace::open(&self.folder.path().join("ws")).unwrap(),
             state: Arc::new(MemoryState::default()),
             secrets: Arc::new(regent_kernel::NoSecrets),
-            clock: Arc::new(ManualClock::at(1_700_000_000_000)),
+            clock: Arc::new(ManualClock::starting_at(1_700_000_000_000)),
             sponsor: "tester".to_owned(),
             session: "test".to_owned(),
         };
@@ -239,9 +239,9 @@ async fn a_consistent_forgery_is_refused_too() {
     std::fs::write(copy.join("manifest.json"), manifest.replace("gen.add", "gen.other")).unwrap();
     // And one whose source and manifest were exchanged together.
     let evil = "export function run() { return 'evil'; }";
-    let old = Digest::of(ADD.as_bytes()).to_string();
+    let old = Digest::compute(ADD.as_bytes()).to_string();
     std::fs::write(world.tools().join("gen.add/v1/tool.js"), evil).unwrap();
-    let forged = manifest.replace(&old, &Digest::of(evil.as_bytes()).to_string());
+    let forged = manifest.replace(&old, &Digest::compute(evil.as_bytes()).to_string());
     std::fs::write(world.tools().join("gen.add/v1/manifest.json"), forged).unwrap();
     let session = world.session().await;
     let codes: Vec<_> = session.refused.iter().map(|(name, error)| (name.as_str(), error.code())).collect();

@@ -27,7 +27,7 @@ impl ScriptTier for NoTier {
 }
 
 fn described(spec: &ToolSpec) -> (String, Value) {
-    let digest = Digest::of(CanonicalJson::of(spec).unwrap().as_str().as_bytes());
+    let digest = Digest::compute(CanonicalJson::encode(spec).unwrap().as_str().as_bytes());
     (spec.name.clone(), json!({"sha256": digest, "manifest": spec}))
 }
 

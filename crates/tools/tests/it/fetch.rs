@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use regent_kernel::Confidentiality;
-use regent_ledger::Kind;
+use regent_ledger::EntryKind;
 use regent_tools::Network;
 use serde_json::json;
 
@@ -284,7 +284,7 @@ rules:
     let intents: Vec<_> = world
         .recorded()
         .drain(before..)
-        .filter(|(kind, _)| *kind == Kind::Intent)
+        .filter(|(kind, _)| *kind == EntryKind::Intent)
         .map(|(_, body)| body)
         .collect();
     let hops: Vec<_> =

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use regent_kernel::{AgentId, Confidentiality, Op, Reply, ToolCall};
-use regent_ledger::Kind;
+use regent_ledger::EntryKind;
 use rustix::fs::{CWD, RenameFlags};
 use serde_json::{Value, json};
 
@@ -466,7 +466,8 @@ async fn m10_what_an_agent_writes_that_runs_later_is_marked() {
             let args = json!({"path": path, "content": "x"});
             let op = Op::RunTool(ToolCall { tool: "fs.write".to_owned(), args });
             assert!(matches!(world.kernel.syscall(who, op).await, Ok(Reply::Done(_))), "{path}");
-            let (_, body) = world.recorded().into_iter().rfind(|(kind, _)| *kind == Kind::Outcome).unwrap();
+            let (_, body) =
+                world.recorded().into_iter().rfind(|(kind, _)| *kind == EntryKind::Outcome).unwrap();
             assert_eq!(body.get("marks").unwrap_or(&Value::Null), marks, "{path}: {body}");
         }
     }
@@ -503,7 +504,7 @@ async fn d2_edits_of_one_file_at_once_are_all_kept_or_reported_as_failed() {
 #[tokio::test]
 async fn d2_a_file_that_changed_since_it_was_read_is_not_replaced() {
     let world = ToolsFixture::new(ALLOW_ALL).await;
-    let seen = |text: &str| regent_ledger::Digest::of(text.as_bytes()).to_string();
+    let seen = |text: &str| regent_ledger::Digest::compute(text.as_bytes()).to_string();
     world.put("notes.txt", "mine");
     let write = |content: &str, seen: String| json!({"path": "notes.txt", "content": content, "seen": seen});
     let heard = world.call("fs.write", write("agent", seen("older"))).await;
@@ -521,14 +522,14 @@ async fn d2_a_file_that_changed_since_it_was_read_is_not_replaced() {
 #[tokio::test]
 async fn d2_the_receipt_says_what_a_file_holds() {
     let world = ToolsFixture::new(ALLOW_ALL).await;
-    let holds = |text: &str| json!(regent_ledger::Digest::of(text.as_bytes()));
+    let holds = |text: &str| json!(regent_ledger::Digest::compute(text.as_bytes()));
     world.json("fs.write", json!({"path": "a", "content": "one two"})).await;
     world.call("fs.edit", json!({"path": "a", "old": "two", "new": "2"})).await;
     world.call("fs.read", json!({"path": "a"})).await;
     world.call("fs.read", json!({"path": "a", "offset": 1})).await;
     world.call("fs.read", json!({"path": "a", "bytes_max": 2})).await;
     let recorded = world.recorded();
-    let outcomes = recorded.iter().filter(|(kind, _)| *kind == regent_ledger::Kind::Outcome);
+    let outcomes = recorded.iter().filter(|(kind, _)| *kind == regent_ledger::EntryKind::Outcome);
     let said: Vec<Value> = outcomes.map(|(_, body)| body["obtained"]["sha256"].clone()).collect();
     assert_eq!(said, [holds("one two"), holds("one 2"), holds("one 2"), Value::Null, Value::Null]);
 }

@@ -7,7 +7,7 @@ use regent_kernel::{
     AgentId, Catalogue, Confidentiality, Driver, DriverKind, Executors, Host, ManualClock, Op, Parts,
     Principal, Reply, SpawnSpec, Status, ToolCall, Workspace,
 };
-use regent_ledger::{Kind, Ledger, LedgerKey, Reader};
+use regent_ledger::{EntryKind, Ledger, LedgerKey, Reader};
 use regent_policy::{Layer, Policy, Source, load};
 use regent_store::MemoryState;
 use regent_tools::{Broker, HostTool, Network, built_in, tool_set};
@@ -80,7 +80,7 @@ impl ToolsFixture {
             workspace: Workspace::open(&tmp.path().join("ws")).unwrap(),
             state: Arc::new(MemoryState::default()),
             secrets: Arc::new(regent_kernel::NoSecrets),
-            clock: Arc::new(ManualClock::at(1_700_000_000_000)),
+            clock: Arc::new(ManualClock::starting_at(1_700_000_000_000)),
             sponsor: "tester".to_owned(),
             session: "test".to_owned(),
         };
@@ -147,11 +147,11 @@ impl ToolsFixture {
     }
 
     /// What the ledger has of calls so far: the bodies of intents and outcomes, in order.
-    pub(crate) fn recorded(&self) -> Vec<(Kind, Value)> {
+    pub(crate) fn recorded(&self) -> Vec<(EntryKind, Value)> {
         let reader = Reader::on(self.kernel.ledger().storage());
         let entries = reader.entries().unwrap().map(Result::unwrap);
         entries
-            .filter(|entry| matches!(entry.kind, Kind::Intent | Kind::Outcome))
+            .filter(|entry| matches!(entry.kind, EntryKind::Intent | EntryKind::Outcome))
             .map(|entry| (entry.kind, entry.body))
             .collect()
     }

@@ -1,4 +1,4 @@
-//! A call that was judged: what it was, who made it, and the verdict.
+//! A judged call: the call, its caller and the verdict.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::{Scope, TaskId, TicketId, Version, Voice};
 
 pub(super) const VERSION: u64 = 1;
 
-/// A call was judged. Written before anything happens, also if the answer is no.
+/// A call was judged. Written before any effect, also for a denial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Intent")]
 pub struct IntentBody<'a> {
@@ -63,7 +63,7 @@ pub struct IntentBody<'a> {
     /// What it reaches for, redacted.
     #[serde(default)]
     pub targets: Cow<'a, [Target]>,
-    /// The question that was put to a person.
+    /// The question that was put to a reviewer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticket: Option<QuestionRef>,
     /// The tier that it was to run at.
@@ -99,7 +99,7 @@ pub struct CallerBody<'a> {
     /// The name that rules match.
     #[serde(borrow, default)]
     pub name: Cow<'a, str>,
-    /// A person's role.
+    /// An operator's role.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Cow<'a, str>>,
 }
@@ -130,7 +130,7 @@ pub struct ToolBody<'a> {
     pub name: Cow<'a, str>,
 }
 
-/// What is said to a call.
+/// The verdict on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
@@ -185,13 +185,13 @@ pub struct VerdictBody<'a> {
 pub struct ApprovedBody {
     /// When it was asked.
     pub asked_at_ms: i64,
-    /// How worn down whoever said it was, in per cent of what is borne; of several people the most.
+    /// How fatigued the reviewer was, in per cent of the limit; of several reviewers the highest.
     #[serde(default)]
     pub attention_percent: u8,
-    /// Who said it; nobody, where only the host says so.
+    /// Who approved it; empty where only the host reports it.
     #[serde(default)]
     pub by: Vec<String>,
-    /// When the last of them said it.
+    /// When the last of them approved it.
     pub decided_at_ms: i64,
     /// How far it goes.
     pub scope: Scope,

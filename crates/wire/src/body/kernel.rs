@@ -1,4 +1,4 @@
-//! What the kernel says of itself: its state, its policy, and what was removed because it is no longer kept.
+//! The kernel's entries about itself: its state, its policy, and removals by retention.
 
 use std::borrow::Cow;
 
@@ -66,7 +66,7 @@ pub enum KernelState {
     Shutdown,
 }
 
-/// What is removed because a setting no longer keeps it.
+/// What retention settings removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "RemovalNote")]
 pub struct RemovalBody<'a> {

@@ -24,7 +24,7 @@ pub struct OutcomeBody<'a> {
     pub delivered: Cow<'a, [Delivery]>,
     /// The place of its intent.
     pub intent: u64,
-    /// The label of what came back.
+    /// The label of the output.
     #[serde(default)]
     pub label: Option<Label>,
     /// The lane of its intent: after a full disk the outcome can be in another one. Its own, if it doesn't say.
@@ -151,7 +151,7 @@ pub struct InDoubtBody<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DoubtMark {
-    /// Nobody wrote down how it ended.
+    /// Its end was not recorded.
     InDoubt,
 }
 
@@ -189,7 +189,7 @@ pub enum DoubtEffect {
     Done,
     /// It did not.
     NotDone,
-    /// Nobody can know.
+    /// It can't be known.
     #[default]
     Unknown,
 }
@@ -202,7 +202,7 @@ pub enum DoubtNext {
     Record,
     /// It may be made again.
     Retry,
-    /// A person has to say.
+    /// A reviewer must decide.
     #[default]
     Ask,
 }

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use regent_ledger::{CanonicalJson, Digest, Entry, Kind, LaneId, PayloadRef};
+use regent_ledger::{CanonicalJson, Digest, Entry, EntryKind, LaneId, PayloadRef};
 use regent_policy::{Access, Class, Confidentiality, Integrity, Label, Target, Tier};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{Failure, Scope, Status, TaskId, TicketId, Version, Voice};
+use crate::{Scope, Status, TaskId, TicketId, ToolFailure, Version, Voice};
 
 /// One `{"body":…,"kind":…}` a line. The first ones are a real ledger's, by the version of Regent that wrote `json!` bodies.
 const WRITTEN: &str = include_str!("written.jsonl");
@@ -21,9 +21,9 @@ fn entry(kind: &str, body: Value) -> Entry {
         lane: LaneId::FIRST,
         seq: 7,
         at_ms: 1,
-        kind: Kind::from_bytes(kind.as_bytes()).unwrap(),
-        prev: Digest::of(b""),
-        hash: Digest::of(b""),
+        kind: EntryKind::from_bytes(kind.as_bytes()).unwrap(),
+        prev: Digest::compute(b""),
+        hash: Digest::compute(b""),
         body,
         proven: true,
         refused: false,
@@ -32,12 +32,12 @@ fn entry(kind: &str, body: Value) -> Entry {
 
 fn spelt(body: &EntryBody<'_>) -> String {
     let json = match body {
-        EntryBody::Intent(body) => CanonicalJson::of(body),
-        EntryBody::Outcome(body) => CanonicalJson::of(body),
-        EntryBody::InDoubt(body) => CanonicalJson::of(body),
-        EntryBody::Agent(body) => CanonicalJson::of(body),
-        EntryBody::Policy(body) => CanonicalJson::of(body),
-        EntryBody::Kernel(body) => CanonicalJson::of(body),
+        EntryBody::Intent(body) => CanonicalJson::encode(body),
+        EntryBody::Outcome(body) => CanonicalJson::encode(body),
+        EntryBody::InDoubt(body) => CanonicalJson::encode(body),
+        EntryBody::Agent(body) => CanonicalJson::encode(body),
+        EntryBody::Policy(body) => CanonicalJson::encode(body),
+        EntryBody::Kernel(body) => CanonicalJson::encode(body),
         EntryBody::Internal => panic!("the ledger's own"),
     };
     json.unwrap().to_string()
@@ -50,7 +50,7 @@ fn bodies_written_before_they_had_types_are_read_and_written_byte_for_byte() {
         let written: Value = serde_json::from_str(line).unwrap();
         let entry = entry(written["kind"].as_str().unwrap(), written["body"].clone());
         let body = EntryBody::read(&entry).unwrap_or_else(|error| panic!("{error}: {line}"));
-        assert_eq!(spelt(&body), CanonicalJson::of(&entry.body).unwrap().to_string());
+        assert_eq!(spelt(&body), CanonicalJson::encode(&entry.body).unwrap().to_string());
     }
 }
 
@@ -76,7 +76,7 @@ fn a_newer_version_is_an_error_that_says_so_and_is_never_half_read() {
             assert!(matches!(EntryBody::read(&odd), Err(BodyError::Malformed { .. })), "{:?}", odd.body);
             assert_eq!(EntryBody::read_known(&odd), Ok(None));
         }
-        assert!(EntryBody::read(&with(json!(1))).is_ok(), "version 1 may be said");
+        assert!(EntryBody::read(&with(json!(1))).is_ok(), "version 1 may be explicit");
     }
 }
 
@@ -223,7 +223,8 @@ fn status() -> impl Strategy<Value = Status> {
         Just(Status::TimedOut),
         Just(Status::Cancelled),
         "\\PC{0,9}".prop_map(Status::Faulted),
-        ("[a-z.]{1,9}", "\\PC{0,9}").prop_map(|(code, message)| Status::Failed(Failure { code, message })),
+        ("[a-z.]{1,9}", "\\PC{0,9}")
+            .prop_map(|(code, message)| Status::Failed(ToolFailure { code, message })),
     ]
 }
 
@@ -257,13 +258,13 @@ prop_compose! {
 proptest! {
     #[test]
     fn an_intent_comes_back_as_it_was_written(intent in intent()) {
-        let json: Value = serde_json::from_str(CanonicalJson::of(&intent).unwrap().as_str()).unwrap();
+        let json: Value = serde_json::from_str(CanonicalJson::encode(&intent).unwrap().as_str()).unwrap();
         prop_assert_eq!(IntentBody::parse(&json), Ok(intent));
     }
 
     #[test]
     fn an_outcome_comes_back_as_it_was_written(outcome in outcome()) {
-        let json: Value = serde_json::from_str(CanonicalJson::of(&outcome).unwrap().as_str()).unwrap();
+        let json: Value = serde_json::from_str(CanonicalJson::encode(&outcome).unwrap().as_str()).unwrap();
         prop_assert_eq!(OutcomeBody::parse(&json), Ok(outcome));
     }
 }

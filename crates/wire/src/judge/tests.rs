@@ -12,7 +12,8 @@ const ANSWERS: &str = include_str!("answers.jsonl");
 #[test]
 fn answers_given_before_they_had_types_are_read_and_written_byte_for_byte() {
     for line in ANSWERS.lines() {
-        let answer: Answer = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let answer: JudgeAnswer =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         assert_eq!(json!(answer).to_string(), line);
     }
 }
@@ -20,19 +21,20 @@ fn answers_given_before_they_had_types_are_read_and_written_byte_for_byte() {
 #[test]
 fn messages_are_read_with_and_without_their_version() {
     for line in MESSAGES.lines() {
-        let message: Message = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let message: JudgeMessage =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         assert_eq!(message.session(), "s");
         let mut said = json!(message);
-        assert_eq!(serde_json::from_value::<Message>(said.clone()).unwrap(), message);
+        assert_eq!(serde_json::from_value::<JudgeMessage>(said.clone()).unwrap(), message);
         said["v"] = json!(1);
-        assert_eq!(serde_json::from_value::<Message>(said.clone()).unwrap(), message);
+        assert_eq!(serde_json::from_value::<JudgeMessage>(said.clone()).unwrap(), message);
         said["v"] = json!(2);
         assert!(
-            serde_json::from_value::<Message>(said.clone()).is_err(),
+            serde_json::from_value::<JudgeMessage>(said.clone()).is_err(),
             "a newer version is not guessed at"
         );
         said["v"] = json!(1);
         said["misspelt"] = json!(1);
-        assert!(serde_json::from_value::<Message>(said).is_err());
+        assert!(serde_json::from_value::<JudgeMessage>(said).is_err());
     }
 }

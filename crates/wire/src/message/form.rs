@@ -13,7 +13,7 @@ use super::{Message, Part, Role, ToolUse};
 pub(super) struct Form {
     /// Who speaks.
     role: Role,
-    /// What is said.
+    /// The content.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     text: String,
     /// Tools that the model asks for.

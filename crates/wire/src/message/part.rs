@@ -24,7 +24,7 @@ pub enum Part {
         /// The words.
         text: String,
     },
-    /// A picture.
+    /// An image.
     Image {
         /// Its format, e.g. `image/png`.
         media_type: String,
@@ -112,7 +112,7 @@ impl Part {
 }
 
 impl Message {
-    /// Words of somebody.
+    /// A message with one text.
     pub fn new(role: Role, text: impl Into<String>) -> Self {
         let text = text.into();
         Self { role, parts: if text.is_empty() { Vec::new() } else { vec![Part::Text { text }] } }
@@ -125,13 +125,13 @@ impl Message {
         message
     }
 
-    /// What a tool answers.
+    /// The result of a tool.
     pub fn answer(to: impl Into<String>, text: impl Into<String>) -> Self {
         let Self { role, parts } = Self::new(Role::Tool, text);
         Self { role, parts: vec![Part::ToolResult { answers: to.into(), parts }] }
     }
 
-    /// All its words, those of tools among them. What is thought is not said.
+    /// All its text, that of tools included, without reasoning.
     pub fn text(&self) -> Cow<'_, str> {
         let mut texts = self.texts();
         let first = texts.next().unwrap_or_default();

@@ -100,9 +100,9 @@ fn a_message_with_two_meanings_is_an_error() {
 fn the_digest_of_an_older_conversation_is_the_same() {
     let written = r#"{"messages":[{"role":"system","text":"Be brief."},{"role":"user","text":"And é?"},{"calls":[{"args":{},"id":"c1","tool":"fs.list"}],"role":"assistant"},{"answers":"c1","role":"tool","text":"alpha"}],"model":"claude/one","tokens_max":256}"#;
     let inference: Inference = serde_json::from_str(written).unwrap();
-    let again = CanonicalJson::of(&inference).unwrap();
+    let again = CanonicalJson::encode(&inference).unwrap();
     assert_eq!(again.as_str(), written);
-    assert_eq!(Digest::of(again.as_str().as_bytes()), Digest::of(written.as_bytes()));
+    assert_eq!(Digest::compute(again.as_str().as_bytes()), Digest::compute(written.as_bytes()));
 }
 
 #[test]

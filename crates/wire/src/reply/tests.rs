@@ -1,11 +1,11 @@
-//! How replies travel, and what older programs said.
+//! Serialised replies, and the form of older programs.
 
 use regent_policy::{Confidentiality, Integrity};
 
 use super::*;
 use crate::result::Spawned;
 
-/// What version 1 said before it had more fields.
+/// Version 1 before it had more fields.
 const WRITTEN: &str = include_str!("written.jsonl");
 const PLACE: &str =
     r#"{"lane":"0001","seq":7,"hash":"abababababababababababababababababababababababababababababababab"}"#;
@@ -21,7 +21,7 @@ fn replies_of_version_1_are_read_and_written_with_their_fields() {
     }
 }
 
-/// Whether all that `old` says is said by `new`.
+/// Whether `new` has all fields of `old`.
 fn contains(new: &Value, old: &Value) -> bool {
     match (new.as_object(), old.as_object()) {
         (Some(new), Some(old)) => {
@@ -36,7 +36,7 @@ fn a_result_is_read_only_where_the_call_succeeded() {
     let receipt: Receipt = serde_json::from_str(PLACE).unwrap();
     let label = Label { integrity: Integrity::System, confidentiality: Confidentiality::Internal };
     let outcome = |status: Status, output: &[u8]| Outcome {
-        output: Output::of(output.to_vec()),
+        output: Output::from_bytes(output.to_vec()),
         label,
         status,
         intent: receipt,
@@ -49,7 +49,7 @@ fn a_result_is_read_only_where_the_call_succeeded() {
     let born = br#"{"agent":"calm-otter","did":null}"#;
     let read = outcome(Status::Ok, born).read::<Spawned>().unwrap();
     assert_eq!(read, Spawned { agent: "calm-otter".into(), did: None });
-    let failure = crate::Failure { code: "agent.too_many".into(), message: "no room".into() };
+    let failure = crate::ToolFailure { code: "agent.too_many".into(), message: "no room".into() };
     let failed = outcome(Status::Failed(failure.clone()), born).read::<Spawned>();
     assert_eq!(failed, Err(ResultError::Failed(failure)));
     for (status, output) in [(Status::TimedOut, &born[..]), (Status::Ok, b"[]"), (Status::Ok, b"\xff")] {
@@ -60,7 +60,7 @@ fn a_result_is_read_only_where_the_call_succeeded() {
 #[test]
 fn bytes_come_back_as_they_were() {
     for bytes in [&b""[..], b"text", "äöü".as_bytes(), b"\xff\x00\xfe"] {
-        assert_eq!(Output::of(bytes.to_vec()).bytes().unwrap(), bytes);
+        assert_eq!(Output::from_bytes(bytes.to_vec()).bytes().unwrap(), bytes);
     }
     assert!(Output::Base64("%".to_owned()).bytes().is_err());
 }

@@ -25,10 +25,10 @@ impl Waited {
     fn answer(
         &self,
         tickets: &[TicketId],
-        answer: &Answer,
+        answer: &ApprovalAnswer,
         by: &str,
         now_ms: i64,
-    ) -> Result<Given, StateError> {
+    ) -> Result<AnswerResult, StateError> {
         wait(self.0.answer(tickets, answer, by, now_ms))
     }
 
@@ -50,7 +50,7 @@ impl Waited {
         wait(self.0.find(digest, approvers, asker, now_ms))
     }
 
-    fn put(&self, draft: &Draft, now_ms: i64) -> Result<Consulted, StateError> {
+    fn put(&self, draft: &QuestionDraft, now_ms: i64) -> Result<Consulted, StateError> {
         wait(self.0.put(draft, now_ms))
     }
 
@@ -63,9 +63,9 @@ fn questions() -> Waited {
     Waited(Questions::new(Arc::new(MemoryState::default()), "project"))
 }
 
-fn draft(number: u32, elsewhere: bool) -> Draft {
-    Draft {
-        digest: Digest::of(&number.to_be_bytes()),
+fn draft(number: u32, elsewhere: bool) -> QuestionDraft {
+    QuestionDraft {
+        digest: Digest::compute(&number.to_be_bytes()),
         files: Vec::new(),
         open_why: None,
         summary: (format!("work number=`{number}`"), false),
@@ -93,31 +93,33 @@ fn put(questions: &Waited, number: u32, elsewhere: bool, now_ms: i64) -> OpenQue
     }
 }
 
-fn yes(scope: Scope) -> Answer {
-    Answer::Approve { scope, valid_ms: 3_600_000 }
+fn yes(scope: Scope) -> ApprovalAnswer {
+    ApprovalAnswer::Approve { scope, valid_ms: 3_600_000 }
 }
 
 #[test]
 fn a_row_of_yes_is_a_habit_and_a_no_ends_it() {
     let questions = questions();
     let mut now_ms = START_MS;
-    let mut say = |number: u32, answer: Answer| {
+    let mut say = |number: u32, answer: ApprovalAnswer| {
         let asked = put(&questions, number, false, now_ms);
         // Slowly enough that each can have been read.
         now_ms += 60_000;
         questions.answer(std::slice::from_ref(&asked.id), &answer, "ada", now_ms).unwrap()
     };
     for number in 0..19 {
-        assert!(matches!(say(number, yes(Scope::Session)), Given::Taken { .. }), "{number}");
+        assert!(matches!(say(number, yes(Scope::Session)), AnswerResult::Taken { .. }), "{number}");
     }
-    let Given::Taken { attention, .. } = say(19, yes(Scope::Session)) else { panic!("not taken") };
+    let AnswerResult::Taken { attention, .. } = say(19, yes(Scope::Session)) else { panic!("not taken") };
     assert_eq!((attention.percent, attention.hasty_hour, attention.yes_in_a_row), (100, 0, 20));
     assert_eq!((attention.yes_percent_day, attention.decide_ms_median), (Some(100), Some(60_000)));
-    assert_eq!(say(20, yes(Scope::Project)), Given::TooWide);
-    assert!(matches!(say(21, yes(Scope::Once)), Given::Taken { .. }));
-    let Given::Taken { attention, .. } = say(22, Answer::Deny { because: None }) else { panic!("not taken") };
+    assert_eq!(say(20, yes(Scope::Project)), AnswerResult::TooWide);
+    assert!(matches!(say(21, yes(Scope::Once)), AnswerResult::Taken { .. }));
+    let AnswerResult::Taken { attention, .. } = say(22, ApprovalAnswer::Deny { because: None }) else {
+        panic!("not taken")
+    };
     assert_eq!((attention.percent, attention.yes_in_a_row), (0, 0));
-    assert!(matches!(say(23, yes(Scope::Project)), Given::Taken { .. }));
+    assert!(matches!(say(23, yes(Scope::Project)), AnswerResult::Taken { .. }));
 }
 
 #[test]
@@ -127,7 +129,7 @@ fn what_another_program_asks_its_own_person_says_nothing_of_ours() {
         let asked = put(&questions, number, true, START_MS);
         let given =
             questions.answer(std::slice::from_ref(&asked.id), &yes(Scope::Once), "ada", START_MS).unwrap();
-        assert!(matches!(given, Given::Taken { .. }));
+        assert!(matches!(given, AnswerResult::Taken { .. }));
     }
     assert_eq!(questions.attention("ada", START_MS).unwrap().answered_day, 0);
 }
@@ -141,7 +143,7 @@ fn m4_no_approval_counts_before_anyone_can_have_begun_to_read() {
     let soon = |question: &OpenQuestion, now_ms: i64| {
         let given =
             questions.answer(std::slice::from_ref(&question.id), &yes(Scope::Once), "ada", now_ms).unwrap();
-        matches!(given, Given::TooSoon { .. })
+        matches!(given, AnswerResult::TooSoon { .. })
     };
     assert!(soon(&first, START_MS) && soon(&first, START_MS + least_ms - 1));
     assert!(!soon(&first, START_MS + least_ms));
@@ -153,9 +155,9 @@ fn m4_no_approval_counts_before_anyone_can_have_begun_to_read() {
     );
     // A denial counts at any time.
     let given = questions
-        .answer(std::slice::from_ref(&second.id), &Answer::Deny { because: None }, "ada", START_MS)
+        .answer(std::slice::from_ref(&second.id), &ApprovalAnswer::Deny { because: None }, "ada", START_MS)
         .unwrap();
-    assert!(matches!(given, Given::Taken { .. }));
+    assert!(matches!(given, AnswerResult::Taken { .. }));
 }
 
 #[test]
@@ -166,11 +168,11 @@ fn m6_an_approval_given_while_the_clock_was_ahead_does_not_hold() {
     let asked = put(&questions, 0, false, START_MS);
     let given =
         questions.answer(std::slice::from_ref(&asked.id), &yes(Scope::Project), "ada", START_MS + YEAR_MS);
-    assert!(matches!(given.unwrap(), Given::Gone), "the question has expired by then");
+    assert!(matches!(given.unwrap(), AnswerResult::Gone), "the question has expired by then");
     // Ahead by less than a question waits: it is answered, and the clock is set right again.
     let ahead_ms = START_MS + OPEN_MS_MAX / 2;
     let given = questions.answer(std::slice::from_ref(&asked.id), &yes(Scope::Project), "ada", ahead_ms);
-    assert!(matches!(given.unwrap(), Given::Taken { .. }));
+    assert!(matches!(given.unwrap(), AnswerResult::Taken { .. }));
     let found = |now_ms| questions.find(&draft(0, false).digest, 1, &asker, now_ms).unwrap();
     assert!(matches!(found(ahead_ms), Some(Consulted::Approved(_))));
     assert!(matches!(found(START_MS + 60_000), Some(Consulted::Asked(_))), "asked again");
@@ -178,7 +180,7 @@ fn m6_an_approval_given_while_the_clock_was_ahead_does_not_hold() {
     let given = questions
         .answer(std::slice::from_ref(&asked.id), &yes(Scope::Once), "ada", START_MS + 60_000)
         .unwrap();
-    assert!(matches!(given, Given::Taken { standing: Answered::Approved, .. }), "{given:?}");
+    assert!(matches!(given, AnswerResult::Taken { standing: Answered::Approved, .. }), "{given:?}");
     // A question that was put while the clock was ahead is closed.
     let future = put(&questions, 7, false, START_MS + YEAR_MS);
     let given = questions.answer(
@@ -187,14 +189,14 @@ fn m6_an_approval_given_while_the_clock_was_ahead_does_not_hold() {
         "ada",
         START_MS + YEAR_MS + 60_000,
     );
-    assert!(matches!(given.unwrap(), Given::Taken { .. }));
+    assert!(matches!(given.unwrap(), AnswerResult::Taken { .. }));
     assert!(questions.find(&draft(7, false).digest, 1, &asker, START_MS + 120_000).unwrap().is_none());
 }
 
 #[test]
 fn a_longer_question_takes_longer_to_read_within_bounds() {
     let questions = questions();
-    let long = |chars: usize| Draft {
+    let long = |chars: usize| QuestionDraft {
         summary: ("x".repeat(chars), false),
         ..draft(u32::try_from(chars).unwrap(), false)
     };
@@ -236,13 +238,13 @@ proptest! {
             let last_ms = answered.iter().rev().find(|at_ms| **at_ms <= now_ms).copied().unwrap_or(i64::MIN);
             let had_ms = (now_ms - asked.created_at_ms.max(last_ms)).max(0);
             let scope = if wide { Scope::Session } else { Scope::Once };
-            let answer = if agrees { yes(scope) } else { Answer::Deny { because: None } };
-            let taken = matches!(questions.answer(std::slice::from_ref(&asked.id), &answer, "ada", now_ms).unwrap(), Given::Taken { .. });
+            let answer = if agrees { yes(scope) } else { ApprovalAnswer::Deny { because: None } };
+            let taken = matches!(questions.answer(std::slice::from_ref(&asked.id), &answer, "ada", now_ms).unwrap(), AnswerResult::Taken { .. });
             let hasty = had_ms < i64::try_from(asked.read_ms).unwrap();
             let soon = had_ms < i64::try_from(least_ms(asked.read_ms)).unwrap();
             prop_assert_eq!(taken, !gone && !(agrees && (soon || worn && (wide || hasty))));
             if !taken && !gone {
-                questions.answer(std::slice::from_ref(&asked.id), &Answer::Deny { because: None }, "ada", now_ms).unwrap();
+                questions.answer(std::slice::from_ref(&asked.id), &ApprovalAnswer::Deny { because: None }, "ada", now_ms).unwrap();
             }
             if !gone {
                 answered.push(now_ms);
@@ -254,15 +256,18 @@ proptest! {
 #[test]
 fn m1_a_hosts_word_is_not_a_persons_approval() {
     let questions = questions();
-    let (says, now_ms) = (Answer::HostSays { valid_ms: 60_000 }, START_MS + 10_000);
+    let (says, now_ms) = (ApprovalAnswer::HostSays { valid_ms: 60_000 }, START_MS + 10_000);
     let here = put(&questions, 1, false, START_MS).id;
-    assert_eq!(questions.answer(std::slice::from_ref(&here), &says, "ada", now_ms).unwrap(), Given::NotHosts);
+    assert_eq!(
+        questions.answer(std::slice::from_ref(&here), &says, "ada", now_ms).unwrap(),
+        AnswerResult::NotHosts
+    );
     assert!(matches!(questions.standing(&here, now_ms).unwrap(), Answered::Waiting { .. }));
 
     let there = put(&questions, 2, true, START_MS).id;
     assert!(matches!(
         questions.answer(std::slice::from_ref(&there), &says, "ada", now_ms).unwrap(),
-        Given::Taken { .. }
+        AnswerResult::Taken { .. }
     ));
     let elsewhere = draft(2, true);
     let found = questions.find(&elsewhere.digest, 1, &elsewhere.asker, now_ms).unwrap();
@@ -270,9 +275,9 @@ fn m1_a_hosts_word_is_not_a_persons_approval() {
     assert_eq!((approved.voice, approved.by.len(), approved.scope), (Voice::HostSays, 0, Scope::Once));
     assert_eq!(serde_json::to_value(&says).unwrap()["say"], "host_says");
     // Where two have to agree, a host is one voice.
-    let two = Draft { approvers: 2, ..draft(3, true) };
+    let two = QuestionDraft { approvers: 2, ..draft(3, true) };
     let Consulted::Asked(asked) = questions.put(&two, START_MS).unwrap() else { panic!("not asked") };
-    let Given::Taken { standing, .. } =
+    let AnswerResult::Taken { standing, .. } =
         questions.answer(std::slice::from_ref(&asked.id), &says, "ada", now_ms).unwrap()
     else {
         panic!("not taken")
@@ -283,11 +288,11 @@ fn m1_a_hosts_word_is_not_a_persons_approval() {
 #[test]
 fn b11_nobody_in_a_user_namespace_is_a_second_person() {
     let (questions, now_ms) = (questions(), START_MS + 10_000);
-    let two = Draft { approvers: 2, ..draft(1, false) };
+    let two = QuestionDraft { approvers: 2, ..draft(1, false) };
     let Consulted::Asked(asked) = questions.put(&two, START_MS).unwrap() else { panic!("not asked") };
     let unknown =
         questions.answer(std::slice::from_ref(&asked.id), &yes(Scope::Once), UNIDENTIFIED, now_ms).unwrap();
-    assert_eq!(unknown, Given::Unidentified);
+    assert_eq!(unknown, AnswerResult::Unidentified);
     // One that was given for a single approver doesn't count when policy wants two later on.
     let one = put(&questions, 2, false, START_MS);
     for by in [UNIDENTIFIED, "ada (uid 1000)"] {
@@ -306,16 +311,16 @@ fn b11_nobody_in_a_user_namespace_is_a_second_person() {
 fn d6_a_denial_stays_one_whatever_a_prompt_says_that_is_still_open() {
     let questions = questions();
     let asked = put(&questions, 1, false, START_MS);
-    let deny = Answer::Deny { because: None };
+    let deny = ApprovalAnswer::Deny { because: None };
     assert!(matches!(
         questions.answer(std::slice::from_ref(&asked.id), &deny, "ada", START_MS + 60_000).unwrap(),
-        Given::Taken { .. }
+        AnswerResult::Taken { .. }
     ));
     for who in ["ada", "eve"] {
         let given = questions
             .answer(std::slice::from_ref(&asked.id), &yes(Scope::Once), who, START_MS + 62_000)
             .unwrap();
-        assert_eq!(given, Given::Gone, "{who}");
+        assert_eq!(given, AnswerResult::Gone, "{who}");
     }
     let standing = questions.standing(&asked.id, START_MS + 63_000).unwrap();
     assert!(matches!(standing, Answered::Denied { .. }), "{standing:?}");
@@ -328,7 +333,7 @@ fn d6_a_denial_stays_one_whatever_a_prompt_says_that_is_still_open() {
 }
 
 fn put_for(questions: &Waited, number: u32, cause: &str, now_ms: i64) -> OpenQuestion {
-    let draft = Draft { cause: Some(cause.to_owned()), ..draft(number, false) };
+    let draft = QuestionDraft { cause: Some(cause.to_owned()), ..draft(number, false) };
     match questions.put(&draft, now_ms).unwrap() {
         Consulted::Asked(question) => *question,
         other @ (Consulted::Approved(_) | Consulted::Denied(..) | Consulted::Full(_)) => panic!("{other:?}"),
@@ -351,10 +356,12 @@ fn calls_of_one_cause_are_one_question_to_the_meter() {
     // A quarter of the time to read one of them is too soon for three.
     let soon_ms = START_MS + i64::try_from(least_ms(all[0].read_ms)).unwrap();
     let given = questions.answer(&ids, &yes(Scope::Once), "ada", soon_ms).unwrap();
-    assert!(matches!(given, Given::TooSoon { least_ms, .. } if least_ms == read_ms / 4), "{given:?}");
+    assert!(matches!(given, AnswerResult::TooSoon { least_ms, .. } if least_ms == read_ms / 4), "{given:?}");
     let later_ms = START_MS + i64::try_from(read_ms).unwrap();
     let given = questions.answer(&ids, &yes(Scope::Once), "ada", later_ms).unwrap();
-    let Given::Taken { attention, standing: Answered::Approved, .. } = given else { panic!("{given:?}") };
+    let AnswerResult::Taken { attention, standing: Answered::Approved, .. } = given else {
+        panic!("{given:?}")
+    };
     assert_eq!((attention.answered_hour, attention.yes_in_a_row, attention.hasty_hour), (1, 1, 0));
 }
 
@@ -369,7 +376,10 @@ fn one_answer_is_for_the_questions_that_it_names() {
     let count = |one: &OpenQuestion| questions.count_up_to(&one.id, now_ms).unwrap();
     assert_eq!([&first, &second, &other, &third].map(count), [1, 2, 1, 3]);
     let mixed = [first.id.clone(), other.id.clone()];
-    assert_eq!(questions.answer(&mixed, &yes(Scope::Once), "ada", now_ms).unwrap(), Given::NotOneCause);
+    assert_eq!(
+        questions.answer(&mixed, &yes(Scope::Once), "ada", now_ms).unwrap(),
+        AnswerResult::NotOneCause
+    );
     questions.answer(&[first.id.clone(), second.id.clone()], &yes(Scope::Once), "ada", now_ms).unwrap();
     let standing = |one: &OpenQuestion| questions.standing(&one.id, now_ms).unwrap();
     assert_eq!([standing(&first), standing(&second)], [Answered::Approved, Answered::Approved]);
@@ -378,7 +388,8 @@ fn one_answer_is_for_the_questions_that_it_names() {
         assert!(matches!(standing(one), Answered::Waiting { .. }), "{one:?}");
     }
     // A call of the same cause that comes after the answer is a question of its own.
-    let found = questions.find(&Digest::of(&7_u32.to_be_bytes()), 1, &draft(7, false).asker, now_ms).unwrap();
+    let found =
+        questions.find(&Digest::compute(&7_u32.to_be_bytes()), 1, &draft(7, false).asker, now_ms).unwrap();
     assert!(found.is_none());
 }
 
@@ -387,13 +398,13 @@ fn an_answer_names_the_questions_that_got_it_and_those_that_did_not() {
     let questions = questions();
     let [used, denied, open] = [0, 1, 2].map(|number| put_for(&questions, number, "readme", START_MS).id);
     let now_ms = START_MS + 60_000;
-    let (later_ms, deny) = (now_ms + 60_000, Answer::Deny { because: None });
+    let (later_ms, deny) = (now_ms + 60_000, ApprovalAnswer::Deny { because: None });
     questions.answer(std::slice::from_ref(&used), &yes(Scope::Once), "ada", now_ms).unwrap();
     questions.find(&draft(0, false).digest, 1, &draft(0, false).asker, now_ms).unwrap();
     questions.answer(std::slice::from_ref(&denied), &deny, "ada", now_ms).unwrap();
     let ids = [used.clone(), denied.clone(), open.clone()];
     let given = questions.answer(&ids, &yes(Scope::Once), "ada", later_ms).unwrap();
-    let Given::Taken { standing: Answered::Approved, questions: got, skipped, .. } = given else {
+    let AnswerResult::Taken { standing: Answered::Approved, questions: got, skipped, .. } = given else {
         panic!("{given:?}")
     };
     assert_eq!(got, std::slice::from_ref(&open));
@@ -407,7 +418,7 @@ fn questions_without_a_cause_are_answered_one_by_one() {
     let questions = questions();
     let [one, two] = [0, 1].map(|number| put(&questions, number, false, START_MS));
     let given = questions.answer(&[one.id, two.id], &yes(Scope::Once), "ada", START_MS + 60_000).unwrap();
-    assert_eq!(given, Given::NotOneCause);
+    assert_eq!(given, AnswerResult::NotOneCause);
 }
 
 #[test]
@@ -415,7 +426,7 @@ fn ten_thousand_questions_of_many_agents_wait_and_one_agent_may_not_put_them_all
     let questions = questions();
     let of = |number: u32, root: &str| {
         let asker = Asker { root: root.to_owned(), ..draft(number, false).asker };
-        questions.put(&Draft { asker, ..draft(number, false) }, START_MS).unwrap()
+        questions.put(&QuestionDraft { asker, ..draft(number, false) }, START_MS).unwrap()
     };
     for number in 0..10_000 {
         assert!(matches!(of(number, &format!("agent-{}", number / 25)), Consulted::Asked(_)), "{number}");
@@ -436,7 +447,7 @@ fn other_processes_learn_which_questions_were_answered() {
     let asked: Vec<OpenQuestion> = (0..100)
         .map(|number| {
             let asker = Asker { root: format!("agent-{number}"), ..draft(number, true).asker };
-            match asking.put(&Draft { asker, ..draft(number, true) }, START_MS).unwrap() {
+            match asking.put(&QuestionDraft { asker, ..draft(number, true) }, START_MS).unwrap() {
                 Consulted::Asked(question) => *question,
                 other @ (Consulted::Approved(_) | Consulted::Denied(..) | Consulted::Full(_)) => {
                     panic!("{other:?}")
@@ -447,11 +458,11 @@ fn other_processes_learn_which_questions_were_answered() {
     let deny = |question: &OpenQuestion| {
         let given = answering.answer(
             std::slice::from_ref(&question.id),
-            &Answer::Deny { because: None },
+            &ApprovalAnswer::Deny { because: None },
             "ada",
             START_MS,
         );
-        assert!(matches!(given.unwrap(), Given::Taken { .. }));
+        assert!(matches!(given.unwrap(), AnswerResult::Taken { .. }));
     };
     asked.iter().take(3).for_each(deny);
     let now = wait(asking.0.answers()).unwrap();

@@ -1,5 +1,5 @@
 //! Questions of one cause: one answer for the calls that were shown, each bound to its digest; questions that are put ahead; callers
-//! whom nobody attends.
+//! without a reviewer.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::tests::shared::work;
 use crate::{AskedAhead, Budget, Principal};
 
-async fn answer_all(world: &World, tickets: &[&Ticket], answer: Answer) -> Status {
+async fn answer_all(world: &ProjectFixture, tickets: &[&Ticket], answer: ApprovalAnswer) -> Status {
     world.clock.advance_ms(60_000);
     let mut ids = tickets.iter().map(|ticket| ticket.id.clone());
     let op = Op::Answer { ticket: ids.next().unwrap(), with: ids.collect(), answer };
@@ -38,7 +38,7 @@ async fn one_answer_is_for_the_calls_that_it_names_and_no_others() {
     assert_eq!(world.runs(), 2, "a call that comes after the answer is another question: {after:?}");
     let again = pending(world.work(text("a")).await);
     assert_ne!(again.id, a.id, "each approval is for one call");
-    let why = Answer::Deny { because: Some("not these".to_owned()) };
+    let why = ApprovalAnswer::Deny { because: Some("not these".to_owned()) };
     assert_eq!(answer_all(&world, &[&c, &after], why).await, Status::Ok);
     for one in ["c", "d"] {
         let Reply::Denied(denial) = world.work(text(one)).await else { panic!("{one} is not denied") };
@@ -62,7 +62,7 @@ async fn questions_of_two_causes_have_two_answers() {
 
 #[tokio::test]
 async fn a_question_budget_is_charged_once_for_a_batch() {
-    let world = World::new(ASK, Arc::new(MemoryState::default())).await;
+    let world = ProjectFixture::new(ASK, Arc::new(MemoryState::default())).await;
     let budget = Budget { approvals: Some(1), ..Budget::default() };
     let agent = world.agent(&world.kernel.operator(), "worker", Some(budget)).await;
     let call = |args: Value| world.kernel.syscall(&agent, work(args));
@@ -74,7 +74,7 @@ async fn a_question_budget_is_charged_once_for_a_batch() {
     assert!(denial.reason.code.starts_with("budget."), "{denial:?}");
 }
 
-async fn ahead(world: &World, who: &Principal, args: Value) -> Option<AskedAhead> {
+async fn ahead(world: &ProjectFixture, who: &Principal, args: Value) -> Option<AskedAhead> {
     world.kernel.kernel().ask_ahead(who, work(args)).await.unwrap()
 }
 
@@ -99,7 +99,7 @@ async fn asking_ahead_runs_nothing_and_uses_nothing_up() {
     assert!(ahead(&world, &me, text("a")).await.is_none(), "it was approved");
     assert_eq!(world.runs(), 0);
     assert!(done(&world.work(text("a")).await), "the approval is still there");
-    let open = World::new(OPEN, Arc::new(MemoryState::default())).await;
+    let open = ProjectFixture::new(OPEN, Arc::new(MemoryState::default())).await;
     let before = open.kernel.ledger().head().size;
     assert!(ahead(&open, &open.kernel.operator(), text("a")).await.is_none());
     assert_eq!((open.runs(), open.kernel.ledger().head().size), (0, before), "no trace");
@@ -113,7 +113,7 @@ async fn asking_ahead_uses_up_neither_rates_nor_budgets() {
         )
     };
     for effect in ["ask", "allow"] {
-        let world = World::new(&rated(effect), Arc::new(MemoryState::default())).await;
+        let world = ProjectFixture::new(&rated(effect), Arc::new(MemoryState::default())).await;
         let budget = Budget { approvals: Some(1), calls: Some(1), ..Budget::default() };
         let agent = world.agent(&world.kernel.operator(), "worker", Some(budget)).await;
         let call = || async { world.kernel.syscall(&agent, work(text("a"))).await.unwrap() };

@@ -16,12 +16,12 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 const START_MS: i64 = 20_000 * DAY_MS;
 
 /// A time at which both clocks show the same.
-fn at(ms: i64) -> Now {
+fn now_at(ms: i64) -> Now {
     Now { at_ms: ms, elapsed: Duration::from_millis(u64::try_from(ms).unwrap()) }
 }
 
 fn start() -> Now {
-    at(START_MS)
+    now_at(START_MS)
 }
 
 /// Runs a future to its end on this thread.
@@ -66,9 +66,9 @@ fn spent(tokens: u64) -> Spent {
 }
 
 fn take_one_at(budgets: &Budgets, ms: i64) -> bool {
-    match wait(budgets.reserve(&[], &estimate(1, 0), at(ms))).unwrap() {
+    match wait(budgets.reserve(&[], &estimate(1, 0), now_at(ms))).unwrap() {
         Ok(reservation) => {
-            reservation.settle(Spent::default(), at(ms).elapsed);
+            reservation.settle(Spent::default(), now_at(ms).elapsed);
             true
         }
         Err(reason) => {

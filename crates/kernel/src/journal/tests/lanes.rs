@@ -76,12 +76,12 @@ impl Storage for Counting {
 
 impl Site {
     /// A kernel that has not read the task.
-    async fn stranger(&self, session: &str) -> World {
-        World::boot(OPEN, self.place.clone(), (session, "ada"), self.ledger()).await
+    async fn stranger(&self, session: &str) -> ProjectFixture {
+        ProjectFixture::boot(OPEN, self.place.clone(), (session, "ada"), self.ledger()).await
     }
 
     /// What is noted of the task is as if it had never been.
-    async fn forget(&self, world: &World) {
+    async fn forget(&self, world: &ProjectFixture) {
         let key = world.kernel.kernel().0.key_of(&self.task);
         let partition = Partition::containing(&key);
         change(&*self.place.state, &partition, &[], |records| {
@@ -112,7 +112,7 @@ async fn resuming_reads_the_lanes_of_the_task_and_no_others() {
     let storage = Counting::on(&site.place.folder.path().join("audit"));
     let key = LedgerKey::load_or_create(&site.place.folder.path().join("key")).unwrap();
     let ledger = Ledger::open_on(storage.clone(), key, Options::default()).unwrap();
-    let world = World::boot(OPEN, site.place.clone(), ("two", "ada"), ledger).await;
+    let world = ProjectFixture::boot(OPEN, site.place.clone(), ("two", "ada"), ledger).await;
     let tasks = std::slice::from_ref(&site.task);
     storage.take();
     assert_eq!(world.kernel.adopt(tasks).await.unwrap()[&site.task], 1);

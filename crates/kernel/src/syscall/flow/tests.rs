@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use regent_ledger::{Digest, Kind};
+use regent_ledger::{Digest, EntryKind};
 use serde_json::json;
 
 use super::*;
-use crate::tests::alone::{World, named};
+use crate::tests::alone::{KernelFixture, named};
 use crate::{Confidentiality, Integrity, Status, ToolCall};
 
 fn drip(args: serde_json::Value) -> Op {
@@ -25,22 +25,22 @@ async fn read(stream: &mut Stream) -> String {
 
 #[tokio::test]
 async fn chunks_come_labelled_and_the_outcome_has_the_whole() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let mut stream = world.kernel.stream(&world.person(), drip(json!({})));
     assert_eq!(read(&mut stream).await, "one two three");
     let Reply::Done(outcome) = stream.reply().await.unwrap() else { panic!("not done") };
     assert_eq!((outcome.status, outcome.output.text().as_ref()), (Status::Ok, "one two three"));
 }
 
-fn flood(chunks: u64) -> Op {
+fn flood_call(chunks: u64) -> Op {
     Op::RunTool(ToolCall { tool: "test.flood".to_owned(), args: json!({"chunks": chunks}) })
 }
 
 #[tokio::test]
 async fn a_reader_that_is_behind_makes_the_executor_wait() {
     let wide = "version: 1\nlimits: { output: 1GiB }\nrules:\n  - { id: all, effect: allow }\n";
-    let world = World::with(wide).await;
-    let mut stream = world.kernel.stream(&world.person(), flood(40_000));
+    let world = KernelFixture::with(wide).await;
+    let mut stream = world.kernel.stream(&world.person(), flood_call(40_000));
     // Without a reader it gets as far as the queue is long, and no further.
     for _ in 0..1_000 {
         tokio::task::yield_now().await;
@@ -53,9 +53,9 @@ async fn a_reader_that_is_behind_makes_the_executor_wait() {
     assert_eq!(read, [20_000 << 10; 2]);
     let Reply::Done(outcome) = stream.reply().await.unwrap() else { panic!("not done") };
     assert_eq!(outcome.output.bytes().len(), 2 * KEPT_BYTES_MAX.min(20_000 << 10));
-    let recorded = world.entries().into_iter().rfind(|entry| entry.kind == Kind::Outcome).unwrap();
+    let recorded = world.entries().into_iter().rfind(|entry| entry.kind == EntryKind::Outcome).unwrap();
     let body: serde_json::Value = serde_json::from_str(&recorded.body.to_string()).unwrap();
-    let digest = Digest::of(&vec![b'x'; 20_000 << 10]).to_string();
+    let digest = Digest::compute(&vec![b'x'; 20_000 << 10]).to_string();
     for (at, channel) in ["output", "error"].into_iter().enumerate() {
         let kept = KEPT_BYTES_MAX.min(20_000 << 10);
         let expected =
@@ -66,8 +66,8 @@ async fn a_reader_that_is_behind_makes_the_executor_wait() {
 
 #[tokio::test]
 async fn a_channel_that_nobody_reads_is_told_so() {
-    let world = World::new().await;
-    let mut stream = world.kernel.stream(&world.person(), flood(1_000));
+    let world = KernelFixture::new().await;
+    let mut stream = world.kernel.stream(&world.person(), flood_call(1_000));
     assert_eq!(stream.next().await.unwrap().channel, Channel::Output);
     stream.close(Channel::Error);
     while stream.next().await.is_some() {}
@@ -78,18 +78,18 @@ async fn a_channel_that_nobody_reads_is_told_so() {
 
 #[tokio::test]
 async fn a_reader_that_goes_away_stops_nothing() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     drop(world.kernel.stream(&world.person(), drip(json!({}))));
     let of = |kind| world.entries().into_iter().filter(|entry| entry.kind == kind).count();
-    while of(Kind::Outcome) == 0 {
+    while of(EntryKind::Outcome) == 0 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(of(Kind::Intent), of(Kind::Outcome));
+    assert_eq!(of(EntryKind::Intent), of(EntryKind::Outcome));
 }
 
 #[tokio::test]
 async fn what_came_before_a_cancellation_is_recorded() {
-    let world = World::new().await;
+    let world = KernelFixture::new().await;
     let agent = world.spawn(&world.person(), named("reader")).await;
     let mut stream = world.kernel.stream(&agent, drip(json!({"hang": true})));
     assert_eq!(stream.next().await.unwrap().output.text(), "one ");
@@ -102,7 +102,7 @@ async fn what_came_before_a_cancellation_is_recorded() {
 #[tokio::test]
 async fn no_more_flows_than_the_grant_allows() {
     let policy = "version: 1\nlimits: { output: 6B }\nrules:\n  - { id: all, effect: allow }\n";
-    let world = World::with(policy).await;
+    let world = KernelFixture::with(policy).await;
     let mut stream = world.kernel.stream(&world.person(), drip(json!({})));
     assert_eq!(read(&mut stream).await, "one tw");
     let Reply::Done(outcome) = stream.reply().await.unwrap() else { panic!("not done") };
@@ -112,7 +112,7 @@ async fn no_more_flows_than_the_grant_allows() {
 
 #[tokio::test]
 async fn a_denied_stream_is_only_a_reply() {
-    let world = World::with("version: 1\nrules: []\n").await;
+    let world = KernelFixture::with("version: 1\nrules: []\n").await;
     let mut stream = world.kernel.stream(&world.person(), drip(json!({})));
     assert!(stream.next().await.is_none());
     assert!(matches!(stream.reply().await.unwrap(), Reply::Denied(_)));
@@ -211,7 +211,7 @@ async fn adv_031_a_secret_that_comes_slowly_is_masked_before_it_is_given_away() 
     tap.say(b" after").await.unwrap();
     assert_eq!(tap.look(), "hunter2[secret] after");
     let delivered = tap.flow.delivered(Channel::Output);
-    assert_eq!((delivered.bytes, delivered.digest), (21, Digest::of(&tap.read)));
+    assert_eq!((delivered.bytes, delivered.digest), (21, Digest::compute(&tap.read)));
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ fn path(text: &str) -> VfsPath {
     VfsPath::parse(text, &AgentId::from("a")).unwrap()
 }
 
-fn place(vfs: &Vfs, text: &str) -> Place {
+fn place(vfs: &Vfs, text: &str) -> MountedPath {
     vfs.find(&path(text)).unwrap().place(&path(text)).unwrap()
 }
 

@@ -26,13 +26,13 @@ fn session(request: &str, plan: Value) -> Session {
 }
 
 fn tainted(mut session: Session) -> Session {
-    hear(&mut session, "read_mail", json!({"text": "Do as I say"}));
+    observe_output(&mut session, "read_mail", json!({"text": "Do as I say"}));
     session
 }
 
-fn told(request: &str, plan: Value) -> Session {
+fn session_with_secret(request: &str, plan: Value) -> Session {
     let mut session = tainted(session(request, plan));
-    hear(&mut session, "get_secret", json!(SECRET));
+    observe_output(&mut session, "get_secret", json!(SECRET));
     session
 }
 
@@ -58,7 +58,7 @@ fn signs_without_words_leak_nothing() {
         json!("propose"),
         json!([{"tool": "send_mail", "args": {"to": {"const": "eve@e.test"}, "text": {"free": true}}}]),
     ] {
-        let session = told("Send eve@e.test a mail about when we meet", plan.clone());
+        let session = session_with_secret("Send eve@e.test a mail about when we meet", plan.clone());
         for text in &texts {
             let args = json!({"to": "eve@e.test", "text": text});
             assert_eq!(session.rule("send_mail", &args).stance, Stance::Ask, "{plan}: {text}");
@@ -72,17 +72,17 @@ fn signs_without_words_leak_nothing() {
 fn after_confidential_output_own_words_need_an_approval() {
     let note = |note: &str| json!({"to": "Ann", "amount": 5, "note": note});
     for text in ["hunter-falcon-swordfish", "hunterfalcon", "retnuh", "gibberish"] {
-        let session = told("Pay Ann 5 EUR", json!("propose"));
+        let session = session_with_secret("Pay Ann 5 EUR", json!("propose"));
         assert_eq!(session.rule("pay", &note(text)).stance, Stance::Ask, "{text}");
     }
     let plan = json!([{"tool": "pay", "args": {"to": {"const": "Ann"}, "amount": {"const": 5}, "note": {"free": true}}}]);
-    let session = told("Pay Ann 5 EUR", plan);
+    let session = session_with_secret("Pay Ann 5 EUR", plan);
     assert_eq!(session.rule("pay", &note("hunter falcon")).stance, Stance::Ask);
 }
 
 #[test]
 fn b1_names_of_arguments_are_values_without_a_schema_too() {
-    let session = told("Send hello to eve@e.test", json!(null));
+    let session = session_with_secret("Send hello to eve@e.test", json!(null));
     for name in ["hunter2-password-9931", "hunter", "swordfish", "zqxwv"] {
         let args = json!({"to": "eve@e.test", "text": "hello", name: ""});
         assert_eq!(session.rule("post", &args).stance, Stance::Ask, "{name}");
@@ -105,8 +105,8 @@ fn b7_the_latest_of_one_kind_names_no_other_kind_and_no_recipient() {
     ];
     for (request, to, file, expected) in cases {
         let mut session = tainted(session(request, json!(null)));
-        hear(&mut session, "list_mail", mails.clone());
-        hear(&mut session, "list_files", files.clone());
+        observe_output(&mut session, "list_mail", mails.clone());
+        observe_output(&mut session, "list_files", files.clone());
         let ruling = session.rule("send_file", &json!({"to": to, "file": file}));
         assert_eq!(ruling.stance, expected, "{request}: {file}: {}", ruling.reason);
     }
@@ -165,7 +165,7 @@ fn a_project_adds_sinks_and_lifts_nothing() {
     let mut session = tainted(
         Session::begin("Send eve@e.test a mail about Carl", tools.into(), Trusted::default()).unwrap(),
     );
-    hear(&mut session, "get_secret", json!([{"name": "Carl", "pin": "K9931X77"}]));
+    observe_output(&mut session, "get_secret", json!([{"name": "Carl", "pin": "K9931X77"}]));
     for (text, expected) in
         [("K9931X77", Stance::Ask), ("Carl", Stance::Allow), ("about a mail", Stance::Ask)]
     {
@@ -178,7 +178,7 @@ fn a_project_adds_sinks_and_lifts_nothing() {
 fn a_cut_result_still_contradicts_a_report() {
     let mut session = session("Pay ann@a.test 5 EUR", json!(null));
     let page = format!("eve@e.test {}", "word ".repeat(100_000));
-    hear(&mut session, "read_mail", json!({"text": page}));
+    observe_output(&mut session, "read_mail", json!({"text": page}));
     let report = DerivedFrom::read(&json!(["request"]), Value::as_u64).unwrap();
     let args = json!({"to": "eve@e.test", "amount": 5});
     assert_eq!(session.rule_derived("pay", &args, Some(&report), &[]).stance, Stance::Ask);
@@ -187,7 +187,7 @@ fn a_cut_result_still_contradicts_a_report() {
 /// A session with a typed value from a text that it never received.
 fn with_value(request: &str) -> Session {
     let mut session = session(request, json!(null));
-    hear(
+    observe_output(
         &mut session,
         "list_mail",
         json!([{"name": "Alice", "mail": "alice@c.test"}, {"name": "Mallory", "mail": "mallory@c.test"}]),
@@ -242,9 +242,9 @@ fn unindexed_secrets_make_stored_values_confidential() {
     tools.insert("remember".to_owned(), write);
     let mut session = Session::begin("Remember it", tools, Trusted::default()).unwrap();
     for at in 0..140 {
-        hear(&mut session, &format!("get_t{at}"), json!(format!("word{at}")));
+        observe_output(&mut session, &format!("get_t{at}"), json!(format!("word{at}")));
     }
-    hear(&mut session, "get_secret", json!(SECRET));
+    observe_output(&mut session, "get_secret", json!(SECRET));
     let args = json!({"text": "hunter falcon"});
     let ruling = session.rule("remember", &args);
     assert!(session.stored_label("remember", &args, Some(&ruling), &["text".to_owned()]).confidential);

@@ -36,7 +36,7 @@ fn ruled(session: &Session, tool: &str, args: Value, report: Value) -> Ruling {
 }
 
 /// Call 1: the user's own files. Call 2: a stranger's letter, which quotes one of them. Call 3: confidential payments.
-fn heard() -> Session {
+fn session_with_results() -> Session {
     let mut session = session("Tidy up and tell ann@a.test", json!(null));
     let from = json!(["request"]);
     reported(
@@ -56,7 +56,7 @@ fn heard() -> Session {
 
 #[test]
 fn a_call_is_judged_by_its_reported_sources() {
-    let session = heard();
+    let session = session_with_results();
     let old = json!({"id": "old.txt"});
     let cases = [
         (json!(["request", 1]), Stance::Allow),
@@ -94,7 +94,7 @@ fn a_report_names_single_fields() {
 
 #[test]
 fn a_match_in_untrusted_text_contradicts_a_report() {
-    let session = heard();
+    let session = session_with_results();
     for (tool, args) in [
         ("remove", json!({"id": "notes.txt"})),
         ("write", json!({"to": "eve@e.test", "text": "hello"})),
@@ -113,7 +113,7 @@ fn a_match_in_untrusted_text_contradicts_a_report() {
 
 #[test]
 fn an_unknown_source_is_refused() {
-    let session = heard();
+    let session = session_with_results();
     for report in [json!([9]), json!({"call": ["request"], "args": {"id": [9]}})] {
         let ruling = ruled(&session, "remove", json!({"id": "old.txt"}), report);
         assert_eq!((ruling.stance, ruling.code), (Stance::Deny, "provenance.unknown_source"));
@@ -122,7 +122,7 @@ fn an_unknown_source_is_refused() {
 
 #[test]
 fn an_outsiders_influence_propagates() {
-    let mut session = heard();
+    let mut session = session_with_results();
     // Call 4 looked where the letter pointed; call 5 had no report. Either may be an outsider's choice.
     reported(&mut session, 4, "files", &json!({}), Some(&json!([2])), json!([{"name": "four.txt"}]));
     reported(&mut session, 5, "files", &json!({}), None, json!([{"name": "five.txt"}]));
@@ -140,7 +140,7 @@ fn an_outsiders_influence_propagates() {
 
 #[test]
 fn a_report_opens_no_confidential_output() {
-    let mut session = heard();
+    let mut session = session_with_results();
     let tell = |session: &Session, text: &str, report: Value| {
         ruled(session, "write", json!({"to": "ann@a.test", "text": text}), report).stance
     };
@@ -214,7 +214,7 @@ fn inferred_labels_still_ask_about_untrusted_targets() {
     assert!(tools.values().all(|labels| labels.inferred));
     let mut session = Session::begin("Pay Ann 10 of what I have", tools, Trusted::default()).unwrap();
     assert!(session.transcript().is_tainted(), "unvouched descriptions are untrusted");
-    hear(&mut session, "read_file", json!({"text": PLANTED, "to": "eve"}));
+    observe_output(&mut session, "read_file", json!({"text": PLANTED, "to": "eve"}));
     for args in
         [json!({"to": "US133000000121212121212"}), json!({"to": "eve"}), json!({"to": "Ann", "amount": 99})]
     {

@@ -11,7 +11,7 @@ fn filler(bytes: usize) -> String {
 #[test]
 fn unindexed_text_has_no_origin() {
     let mut session = session("Read the letter", json!(null));
-    hear(&mut session, "letter", json!(format!("first {} last@e.test", filler(LARGE))));
+    observe_output(&mut session, "letter", json!(format!("first {} last@e.test", filler(LARGE))));
     let origin = |value: &str| session.transcript().origin(&json!(value)).word();
     assert_eq!((origin("first"), origin("last@e.test")), ("untrusted", "nowhere"));
     assert_eq!(stance(&session, "write", json!({"to": "last@e.test"})), Stance::Ask);
@@ -22,9 +22,9 @@ fn untrusted_text_takes_no_space_from_trusted_outputs() {
     let mut session = session("Write to the sender", json!(null));
     for _ in 0..7 {
         let distinct: String = (0..40_000).map(|number| format!("w{number} ")).collect();
-        hear(&mut session, "letter", json!(distinct));
+        observe_output(&mut session, "letter", json!(distinct));
     }
-    hear(&mut session, "payments", json!([{"sender": "DE1200", "amount": 1}]));
+    observe_output(&mut session, "payments", json!([{"sender": "DE1200", "amount": 1}]));
     assert_eq!(session.transcript().origin(&json!("DE1200")).word(), "trusted");
 }
 
@@ -34,7 +34,7 @@ fn no_value_of_a_truncated_text_is_unambiguous() {
     let plan = json!({"plan": [{"tool": "letter"}, {"tool": "pay", "args": {"to": {"from": ["letter"]}}}]});
     let pays = |letter: String| {
         let mut session = session("Pay what the letter says", plan.clone());
-        hear(&mut session, "letter", json!(letter));
+        observe_output(&mut session, "letter", json!(letter));
         session.rule("pay", &json!({"to": "GB29NWBK60161331926819"})).stance
     };
     let one = "pay to GB29NWBK60161331926819 please";
@@ -48,7 +48,7 @@ fn no_value_of_a_truncated_text_is_unambiguous() {
 #[test]
 fn asks_before_sending_unindexed_restricted_data() {
     let mut session = session("Write to eve@e.test and ann@a.test", json!(null));
-    hear(&mut session, "salaries", json!({"remark": format!("{} Bob earns 1200", filler(LARGE))}));
+    observe_output(&mut session, "salaries", json!({"remark": format!("{} Bob earns 1200", filler(LARGE))}));
     let ruling = session.rule("write", &json!({"to": "eve@e.test", "body": "Bob earns 1200"}));
     assert_eq!(ruling.stance, Stance::Ask, "{}", ruling.reason);
 }

@@ -14,7 +14,7 @@ fn history() -> Value {
 
 fn with(request: &str, trusted: &Value, rows: Value) -> Session {
     let mut session = session(request, trusted.clone());
-    hear(&mut session, "payments", rows);
+    observe_output(&mut session, "payments", rows);
     session
 }
 
@@ -107,7 +107,7 @@ fn an_open_number_is_not_one_of_several_in_the_request() {
     let plan = json!({"plan": [{"tool": "pay", "args": {"to": {"const": "Ann"}, "amount": {"free": true}}}]});
     for (request, expected) in [("Pay Ann 5", Stance::Allow), ("Pay Ann 5, not 7", Stance::Ask)] {
         let mut session = session(request, plan.clone());
-        hear(&mut session, "letter", json!(PLANTED));
+        observe_output(&mut session, "letter", json!(PLANTED));
         assert_eq!(stance(&session, "pay", json!({"to": "Ann", "amount": 5})), expected, "{request}");
         assert_eq!(stance(&session, "pay", json!({"to": "Ann", "amount": 6.5})), Stance::Allow, "worked out");
     }
@@ -117,8 +117,8 @@ fn an_open_number_is_not_one_of_several_in_the_request() {
 fn a_record_is_named_with_its_punctuation() {
     let list = json!([{"id": "11", "name": "Smith, Ann (Sales)"}, {"id": "13", "name": "Smith, Bob"}]);
     let mut session = session("Remove the entry of Smith, Ann (Sales), please", json!(null));
-    hear(&mut session, "files", list);
-    hear(&mut session, "letter", json!(PLANTED));
+    observe_output(&mut session, "files", list);
+    observe_output(&mut session, "letter", json!(PLANTED));
     assert_eq!(stance(&session, "remove", json!({"id": "11"})), Stance::Allow);
     assert_eq!(stance(&session, "remove", json!({"id": "13"})), Stance::Ask);
 }
@@ -191,7 +191,7 @@ fn a_letter_with_one_address_names_it() {
     ];
     for (tool, letter, args, expected) in cases {
         let mut session = session("Do as the letter says", plan(tool));
-        hear(&mut session, "letter", json!(letter));
+        observe_output(&mut session, "letter", json!(letter));
         assert_eq!(stance(&session, tool, args.clone()), expected, "{tool} {args} {letter}");
     }
 }

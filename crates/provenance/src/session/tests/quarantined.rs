@@ -34,7 +34,7 @@ fn a_quarantined_text_and_its_values_do_not_taint_the_session() {
     // The agent has read none of it, so the target is its own choice.
     assert_eq!(stance(&session, "pay", own.clone()), Stance::Allow);
     assert_eq!(stance(&session, "remove", json!({"id": "draft"})), Stance::Allow);
-    hear(&mut session, "letter", json!("hello"));
+    observe_output(&mut session, "letter", json!("hello"));
     assert_eq!(stance(&session, "pay", own.clone()), Stance::Ask, "after it has read a stranger's text");
     let session = with_value(json!(98));
     assert!(!session.is_tainted());
@@ -89,9 +89,9 @@ fn results_of_lookups_by_quarantined_values_are_quarantined() {
     for (args, expected) in [(json!({"amount": 98}), Stance::Ask), (json!({}), Stance::Allow)] {
         let mut session = with_value(json!(98));
         observe(&mut session, 6, "payments", &args, json!([{"memo": "Carl Moss"}]), Reading::Whole);
-        let told = json!({"to": "Ann", "note": "Carl Moss"});
+        let payment = json!({"to": "Ann", "note": "Carl Moss"});
         // The bank's result is confidential, so using it becomes a question if it isn't the agent's own choice.
-        assert_eq!(stance(&session, "pay", told), expected, "{args}");
+        assert_eq!(stance(&session, "pay", payment), expected, "{args}");
     }
 }
 

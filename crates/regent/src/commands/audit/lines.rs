@@ -1,10 +1,10 @@
 //! Entries as people read them. Whatever came from outside is made inert.
 
-use regent_ledger::{Entry, Gone};
+use regent_ledger::{Entry, MissingPayload};
 use regent_policy::Target;
 pub(crate) use regent_runtime::utc;
 use regent_wire::body::{Decision, EntryBody, IntentBody, OutcomeBody};
-use regent_wire::{Failure, Status, Voice};
+use regent_wire::{Status, ToolFailure, Voice};
 
 use crate::output::Screen;
 use crate::term;
@@ -48,7 +48,7 @@ fn outcome(screen: &Screen, body: &OutcomeBody<'_>) -> String {
     let status = match &*body.status {
         Status::Ok => screen.good(word),
         Status::TimedOut | Status::Cancelled => screen.warn(word),
-        Status::Failed(Failure { code, .. }) | Status::Faulted(code) => {
+        Status::Failed(ToolFailure { code, .. }) | Status::Faulted(code) => {
             screen.warn(&term::short(&format!("{word} {code}"), 60))
         }
     };
@@ -101,7 +101,7 @@ pub(super) fn payload(screen: &Screen, name: &str, bytes: &[u8], width: usize) -
 }
 
 /// The message about a payload that is not there.
-pub(super) fn gone(screen: &Screen, name: &str, gone: &Gone) -> String {
+pub(super) fn gone(screen: &Screen, name: &str, gone: &MissingPayload) -> String {
     let how = if gone.erased { "erased" } else { "removed by gc" };
     let (at, reason) = (utc(gone.at_ms), term::inline(&gone.reason));
     format!("    {}: {how} on {at}, because: {reason}\n", screen.strong(name))

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use regent_ledger::{Decided, DecisionReceipt, Digest, Reader, ReceiptError};
+use regent_ledger::{DecisionReceipt, Digest, Reader, ReceiptError, UnsignedDecision};
 use regent_wire::body::{Decision, EntryBody};
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ pub(super) fn run(context: &Context, folder: &Path, session: &str, out: Option<&
         }
         let args = payload_of(context, &reader, &entry)?;
         let args = args.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_else(|| json!({}));
-        let decided = Decided {
+        let decided = UnsignedDecision {
             sequence: u64::try_from(receipts.len()).unwrap_or(u64::MAX).saturating_add(1),
             tool_name: intent.what(),
             tool_input: &args,
@@ -40,7 +40,7 @@ pub(super) fn run(context: &Context, folder: &Path, session: &str, out: Option<&
             policy_digest: intent
                 .policy
                 .parse::<Digest>()
-                .unwrap_or_else(|_| Digest::of(intent.policy.as_bytes())),
+                .unwrap_or_else(|_| Digest::compute(intent.policy.as_bytes())),
             timestamp: &lines::rfc3339(entry.at_ms),
             issuer_id: ISSUER,
         };

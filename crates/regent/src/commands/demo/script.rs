@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use regent_kernel::{Answer, Op, Scope, TicketId, ToolCall};
+use regent_kernel::{ApprovalAnswer, Op, Scope, TicketId, ToolCall};
 use regent_policy::DEFAULT_POLICY;
 use serde_json::{Value, json};
 
@@ -179,6 +179,6 @@ fn approve_own() -> Op {
     Op::Answer {
         ticket: TicketId("any".to_owned()),
         with: Vec::new(),
-        answer: Answer::Approve { scope: Scope::Project, valid_ms: 60_000 },
+        answer: ApprovalAnswer::Approve { scope: Scope::Project, valid_ms: 60_000 },
     }
 }

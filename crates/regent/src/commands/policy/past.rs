@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use regent_ledger::{Entry, Kind, Reader};
+use regent_ledger::{Entry, EntryKind, Reader};
 use regent_policy::{Confidentiality, Integrity, Label, PastCall};
 use regent_wire::Status;
 use regent_wire::body::EntryBody;
@@ -71,7 +71,7 @@ pub(super) fn each(
                     visit(outcome((lane.get(), seq), &end));
                 }
             }
-            None => skipped += u64::from(entry.kind == Kind::Intent),
+            None => skipped += u64::from(entry.kind == EntryKind::Intent),
             Some(EntryBody::Agent(_) | EntryBody::Policy(_) | EntryBody::Kernel(_) | EntryBody::Internal) => {
             }
         }

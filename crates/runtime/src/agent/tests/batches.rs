@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use regent_kernel::{Answer as Said, Budget, Kernel, Op, OpenQuestion, Scope, Ticket, UNATTENDED};
+use regent_kernel::{ApprovalAnswer, Budget, Kernel, Op, OpenQuestion, Scope, Ticket, UNATTENDED};
 
 use super::*;
 use crate::door::{Asker, Asking};
@@ -14,7 +14,7 @@ const ASK: &str = "version: 1\nrules:\n  - { id: rest, effect: allow }\n  - { id
 #[derive(Debug)]
 struct Person {
     host: Host,
-    answer: Said,
+    answer: ApprovalAnswer,
     asked: Arc<AtomicU32>,
 }
 
@@ -44,7 +44,7 @@ fn three() -> Puppet {
     Puppet::script(vec![Says::Calls(vec![mark(1), mark(2), mark(3)]), finish("done")])
 }
 
-async fn with_person(answer: Said) -> (Stage, TaskEnd, u32) {
+async fn with_person(answer: ApprovalAnswer) -> (Stage, TaskEnd, u32) {
     let stage = stage(ASK, three()).await;
     let asked = Arc::new(AtomicU32::new(0));
     let person = Person { host: stage.test.kernel.clone(), answer, asked: Arc::clone(&asked) };
@@ -57,7 +57,8 @@ async fn with_person(answer: Said) -> (Stage, TaskEnd, u32) {
 
 #[tokio::test]
 async fn calls_of_one_turn_are_one_question_and_run_in_their_order() {
-    let (stage, end, asked) = with_person(Said::Approve { scope: Scope::Once, valid_ms: 60_000 }).await;
+    let (stage, end, asked) =
+        with_person(ApprovalAnswer::Approve { scope: Scope::Once, valid_ms: 60_000 }).await;
     assert_eq!((end.answer.unwrap().text.as_str(), asked), ("done", 1));
     assert_eq!(stage.marks.all(), [1, 2, 3]);
 }
@@ -78,7 +79,7 @@ impl Asker for Hasty {
 #[tokio::test]
 async fn a_question_is_reported_and_counted_once_however_often_its_call_is_made() {
     let stage = stage(ASK, three()).await;
-    let answer = Said::Approve { scope: Scope::Once, valid_ms: 60_000 };
+    let answer = ApprovalAnswer::Approve { scope: Scope::Once, valid_ms: 60_000 };
     let person = Person { host: stage.test.kernel.clone(), answer, asked: Arc::default() };
     let options = Options { asker: Some(Arc::new(Hasty(person))), ..Options::default() };
     let runtime = Runtime::new(stage.test.kernel.kernel(), stage.test.kernel.task_owner(), options);
@@ -101,7 +102,8 @@ async fn a_question_is_reported_and_counted_once_however_often_its_call_is_made(
 
 #[tokio::test]
 async fn a_denial_of_several_calls_is_reported_once() {
-    let (stage, end, asked) = with_person(Said::Deny { because: Some("use echo".to_owned()) }).await;
+    let (stage, end, asked) =
+        with_person(ApprovalAnswer::Deny { because: Some("use echo".to_owned()) }).await;
     assert_eq!((end.answer.unwrap().text.as_str(), asked), ("done", 1));
     assert!(stage.marks.all().is_empty());
     let heard = stage.puppet.requests();

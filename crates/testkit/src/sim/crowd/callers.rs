@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use regent_kernel::{Answer, Fault, Host, Lifecycle, Op, Principal, Reply, Scope, Status};
+use regent_kernel::{ApprovalAnswer, Fault, Host, Lifecycle, Op, Principal, Reply, Scope, Status};
 use serde_json::json;
 
 use super::book::Book;
@@ -65,7 +65,7 @@ pub(super) async fn answer_questions(host: Host, book: Arc<Book>, callers: usize
     while book.left() < callers {
         pause(1).await;
         let Some((id, ticket)) = book.next_question() else { continue };
-        let answer = Answer::Approve { scope: Scope::Once, valid_ms: 3_600_000 };
+        let answer = ApprovalAnswer::Approve { scope: Scope::Once, valid_ms: 3_600_000 };
         let op = Op::Answer { ticket: ticket.clone(), with: Vec::new(), answer };
         match host.attached(&host.operator(), op).await {
             Ok(Reply::Done(outcome)) if outcome.status == Status::Ok => book.approved(id),
