@@ -300,10 +300,9 @@ impl Core {
                 })
             }
             Ok(Consulted::Denied(ticket, because)) => Consent::Refused(denied_by_reviewer(&ticket, because)),
-            Ok(Consulted::Full(open)) => Consent::Refused(too_many_questions(
-                call.principal(),
-                &format!("{open} questions are already pending"),
-            )),
+            Ok(Consulted::Full(open)) => {
+                Consent::Refused(too_many(call.principal(), &format!("{open} questions are already pending")))
+            }
             Err(reason) => Consent::Refused(reason),
         })
     }
@@ -455,10 +454,7 @@ impl Approvals {
             }
             self.rates.give_back(&QUESTIONS, &rate_name(who, cause), now_ms).await?;
         }
-        Ok(Err(too_many_questions(
-            who,
-            &format!("more than {NEW_PER_MINUTE_MAX} new questions within a minute"),
-        )))
+        Ok(Err(too_many(who, &format!("more than {NEW_PER_MINUTE_MAX} new questions within a minute"))))
     }
 }
 
@@ -516,7 +512,7 @@ fn denied_by_reviewer(ticket: &TicketId, because: Option<String>) -> Reason {
     Reason { code: "approval.denied".into(), message, rule: None, help: Some(help) }
 }
 
-fn too_many_questions(who: &Principal, what: &str) -> Reason {
+fn too_many(who: &Principal, what: &str) -> Reason {
     let message = format!("too many questions: {what}; this call is denied");
     let help = match who.agent_id() {
         Some(id) => format!(

@@ -178,11 +178,9 @@ impl Core {
         }
         match tool.tier_at_least(Tier::Host) {
             Some(tier) => sheet.tier = tier,
-            None => sheet.refuse(
-                "tier.instruction",
-                format!("`{name}` is only listed to models and never runs"),
-                "",
-            ),
+            None => {
+                sheet.refuse("tier.instruction", format!("`{name}` is listed to models and never run"), "")
+            }
         }
         for (pointer, kind) in &tool.spec().arguments {
             sheet.resolve(&self.workspace, pointer, *kind);

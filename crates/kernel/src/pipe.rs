@@ -214,7 +214,7 @@ impl Pipes {
     }
 
     /// The pipes that an agent holds an end of: those it reads, those it writes.
-    pub(crate) fn describe_ends(&self, agent: &AgentId) -> (Vec<Value>, Vec<Value>) {
+    pub(crate) fn list(&self, agent: &AgentId) -> (Vec<Value>, Vec<Value>) {
         let all = self.all();
         let describe = |pipe: &Arc<Pipe>| {
             let waiting = pipe.waiting();

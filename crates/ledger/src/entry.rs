@@ -75,19 +75,14 @@ impl EntryKind {
     /// Whether only the ledger itself writes this kind.
     pub const fn is_internal(self) -> bool {
         match self {
-            EntryKind::Lane
-            | EntryKind::Recovery
-            | EntryKind::Key
-            | EntryKind::Erase
-            | EntryKind::Pack
-            | EntryKind::Resume
-            | EntryKind::Checkpoint => true,
-            EntryKind::Intent
-            | EntryKind::Outcome
-            | EntryKind::Answer
-            | EntryKind::Agent
-            | EntryKind::Policy
-            | EntryKind::Kernel => false,
+            Self::Lane
+            | Self::Recovery
+            | Self::Key
+            | Self::Erase
+            | Self::Pack
+            | Self::Resume
+            | Self::Checkpoint => true,
+            Self::Intent | Self::Outcome | Self::Answer | Self::Agent | Self::Policy | Self::Kernel => false,
         }
     }
 }

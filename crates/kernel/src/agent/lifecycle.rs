@@ -23,16 +23,15 @@ impl LifecycleStep {
     /// Where it leads, or `None` where it can't be taken.
     pub(crate) fn leads_from(self, stage: Lifecycle) -> Option<Lifecycle> {
         match (stage, self) {
-            (Lifecycle::Init, LifecycleStep::Boot) => Some(Lifecycle::Ready),
-            (Lifecycle::Ready, LifecycleStep::Activate) | (Lifecycle::Suspended, LifecycleStep::Resume) => {
+            (Lifecycle::Init, Self::Boot) => Some(Lifecycle::Ready),
+            (Lifecycle::Ready, Self::Activate) | (Lifecycle::Suspended, Self::Resume) => {
                 Some(Lifecycle::Active)
             }
-            (Lifecycle::Active, LifecycleStep::Suspend) => Some(Lifecycle::Suspended),
-            (
-                Lifecycle::Init | Lifecycle::Ready | Lifecycle::Active | Lifecycle::Suspended,
-                LifecycleStep::Retire,
-            ) => Some(Lifecycle::Retiring),
-            (Lifecycle::Retiring, LifecycleStep::Terminate) => Some(Lifecycle::Terminated),
+            (Lifecycle::Active, Self::Suspend) => Some(Lifecycle::Suspended),
+            (Lifecycle::Init | Lifecycle::Ready | Lifecycle::Active | Lifecycle::Suspended, Self::Retire) => {
+                Some(Lifecycle::Retiring)
+            }
+            (Lifecycle::Retiring, Self::Terminate) => Some(Lifecycle::Terminated),
             (
                 Lifecycle::Init
                 | Lifecycle::Ready
@@ -40,12 +39,7 @@ impl LifecycleStep {
                 | Lifecycle::Suspended
                 | Lifecycle::Retiring
                 | Lifecycle::Terminated,
-                LifecycleStep::Boot
-                | LifecycleStep::Activate
-                | LifecycleStep::Suspend
-                | LifecycleStep::Resume
-                | LifecycleStep::Retire
-                | LifecycleStep::Terminate,
+                Self::Boot | Self::Activate | Self::Suspend | Self::Resume | Self::Retire | Self::Terminate,
             ) => None,
         }
     }

@@ -81,12 +81,8 @@ impl View {
                 // Entries hold the agent's own words (paths, reasons), so they carry what it has seen.
                 Ok((core.entries_of(&self.id)?, OURS.join(core.society.agents.context(&self.who))))
             }
-            (ViewKind::Ipc, "inbox") => {
-                Ok((json!(core.society.pipes.describe_ends(&self.id).0).to_string(), OURS))
-            }
-            (ViewKind::Ipc, "outbox") => {
-                Ok((json!(core.society.pipes.describe_ends(&self.id).1).to_string(), OURS))
-            }
+            (ViewKind::Ipc, "inbox") => Ok((json!(core.society.pipes.list(&self.id).0).to_string(), OURS)),
+            (ViewKind::Ipc, "outbox") => Ok((json!(core.society.pipes.list(&self.id).1).to_string(), OURS)),
             (ViewKind::Tools, name) => {
                 let tool = core.catalogue.get(name).ok_or_else(not_found)?;
                 Ok((json!({"digest": tool.digest_hex(), "spec": tool.spec()}).to_string(), AUTHORS))
