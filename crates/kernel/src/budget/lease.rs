@@ -30,6 +30,8 @@ pub(crate) struct Lease {
     /// Counted anew each day (UTC).
     daily: bool,
     pub(crate) level: Level,
+    /// What this process has spent, as far as the state is known to have it.
+    reported: Amounts,
     period: i64,
     /// What this process may spend without asking.
     granted: Amounts,
@@ -54,6 +56,9 @@ struct Account {
 struct Lent {
     expires_at_ms: i64,
     left: Amounts,
+    /// What its owner has reported so far, all in all. A report that was lost on its way back is sent again, and counts once.
+    #[serde(default)]
+    reported: Amounts,
 }
 
 impl Lease {
@@ -90,6 +95,7 @@ impl Lease {
             was: self.period,
             period: self.period_at(now_ms),
             used: self.level.used,
+            total: self.reported.plus(self.level.used),
             needed: self.needed(want),
         }
     }
@@ -98,7 +104,7 @@ impl Lease {
     pub(crate) fn apply(&mut self, report: &Report, exchanged: &Exchanged) {
         self.level.limit = exchanged.limit;
         (self.period, self.granted, self.free) = (report.period, exchanged.mine, exchanged.free);
-        self.level.used = self.level.used.minus(report.used);
+        self.confirm(report);
         self.renew_at_ms = report.now_ms.saturating_add(LEASE_MS / 2);
     }
 
@@ -109,8 +115,13 @@ impl Lease {
 
     /// Everything was given back.
     pub(crate) fn ended(&mut self, report: &Report) {
-        self.level.used = self.level.used.minus(report.used);
+        self.confirm(report);
         (self.granted, self.free) = Default::default();
+    }
+
+    fn confirm(&mut self, report: &Report) {
+        self.level.used = self.level.used.minus(report.used);
+        self.reported = report.total;
     }
 
     fn period_at(&self, now_ms: i64) -> i64 {
@@ -127,8 +138,10 @@ pub(crate) struct Report {
     /// The period that the lease is of.
     was: i64,
     period: i64,
-    /// What was spent of it since the last report.
+    /// What was spent of it since the last report that is known to have arrived.
     used: Amounts,
+    /// What was spent in all, earlier reports included.
+    total: Amounts,
     needed: Amounts,
 }
 
@@ -152,17 +165,17 @@ pub(crate) struct Looked {
 impl Report {
     /// Reports what was spent and leases what is needed, in one step.
     pub(crate) async fn exchange(&self, state: &dyn State) -> Result<Exchanged, StateError> {
-        let Self { owner, now_ms, was, period, used, needed, .. } = self;
+        let Self { owner, now_ms, was, period, total, needed, .. } = self;
         self.step(state, |account| {
             // What was used belongs to the period that it was leased in.
             let same_period = account.period == *was;
             if same_period {
-                account.settle(owner, *used);
+                account.settle(owner, *total);
             }
             *account = std::mem::take(account).in_period(*period);
             account.bury(owner, *now_ms);
             if !same_period {
-                account.settle(owner, *used);
+                account.settle(owner, *total);
             }
             let mut mine = account.leases.get(owner).map_or_else(Amounts::default, |lent| lent.left);
             let missing = needed.minus(mine);
@@ -171,7 +184,8 @@ impl Report {
             if short.is_none() {
                 mine = mine.plus(account.chunk(missing));
             }
-            let lent = Lent { expires_at_ms: now_ms.saturating_add(LEASE_MS), left: mine };
+            let expires_at_ms = now_ms.saturating_add(LEASE_MS);
+            let lent = Lent { expires_at_ms, left: mine, reported: *total };
             account.leases.insert(owner.clone(), lent);
             Exchanged { limit: account.limit, mine, free: account.free(), short }
         })
@@ -184,7 +198,7 @@ impl Report {
             // The time is that of the last use, which may lie long before what others have done since.
             let period = self.period.max(account.period);
             *account = std::mem::take(account).in_period(period);
-            account.settle(&self.owner, self.used);
+            account.settle(&self.owner, self.total);
             account.leases.remove(&self.owner);
         })
         .await
@@ -279,10 +293,12 @@ impl Account {
         self.limit.zip(taken, |limit, taken| limit.map_or(0, |limit| limit.saturating_sub(taken)))
     }
 
-    /// Moves what the owner says it has spent from its lease to what is spent.
-    fn settle(&mut self, owner: &str, used: Amounts) {
+    /// Moves what the owner says it has spent from its lease to what is spent, beyond what an earlier report has moved.
+    fn settle(&mut self, owner: &str, total: Amounts) {
         // A lease that was buried is spent already, all of it; so is one of another period.
         let Some(lent) = self.leases.get_mut(owner) else { return };
+        let used = total.minus(lent.reported);
+        lent.reported = total;
         lent.left = lent.left.minus(used);
         self.spent = self.spent.plus(used);
     }

@@ -1,7 +1,7 @@
 //! Budgets through a whole kernel.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use regent_store::{
     BoxFuture, Change, Committed, MemoryState, Partition, Record, State, StateError, Versioned,
@@ -124,6 +124,72 @@ async fn adv_084_an_agent_cannot_raise_a_budget() {
         assert_eq!(code_of(reply), "budget.not_a_person");
     }
     assert_eq!(world.kernel.0.gate.budgets.left(agent.lineage(), world.kernel.0.now()).await.calls, Some(5));
+}
+
+/// Commits, and loses the answer if it is told to.
+#[derive(Debug, Default)]
+struct Lossy(MemoryState, AtomicBool);
+
+impl State for Lossy {
+    fn read<'s>(
+        &'s self,
+        partition: &'s Partition,
+        keys: &'s [String],
+    ) -> BoxFuture<'s, Result<Vec<Option<Versioned>>, StateError>> {
+        self.0.read(partition, keys)
+    }
+
+    fn scan<'s>(
+        &'s self,
+        partition: &'s Partition,
+        prefix: &'s str,
+    ) -> BoxFuture<'s, Result<Vec<Record>, StateError>> {
+        self.0.scan(partition, prefix)
+    }
+
+    fn commit<'s>(
+        &'s self,
+        partition: &'s Partition,
+        change: Change,
+    ) -> BoxFuture<'s, Result<Committed, StateError>> {
+        Box::pin(async move {
+            let committed = self.0.commit(partition, change).await?;
+            if self.1.load(Ordering::Relaxed) {
+                return Err(StateError::Unusable("the answer was lost".to_owned()));
+            }
+            Ok(committed)
+        })
+    }
+
+    fn sweep(&self, now_ms: i64, max: usize) -> BoxFuture<'_, Result<usize, StateError>> {
+        self.0.sweep(now_ms, max)
+    }
+
+    fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.0.changes()
+    }
+}
+
+#[tokio::test]
+async fn a_report_whose_answer_was_lost_counts_once() {
+    let state = Arc::new(Lossy::default());
+    let (now, scope) = (Now { at_ms: 0, elapsed: Duration::ZERO }, BudgetScope::UserDay);
+    let budgets = Budgets::new(Arc::clone(&state) as _, "/project", "session-1");
+    budgets.set(&scope, calls(1_000), 0).await.unwrap();
+    let take = async |count| {
+        let most = Amounts { calls: count, ..Amounts::default() };
+        budgets.reserve(&[], &Estimate { most, unpriced: false }, now).await
+    };
+    for _ in 0..10 {
+        take(1).await.unwrap().unwrap().settle(Spent::default(), Duration::ZERO);
+    }
+    for more_than_leased in [800, 900, 950] {
+        state.1.store(true, Ordering::Relaxed);
+        assert!(take(more_than_leased).await.is_err());
+        state.1.store(false, Ordering::Relaxed);
+        drop(take(more_than_leased).await.unwrap().unwrap());
+        assert_eq!(budgets.standing(&scope, 0).await.unwrap().used.calls, 10);
+    }
 }
 
 /// Counts how often it is used.
