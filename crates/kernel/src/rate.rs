@@ -165,12 +165,12 @@ impl Counter {
 
 /// Runs steps one after the other: whether each was taken, and for how long the window matters.
 fn window_after(window: &mut Window, steps: &[RateChange]) -> (Vec<bool>, i64) {
-    let mut keep_until_ms = i64::MIN;
+    let (mut window_ms, mut now_ms) = (0, i64::MIN);
     let taken = steps.iter().map(|step| {
         let (charge, at_ms) = match step {
             RateChange::Take(charge, at_ms) | RateChange::GiveBack(charge, at_ms) => (charge, *at_ms),
         };
-        keep_until_ms = keep_until_ms.max(at_ms.saturating_add_unsigned(charge.window_ms));
+        (window_ms, now_ms) = (charge.window_ms.max(window_ms), now_ms.max(at_ms));
         match step {
             RateChange::Take(..) => {
                 window.bring_back(at_ms);
@@ -182,7 +182,10 @@ fn window_after(window: &mut Window, steps: &[RateChange]) -> (Vec<bool>, i64) {
             }
         }
     });
-    (taken.collect(), keep_until_ms)
+    let taken = taken.collect();
+    // What is given back may have been counted long before the last call that the window still has.
+    let newest_ms = window.newest_ms().unwrap_or(now_ms).max(now_ms);
+    (taken, newest_ms.saturating_add_unsigned(window_ms))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

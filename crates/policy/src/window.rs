@@ -55,6 +55,11 @@ impl Window {
         self.0.retain(|Bucket(_, _, count)| *count > 0);
     }
 
+    /// When the last call was counted.
+    pub fn newest_ms(&self) -> Option<i64> {
+        self.0.iter().map(|Bucket(_, last, _)| *last).max()
+    }
+
     /// Calls within the window that ends now.
     pub fn used(&self, window_ms: u64, now_ms: i64) -> u32 {
         let since = now_ms.saturating_sub(millis(window_ms));

@@ -57,6 +57,19 @@ fn a_clock_that_was_set_back_neither_opens_nor_blocks_for_long() {
 }
 
 #[test]
+fn a_call_that_is_given_back_late_takes_no_later_call_along() {
+    const MINUTE_MS: i64 = 60_000;
+    let (state, charge) = (memory(), charge(5, 3_600_000));
+    let rates = Rates::new(Arc::clone(&state));
+    for at_ms in [0, 30 * MINUTE_MS] {
+        assert!(wait(rates.take(&charge, "a", at_ms)).unwrap());
+    }
+    wait(rates.give_back(&charge, "a", 0)).unwrap();
+    wait(state.sweep(61 * MINUTE_MS, 10)).unwrap();
+    assert_eq!(wait(Rates::new(state).used(&charge, "a", 61 * MINUTE_MS)), 1);
+}
+
+#[test]
 fn what_cannot_be_read_counts_as_used_up() {
     let state = memory();
     let (key, partition) = ("rate/0000000000000007/a", Partition::containing("rate/0000000000000007/a"));
