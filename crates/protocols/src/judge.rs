@@ -528,12 +528,14 @@ impl Judge {
         let (allowed, mut was_allowed) = oneshot::channel();
         let (observe, observed) = oneshot::channel();
         let applies_changes = session.applies_changes;
-        if !self.parts.performer.expect(&session.id, Expected { allowed, applies_changes, observed }) {
-            return Err(JudgeError::Refused("another call of this agent is being judged".to_owned()));
-        }
         let run = ToolCall { tool: call.tool.clone(), args: call.args.clone() };
         let derived_from = derived_from.map(Box::new);
-        let op = Op::Elsewhere(regent_kernel::HostCall { run, derived_from, quarantined, measured });
+        let call = regent_kernel::HostCall { run, derived_from, quarantined, measured };
+        let expected = Expected { call: call.clone(), allowed, applies_changes, observed };
+        if !self.parts.performer.expect(&session.id, expected) {
+            return Err(JudgeError::Refused("another call of this agent is being judged".to_owned()));
+        }
+        let op = Op::Elsewhere(call);
         let (kernel, agent) = (self.parts.kernel.clone(), session.agent.clone());
         let mut reply = tokio::spawn(async move { kernel.syscall(&agent, op).await });
         tokio::select! {

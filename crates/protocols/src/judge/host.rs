@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use regent_kernel::{AgentId, BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, StoreUse, tier};
+use regent_kernel::{
+    AgentId, BoxFuture, ExecuteError, Executor, HostCall, Op, Permit, RawOutput, StoreUse, tier,
+};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -30,6 +32,8 @@ pub(super) struct Allowed {
 /// Somebody waits for a call of an agent to be allowed.
 #[derive(Debug)]
 pub(super) struct Expected {
+    /// Which call. Other programs with a token of the same agent may make others meanwhile.
+    pub(super) call: HostCall,
     /// Notified when it is.
     pub(super) allowed: oneshot::Sender<Allowed>,
     /// Whether the host performs the call with other arguments, if policy changes them.
@@ -57,6 +61,15 @@ impl Performer {
         is_free
     }
 
+    /// What waits for exactly this call.
+    fn take(&self, agent: &AgentId, call: &HostCall) -> Option<Expected> {
+        let mut all = self.expected();
+        if all.get(agent).is_none_or(|expected| expected.call != *call) {
+            return None;
+        }
+        all.remove(agent)
+    }
+
     /// The call was not allowed after all.
     pub(super) fn forget(&self, agent: &AgentId) {
         self.expected().remove(agent);
@@ -68,8 +81,10 @@ impl Executor<tier::Host> for Performer {
         &'s self,
         permit: Permit<'s, tier::Host>,
     ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
-        let agent = permit.call().principal().agent_id();
-        let expected = agent.and_then(|agent| self.expected().remove(agent));
+        let expected = match (permit.call().principal().agent_id(), permit.call().op()) {
+            (Some(agent), Op::Elsewhere(call)) => self.take(agent, call),
+            _no_call_of_a_host => None,
+        };
         Box::pin(async move {
             let (Op::Elsewhere(host), Some(expected)) = (permit.call().op(), expected) else {
                 return Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()));
@@ -97,5 +112,33 @@ fn came_back(observation: Observation) -> RawOutput {
     match observation.error {
         Some(error) => raw.with_failure("host.failed", error),
         None => raw,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use regent_kernel::ToolCall;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_the_call_that_was_asked_about_is_allowed() {
+        let call = |tool: &str| HostCall {
+            run: ToolCall { tool: tool.to_owned(), args: json!({}) },
+            derived_from: None,
+            quarantined: false,
+            measured: None,
+        };
+        let (performer, agent) = (Performer::default(), AgentId::from("worker"));
+        let (allowed, mut was_allowed) = oneshot::channel();
+        let (_observe, observed) = oneshot::channel();
+        let expected = Expected { call: call("denied"), allowed, applies_changes: false, observed };
+        assert!(performer.expect(&agent, expected));
+        assert!(performer.take(&agent, &call("allowed")).is_none(), "another program's call");
+        assert!(performer.take(&AgentId::from("other"), &call("denied")).is_none());
+        assert!(was_allowed.try_recv().is_err());
+        assert!(performer.take(&agent, &call("denied")).is_some());
+        assert!(performer.take(&agent, &call("denied")).is_none(), "once");
     }
 }
