@@ -120,13 +120,24 @@ impl Core {
         .presenting(presented))
     }
 
-    /// Why a caller that came with a token makes no more calls: asked at each call, so that a revocation counts from the next one on.
+    /// Why a caller that came with a token makes no more calls: asked at each call, so that a revocation counts from the next one on. It counts
+    /// for the agents of the caller as well; they go on if the token only was replaced or has expired.
     pub(crate) async fn refuses_token(&self, who: &Principal) -> Result<Option<Reason>, StateError> {
-        let Some(presented) = who.presented() else { return Ok(None) };
-        Ok(self.tokens.check(presented, self.clock.now_ms()).await?.err().map(|unusable| {
+        let refused = |unusable| {
             let error = AuthError::from(unusable);
             refusal(error.code(), error.to_string(), "ask an admin for a new token: `regent token create`")
-        }))
+        };
+        if let Some(presented) = who.presented()
+            && let Err(unusable) = self.tokens.check(presented, self.clock.now_ms()).await?
+        {
+            return Ok(Some(refused(unusable)));
+        }
+        for presented in who.line().skip(1).filter_map(Principal::presented) {
+            if self.tokens.is_revoked(&presented.id).await? {
+                return Ok(Some(refused(Unusable::Invalid)));
+            }
+        }
+        Ok(None)
     }
 
     /// Why no token can be made for this subject.

@@ -250,6 +250,11 @@ impl Tokens {
         })
     }
 
+    /// Whether a token was revoked. One that nobody knows any more was revoked before.
+    pub(crate) async fn is_revoked(&self, id: &TokenId) -> Result<bool, StateError> {
+        Ok(self.kept(id).await?.is_none_or(|kept| kept.revoked_at_ms.is_some()))
+    }
+
     /// Records the hour of use, for display. A full disk therefore refuses no caller.
     async fn note_use(&self, id: &TokenId, kept: &StoredToken, now_ms: i64) {
         let hour_ms = now_ms.saturating_sub(now_ms.rem_euclid(USED_STEP_MS));

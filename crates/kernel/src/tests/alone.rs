@@ -37,6 +37,7 @@ pub(crate) struct KernelFixture {
     driver: Driver,
     pub(crate) tools: Arc<Scripted>,
     pub(crate) folder: tempfile::TempDir,
+    pub(crate) clock: Arc<ManualClock>,
 }
 
 /// Runs the tools. `started` gets a permit when a tool that hangs has begun.
@@ -128,7 +129,7 @@ impl KernelFixture {
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let tools = Arc::new(Scripted { started: Semaphore::new(0) });
-        let catalogue = Catalogue::default();
+        let (catalogue, clock) = (Catalogue::default(), Arc::new(ManualClock::starting_at(1_000_000)));
         let driver = Driver::host(host.unwrap_or(tools.clone()));
         let add = |set: ToolSet, name: &&str| set.with(spec(name), driver.clone());
         catalogue.admit_own(TOOLS.iter().fold(ToolSet::new("built-in"), add)).unwrap();
@@ -140,11 +141,11 @@ impl KernelFixture {
             workspace: Workspace::open(folder.path()).unwrap(),
             state: Arc::new(MemoryState::default()),
             secrets: Arc::new(crate::NoSecrets),
-            clock: Arc::new(ManualClock::starting_at(1_000_000)),
+            clock: clock.clone(),
             sponsor: "ada".to_owned(),
             session: "s-1".to_owned(),
         });
-        Self { kernel: kernel.await.unwrap(), driver, tools, folder }
+        Self { kernel: kernel.await.unwrap(), driver, tools, folder, clock }
     }
 
     /// One more tool, performed like the others.

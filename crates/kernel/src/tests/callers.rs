@@ -197,6 +197,34 @@ async fn revocation_rotation_and_expiry_count_from_the_next_call_on() {
 }
 
 #[tokio::test]
+async fn agents_stop_when_the_token_of_whoever_started_them_is_revoked_and_only_then() {
+    let world = world().await;
+    let admin = world.kernel.operator();
+    for (how, code) in [("rotate", "ok"), ("expire", "ok"), ("revoke", "auth.invalid")] {
+        let token = world.token(&person("bob", PersonRole::Operator), Some(60_000)).await;
+        let bob = world.bearer(token.reveal()).await.unwrap();
+        let agent = world.agent(&bob, "helper", None).await;
+        let child = world.agent(&agent, "child", None).await;
+        match how {
+            "revoke" => drop(world.perform(&admin, Op::RevokeToken { id: token.id().clone() }).await),
+            "rotate" => {
+                let sha256 = Token::renew(token.id()).unwrap().digest();
+                world.perform(&admin, Op::RotateToken { id: token.id().clone(), sha256 }).await;
+            }
+            _expire => world.clock.advance_ms(60_000),
+        }
+        for who in [&agent, &child] {
+            assert_eq!(world.code(who, work(json!({}))).await, code, "{how}");
+        }
+        assert_eq!(
+            world.code(&world.agent(&admin, "other", None).await, work(json!({}))).await,
+            "ok",
+            "{how}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn an_agents_token_is_that_agent_until_the_agent_ends_and_another_kernel_does_not_know_it() {
     let world = world().await;
     let admin = world.kernel.operator();
