@@ -289,6 +289,12 @@ impl Principal {
         who.class() == Class::Operator || self.line().any(|one| one.is_caller(who))
     }
 
+    /// Whether `who` may see and end the programs that it runs: itself, whoever is above it, and an admin. People are told apart here.
+    pub(crate) fn runs_for(&self, who: &Self) -> bool {
+        let is_same = |one: &Self| one.is_caller(who) && one.display_name() == who.display_name();
+        who.role() == Some(PersonRole::Admin) || self.line().any(is_same)
+    }
+
     /// Whose tree of the virtual file system is its own. People share one; a program's has its name.
     pub(crate) fn home(&self) -> AgentId {
         self.fields.agent.clone().unwrap_or_else(|| AgentId::from(self.name()))

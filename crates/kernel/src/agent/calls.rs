@@ -131,10 +131,10 @@ impl Calls {
             .count()
     }
 
-    /// The programs that this caller answers for: its own, and those of the agents below it.
+    /// The programs that this caller may end: its own, and those of the agents below it; for an admin, all.
     pub(crate) fn programs(&self, of: &Principal) -> Vec<RunningProgram> {
         let table = self.table();
-        let own = table.running.values().filter(|call| call.who.answers_to(of));
+        let own = table.running.values().filter(|call| call.who.runs_for(of));
         let program = |call: &Entered| {
             let caller = call.who.display_name().to_owned();
             Some(RunningProgram { call: call.intent, caller, tool: call.program.clone()? })
@@ -146,7 +146,7 @@ impl Calls {
     pub(crate) fn end_program(&self, of: &Principal, intent: u64) -> bool {
         let table = self.table();
         let is_meant =
-            |call: &&Entered| call.intent == intent && call.program.is_some() && call.who.answers_to(of);
+            |call: &&Entered| call.intent == intent && call.program.is_some() && call.who.runs_for(of);
         table.running.values().find(is_meant).inspect(|call| call.cancel.pull(CancelReason::Signal)).is_some()
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use regent_kernel::{
-    BoxFuture, Driver, ExecuteError, Executor, Op, Permit, Principal, RawOutput, Reply, Status, ToolCall,
-    tier,
+    BoxFuture, Credential, Driver, ExecuteError, Executor, Op, Permit, PersonRole, Principal, RawOutput,
+    Reply, Status, Subject, Token, TokenSpec, ToolCall, tier,
 };
 use regent_tools::Network;
 use serde_json::{Value, json};
@@ -35,6 +35,45 @@ async fn listed(world: &ToolsFixture, who: &Principal) -> Vec<Value> {
     let found: Value = serde_json::from_slice(&heard.output).unwrap();
     assert!(found.get("processes").is_none(), "the machine's processes are the operator's");
     found["programs"].as_array().unwrap().clone()
+}
+
+/// Somebody who comes with a token.
+async fn caller(world: &ToolsFixture, subject: Subject) -> Principal {
+    let token = Token::generate().unwrap();
+    let spec = TokenSpec { id: token.id().clone(), sha256: token.digest(), subject, valid_ms: None };
+    let made = world.kernel.syscall(&world.kernel.operator(), Op::CreateToken(spec)).await.unwrap();
+    assert!(matches!(made, Reply::Done(_)), "{made:?}");
+    world.kernel.authenticate(Credential::Bearer(token.reveal())).await.unwrap()
+}
+
+#[tokio::test]
+async fn people_and_services_end_their_own_programs_and_an_admin_ends_all() {
+    let programs = Driver::process(Some(Arc::new(Endless)), None);
+    let world = ToolsFixture::with_programs(OPEN, Network::default(), Vec::new(), programs).await;
+    let person = |name: &str| Subject::Person { name: name.to_owned(), role: PersonRole::Operator };
+    let (alice, bob) = (caller(&world, person("alice")).await, caller(&world, person("bob")).await);
+    let service = caller(&world, Subject::Service { name: "ci".to_owned() }).await;
+    let admin = world.kernel.operator();
+    for (runner, killer, others) in
+        [(&alice, &alice, &bob), (&service, &service, &bob), (&alice, &admin, &service)]
+    {
+        let op =
+            Op::RunTool(ToolCall { tool: "process.exec".to_owned(), args: json!({"argv": ["sleep", "9"]}) });
+        let (kernel, who) = (world.kernel.kernel(), runner.clone());
+        let running = tokio::spawn(async move { kernel.syscall(&who, op).await.unwrap() });
+        let call = loop {
+            match listed(&world, runner).await.as_slice() {
+                [one] => break one["call"].as_u64().unwrap(),
+                _not_yet => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+        };
+        assert!(listed(&world, others).await.is_empty());
+        let refused = world.call_as(others, "process.kill", json!({"call": call})).await;
+        assert_eq!(refused.how, "failed process.unknown_call");
+        assert_eq!(world.call_as(killer, "process.kill", json!({"call": call})).await.how, "ok");
+        let Reply::Done(outcome) = running.await.unwrap() else { panic!("not done") };
+        assert_eq!(outcome.status, Status::Cancelled);
+    }
 }
 
 #[tokio::test]
