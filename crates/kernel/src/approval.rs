@@ -46,6 +46,7 @@ const NEW_PER_MINUTE_MAX: u32 = 20;
 const QUESTIONS: Charge = Charge { rule: RuleId(u64::MAX), limit: NEW_PER_MINUTE_MAX, window_ms: 60_000 };
 /// The same for all causes together, so that an agent can't ask without end by finding new causes.
 const ALL_QUESTIONS: Charge = Charge { limit: NEW_PER_MINUTE_MAX * 3, ..QUESTIONS };
+const TOO_MANY: &str = "one answer can name 64 questions: answer them in parts";
 /// What a reviewer must know of a call without a recorded end.
 const IN_DOUBT: &str = "it may or may not have happened; an approval runs it again, a denial skips it and the work continues without it";
 /// The rule of questions about calls that may have happened.
@@ -204,7 +205,7 @@ impl Core {
             ),
             AnswerResult::OpenNames => RawOutput::failed(
                 "approval.once_only",
-                "the call builds file names at run time, so nobody can know what it runs the next time: use the scope `once`",
+                "what the call covers isn't known before it runs (file names that are built at run time, or a whole folder): use the scope `once`",
             ),
             AnswerResult::Unidentified => RawOutput::failed(
                 "approval.unidentified",
@@ -215,6 +216,7 @@ impl Core {
                 "approval.not_hosts",
                 "a host can't answer this question: it was asked here, and must be answered here",
             ),
+            AnswerResult::TooMany => RawOutput::failed("approval.too_many", TOO_MANY),
             AnswerResult::NotOneCause => RawOutput::failed(
                 "approval.not_one_cause",
                 "these questions have different causes: answer them one by one",
@@ -374,9 +376,9 @@ impl Core {
     }
 
     /// Why an approved call can't run after all: a file that the approval is bound to has changed since it was found.
-    pub(crate) async fn stale(&self, sheet: &mut Sheet) -> Option<RawOutput> {
-        let agreed = sheet.agreed.take()?;
-        let now = sheet.binding().bind(&self.workspace).await;
+    pub(crate) async fn stale(&self, agreed: Option<(Bound, Binding)>) -> Option<RawOutput> {
+        let (agreed, binding) = agreed?;
+        let now = binding.bind(&self.workspace).await;
         let message = "a file that the approval is bound to has changed since it was checked, so nothing ran";
         (now.ok() != Some(agreed)).then(|| RawOutput::failed("approval.stale", message))
     }

@@ -1,20 +1,24 @@
 //! Labels that files carry. What an agent wrote is as tainted as the agent was, for every reader and under every name: laundering through
-//! a scratch file cleans nothing. What a tool of ours writes is known by its content. What a program writes isn't seen as it happens, so
-//! it is known by when: whatever last changed while the program ran may be its work. What a call copies or moves keeps its label: one
-//! that hangs on the time of the last change, or on the name, is noted by content before the call.
+//! a scratch file cleans nothing. What a tool of ours writes is known by its content, and its label is noted before it is written. What an
+//! edit leaves in a file keeps its label, too. What a program writes isn't seen as it happens, so it is known by when: whatever last
+//! changed while the program ran may be its work. What a call copies or moves keeps its label: one that hangs on the time of the last
+//! change, or on the name, is noted by content before the call.
 
+mod ahead;
 mod by_name;
+
+use std::collections::BTreeMap;
 
 use regent_ledger::Digest;
 use regent_policy::{Access, ArgLabels, Confidentiality, Integrity, Label, Tier};
 use regent_store::{self as store, Partition, StateError};
-use regent_workspace::{Content, FileKind, PathError, TreeError, TreeLimits};
+use regent_workspace::{Content, PathError};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use ahead::Ahead;
 pub use by_name::label_of_path;
 
-use crate::executor::RawOutput;
-use crate::facts::{Sheet, Target, relocates};
+use crate::facts::{Sheet, Target};
 use crate::kernel::Core;
 use crate::syscall::{Fault, Frame, Status};
 
@@ -22,10 +26,6 @@ use crate::syscall::{Fault, Frame, Status};
 const KEPT_MS: i64 = 365 * 24 * 60 * 60 * 1000;
 /// Times that are kept apart. Beyond these, those with the least time between them become one.
 const SPANS_MAX: usize = 128;
-/// Files whose labels one call can bring along.
-const TREE: TreeLimits = TreeLimits { entries_max: 20_000, bytes_max: u64::MAX };
-/// Larger files outside of the workspace can't be brought into it: their content isn't known whole.
-const OUTSIDE_BYTES_MAX: u64 = 8 << 20;
 /// A file system's clock goes in steps, and may be this far behind.
 const STEP_MS: i64 = 20;
 
@@ -38,32 +38,44 @@ struct Span {
 }
 
 impl Core {
-    /// The labels of the files that a call has read, joined.
-    pub(crate) async fn carried(&self, frame: &Frame) -> Result<Option<Label>, Fault> {
-        let mut all: Option<Label> = None;
-        let mut add = |label: Label| all = Some(all.map_or(label, |so_far| so_far.join(label)));
-        for path in paths(frame, Access::Read) {
-            match self.label_of_file(path).await {
-                Ok(label) => label.into_iter().for_each(&mut add),
-                Err(Unlabelled::State(error)) => return Err(error.into()),
+    /// The labels of the files that a call has read, joined: those that its arguments name, and those that the tool says it has read.
+    pub(crate) async fn carried(&self, frame: &Frame, read: &[String]) -> Result<Option<Label>, Fault> {
+        let reports = if frame.call.principal.life().is_some() { read } else { &[] };
+        let files: Vec<&String> = paths(frame, Access::Read).chain(reports).collect();
+        if files.is_empty() {
+            return Ok(None);
+        }
+        let (spans, mut all, mut keys) = (self.spans().await?, Vec::new(), Vec::new());
+        for path in files {
+            match self.content(path).await {
+                Ok(Some(content)) => {
+                    keys.push(label_key(content.digest));
+                    all.extend(by_time(&spans, content.changed_ms));
+                }
+                Ok(None) => {}
                 // What can't be looked at may carry any label.
-                Err(Unlabelled::Path(_)) => add(ArgLabels::default().default),
+                Err(_) => all.push(ArgLabels::default().default),
             }
         }
-        Ok(all)
+        for some in keys.chunks(store::CHANGE_WRITES_MAX) {
+            let found = self.state.read(&Partition::containing("label/"), some).await?;
+            for (key, found) in some.iter().zip(found) {
+                all.extend(found.map(|found| store::parse::<Label>(key, &found.value)).transpose()?);
+            }
+        }
+        Ok(all.into_iter().reduce(Label::join))
     }
 
-    /// The label that a file of the workspace carries, if an agent has written what is in it.
-    async fn label_of_file(&self, path: &str) -> Result<Option<Label>, Unlabelled> {
-        let Some(Content { digest, changed_ms }) = self.content(path).await? else { return Ok(None) };
+    /// The label of such content, if an agent has written it.
+    async fn label_of_content(&self, content: Content) -> Result<Option<Label>, StateError> {
+        let Content { digest, changed_ms } = content;
         let by_content: Option<Label> = self.carried_record(&label_key(digest)).await?;
-        let Some(spans) = self.carried_record::<Vec<Span>>(&self.spans_key()).await? else {
-            return Ok(by_content);
-        };
-        let then = spans
-            .into_iter()
-            .filter(|span| (span.from_ms.saturating_sub(STEP_MS)..=span.to_ms).contains(&changed_ms));
-        Ok(then.map(|span| span.label).chain(by_content).reduce(Label::join))
+        let spans = self.spans().await?;
+        Ok(by_content.into_iter().chain(by_time(&spans, changed_ms)).reduce(Label::join))
+    }
+
+    async fn spans(&self) -> Result<Vec<Span>, StateError> {
+        Ok(self.carried_record(&self.spans_key()).await?.unwrap_or_default())
     }
 
     async fn carried_record<T: serde::de::DeserializeOwned>(
@@ -89,114 +101,41 @@ impl Core {
         .await
     }
 
-    /// Notes before a program runs that whatever changes meanwhile may be its work: if we die, it has been noted. Until it has ended,
-    /// it is taken to run as long as it may. Gives the failure of a call whose tree can't be read: nothing of it may move without its label.
-    pub(crate) async fn carry_ahead(
-        &self,
-        frame: &Frame,
-        sheet: &Sheet,
-        tier: Tier,
-    ) -> Result<Option<RawOutput>, Fault> {
-        if frame.flow.is_read() {
-            // What is read as it comes has its label from the first byte on.
-            self.carried(frame).await?.into_iter().for_each(|label| frame.flow.raise(label));
-        }
-        let refused = if relocates(&frame.targets) { self.keep_labels(frame).await? } else { None };
-        if let Some(label) = label_to_carry(frame, sheet).filter(|_| runs_program(frame, Some(tier))) {
-            let most_ms = i64::try_from(frame.limits.wall_ms_max).unwrap_or(i64::MAX);
-            self.carry_span(frame.began_ms, frame.began_ms.saturating_add(most_ms), label).await?;
-        }
-        Ok(refused)
-    }
-
-    /// Notes the labels of files that are about to be copied or moved by their content, which is all that stays the same.
-    async fn keep_labels(&self, frame: &Frame) -> Result<Option<RawOutput>, StateError> {
+    /// Raises the labels of these contents, in as few commits as the state takes.
+    async fn raise_labels(&self, labels: &BTreeMap<Digest, Label>) -> Result<(), StateError> {
         let until_ms = self.clock.now_ms().saturating_add(KEPT_MS);
-        for target in &frame.targets {
-            let Target::Path { path, access: Access::Read | Access::Delete } = target else { continue };
-            let files = match self.files_below(path).await {
-                Ok(files) => files,
-                Err(error) => {
-                    let message = format!("`{}`: {}", error.name, error.why);
-                    return Ok(Some(RawOutput::failed(error.why.code(), message)));
+        let labels: Vec<(String, Label)> =
+            labels.iter().map(|(digest, label)| (label_key(*digest), *label)).collect();
+        for batch in labels.chunks(store::CHANGE_WRITES_MAX) {
+            let keys: Vec<String> = batch.iter().map(|(key, _)| key.clone()).collect();
+            let _turn = self.gate.turns.take(&keys).await;
+            store::change(&*self.state, &Partition::containing("label/"), &keys, |records| {
+                for (key, label) in batch {
+                    let before: Option<Label> = records.load(key)?;
+                    let joined = before.map_or(*label, |before| before.join(*label));
+                    records.save(key, &joined, until_ms)?;
                 }
-            };
-            for path in files {
-                let by_name = Some(label_of_path(&path));
-                let by_name = by_name.filter(|label| label.confidentiality > Confidentiality::Internal);
-                let known = match self.label_of_file(&path).await {
-                    Ok(known) => known,
-                    Err(Unlabelled::State(error)) => return Err(error),
-                    Err(Unlabelled::Path(error)) => return Err(unlabelled(error)),
-                };
-                let Some(label) = known.into_iter().chain(by_name).reduce(Label::join) else { continue };
-                let Some(digest) = self.digest(&path).await.map_err(unlabelled)? else { continue };
-                let joined = |before: Option<Label>| before.map_or(label, |before| before.join(label));
-                self.raise_record(&label_key(digest), until_ms, joined).await?;
-            }
+                Ok(())
+            })
+            .await?;
         }
-        Ok(None)
+        Ok(())
     }
 
-    /// The files at and below a path; none if nothing is there.
-    async fn files_below(&self, path: &str) -> Result<Vec<String>, TreeError> {
-        let (workspace, spelling) = (self.workspace.clone(), path.to_owned());
-        let surveyed = tokio::task::spawn_blocking(move || workspace.survey(&spelling, TREE)).await;
-        let torn = |_| Err(TreeError { name: path.to_owned(), why: PathError::Swapped });
-        match surveyed.unwrap_or_else(torn) {
-            Ok(entries) => {
-                let files = entries.into_iter().filter(|entry| entry.kind == FileKind::File);
-                Ok(files.map(|entry| entry.path).collect())
-            }
-            Err(TreeError { why: PathError::NotFound, .. }) => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// What a file's label is kept under, wherever the file is.
-    async fn digest(&self, path: &str) -> Result<Option<Digest>, PathError> {
-        if !path.starts_with('/') {
-            return Ok(self.content(path).await?.map(|content| content.digest));
-        }
-        let (workspace, path) = (self.workspace.clone(), path.to_owned());
-        let read = tokio::task::spawn_blocking(move || workspace.read_whole(&path, OUTSIDE_BYTES_MAX)).await;
-        read.unwrap_or(Err(PathError::Swapped)).map(|content| Some(Digest::compute(&content)))
-    }
-
-    /// Notes the label of what a call has written. It only rises.
+    /// Notes the labels of what a call has written, however it ended. They only rise.
     pub(crate) async fn carry(
         &self,
         frame: &Frame,
         sheet: &Sheet,
         status: &Status,
-        tier: Option<Tier>,
+        (tier, ahead): (Option<Tier>, &Ahead),
     ) -> Result<(), Fault> {
-        let Some(label) = label_to_carry(frame, sheet) else { return Ok(()) };
-        if runs_program(frame, tier) {
-            // However it ended: it may have written before that.
-            self.carry_span(frame.began_ms, self.clock.now_ms().max(frame.began_ms), label).await?;
+        if let Some(label) = label_to_carry(frame, sheet).filter(|_| runs_program(frame, tier)) {
+            let ended_ms = self.clock.now_ms().max(frame.began_ms);
+            // Otherwise the program is taken to have run as long as it might: that is noted.
+            let _stays_foreseen = self.carry_span(frame.began_ms, ended_ms, label).await.is_err();
         }
-        let until_ms = self.clock.now_ms().saturating_add(KEPT_MS);
-        if !self.was_misled().await? {
-            self.raise_record(&self.misled_key(), until_ms, |_: Option<bool>| true).await?;
-        }
-        if *status != Status::Ok {
-            return Ok(());
-        }
-        let mut written: Vec<String> = paths(frame, Access::Write).cloned().collect();
-        if relocates(&frame.targets) {
-            let mut files = Vec::new();
-            for path in &written {
-                files.extend(self.files_below(path).await.map_err(|error| unlabelled(error.why))?);
-            }
-            written = files;
-        }
-        for path in &written {
-            let Some(content) = self.content(path).await.map_err(unlabelled)? else { continue };
-            let joined = |before: Option<Label>| before.map_or(label, |before| before.join(label));
-            self.raise_record(&label_key(content.digest), until_ms, joined).await?;
-        }
-        Ok(())
+        Ok(self.label_written(ahead, status).await?)
     }
 
     /// Notes that a program runs or ran between these times, for an agent that had seen this. Its end takes the place of what was foreseen.
@@ -217,6 +156,14 @@ impl Core {
     /// Whether an agent has worked here after it received untrusted input.
     pub(crate) async fn was_misled(&self) -> Result<bool, StateError> {
         Ok(self.carried_record::<bool>(&self.misled_key()).await?.is_some())
+    }
+
+    async fn note_misled(&self) -> Result<(), StateError> {
+        if self.was_misled().await? {
+            return Ok(());
+        }
+        let until_ms = self.clock.now_ms().saturating_add(KEPT_MS);
+        self.raise_record(&self.misled_key(), until_ms, |_: Option<bool>| true).await
     }
 
     fn misled_key(&self) -> String {
@@ -256,6 +203,12 @@ fn label_to_carry(frame: &Frame, sheet: &Sheet) -> Option<Label> {
     (!is_plain && frame.call.principal.life().is_some()).then_some(label)
 }
 
+/// The label of a file that last changed then: programs that ran at that time may have written it.
+fn by_time(spans: &[Span], changed_ms: i64) -> Option<Label> {
+    let then = |span: &&Span| (span.from_ms.saturating_sub(STEP_MS)..=span.to_ms).contains(&changed_ms);
+    spans.iter().filter(then).map(|span| span.label).reduce(Label::join)
+}
+
 fn unlabelled(error: PathError) -> StateError {
     StateError::Unusable(format!("a label can't be recorded: {error}"))
 }
@@ -263,15 +216,6 @@ fn unlabelled(error: PathError) -> StateError {
 fn runs_program(frame: &Frame, tier: Option<Tier>) -> bool {
     matches!(tier, Some(Tier::Process | Tier::Microvm))
         || frame.targets.iter().any(|target| matches!(target, Target::Argv(_)))
-}
-
-/// Why a file's label is unknown.
-#[derive(Debug, thiserror::Error)]
-enum Unlabelled {
-    #[error(transparent)]
-    Path(#[from] PathError),
-    #[error(transparent)]
-    State(#[from] StateError),
 }
 
 /// The files that an agent's call reached for in this way.

@@ -41,6 +41,14 @@ pub(crate) struct Evidence {
     salt: String,
 }
 
+/// What a tool said that the one file which it writes will hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Foresight {
+    pub(crate) digest: Digest,
+    /// Some of what the file holds stays in it: with another content, the tool would write something else, or nothing.
+    pub(crate) keeps: bool,
+}
+
 /// Where the evidence of an intent is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EvidenceRef {
@@ -96,8 +104,13 @@ impl Evidence {
 }
 
 impl Core {
-    /// The evidence for the intent of a call that will run, if its tool can foresee what the call does.
-    pub(crate) async fn foresee(&self, call: &Call, sheet: &Sheet, verdict: &Verdict) -> Option<Payload> {
+    /// The evidence for the intent of a call that will run, if its tool can foresee what the call does, and what a file will hold.
+    pub(crate) async fn foresee(
+        &self,
+        call: &Call,
+        sheet: &Sheet,
+        verdict: &Verdict,
+    ) -> Option<(Payload, Option<Foresight>)> {
         let (Verdict::Allow(grant), Some(tool)) = (verdict, &sheet.tool) else { return None };
         if grant.tier != Tier::Host || sheet.is_idempotent(&call.op) {
             return None;
@@ -117,18 +130,27 @@ impl Core {
             let foreseen = tool.driver().foresee(&args, content.as_deref())?;
             let before = |(path, _): &(String, Access)| workspace.state(path).ok();
             let before: Vec<Option<Digest>> = paths.iter().map(before).collect::<Option<_>>()?;
+            let mut foresight = None;
             let after = match foreseen {
                 Foreseen::Fails => None,
                 Foreseen::Holds(content) if content.len() as u64 > FILE_BYTES_MAX || paths.len() != 1 => {
                     return None;
                 }
-                Foreseen::Holds(content) => Some(vec![Some(Digest::compute(&content))]),
+                Foreseen::Holds(after) => {
+                    let (digest, held) = (Digest::compute(&after), Some(Foreseen::Holds(after)));
+                    // Asked about another content: also where nothing is there yet, somebody may write before the tool does.
+                    let other = if content.is_some() { None } else { Some(&b"other"[..]) };
+                    let keeps = tool.driver().foresee(&args, other) != held;
+                    foresight = Some(Foresight { digest, keeps });
+                    Some(vec![Some(digest)])
+                }
                 Foreseen::Relocates => Some(relocated(&paths, &before)),
             };
             let mut salt = [0_u8; 16];
             getrandom::fill(&mut salt).ok()?;
             let salt = format!("{:032x}", u128::from_ne_bytes(salt));
-            serde_json::to_vec(&Evidence { after, before, paths, salt }).ok().map(Payload::new)
+            let evidence = serde_json::to_vec(&Evidence { after, before, paths, salt }).ok()?;
+            Some((Payload::new(evidence), foresight))
         };
         tokio::task::spawn_blocking(foreseen).await.ok().flatten()
     }

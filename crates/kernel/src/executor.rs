@@ -71,13 +71,15 @@ pub struct RawOutput {
     pub(crate) failure: Option<ToolFailure>,
     pub(crate) breach: Option<String>,
     pub(crate) store: Option<StoreUse>,
+    pub(crate) read: Vec<String>,
 }
 
 impl RawOutput {
     /// The output.
     pub fn new(bytes: Vec<u8>) -> Self {
         let spent = Spent::default();
-        Self { bytes, label: None, obtained: None, spent, failure: None, breach: None, store: None }
+        let (label, obtained, failure, breach, store) = Default::default();
+        Self { bytes, label, obtained, spent, failure, breach, store, read: Vec::new() }
     }
 
     /// Cuts what is more than allowed, and says whether there was more.
@@ -138,6 +140,13 @@ impl RawOutput {
     #[must_use]
     pub fn with_breach(mut self, what: impl Into<String>) -> Self {
         self.breach = Some(what.into());
+        self
+    }
+
+    /// Files that something of is in the output, beside those that the arguments name: the kernel knows their labels.
+    #[must_use]
+    pub fn with_read(mut self, files: Vec<String>) -> Self {
+        self.read = files;
         self
     }
 

@@ -24,6 +24,7 @@ use crate::budget::{Reservation, estimate};
 use crate::call::{Call, HostCall, Op};
 use crate::catalogue::{ArgumentKind, DriverKind, Tool};
 use crate::charges::Charges;
+use crate::evidence::Foresight;
 use crate::history::Histories;
 use crate::journal::Doubt;
 use crate::kernel::Core;
@@ -87,6 +88,8 @@ pub(crate) struct Sheet {
     pub(crate) doubt: Option<Doubt>,
     /// What tells after a crash whether the call took effect.
     pub(crate) evidence: Option<Payload>,
+    /// What the file that the call writes will hold, where its tool can tell.
+    pub(crate) foresight: Option<Foresight>,
     /// The files that the approval is bound to, so that they can be compared again when the call is about to run.
     pub(crate) agreed: Option<Bound>,
 }
@@ -121,6 +124,7 @@ impl Core {
             recorded: None,
             doubt: None,
             evidence: None,
+            foresight: None,
             agreed: None,
         };
         if let Op::Elsewhere(HostCall { measured: Some(measured), .. }) = &call.op {

@@ -19,15 +19,16 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use regent_ledger::{AppendError, EntryDraft, Receipt};
-use regent_policy::{ArgLabels, Grant, Limits, Question, Reason, Verdict};
+use regent_policy::{ArgLabels, Grant, Label, Limits, Question, Reason, Tier, Verdict};
 
 use crate::agent::RunningCall;
 use crate::approval::{AskedQuestion, Consent, Ticket};
 use crate::budget::{Reservation, Spent};
 use crate::call::{Call, Op};
+use crate::carried::Ahead;
 use crate::evidence::{DoubtOutcome, Evidence};
 use crate::executor::RawOutput;
-use crate::facts::Sheet;
+use crate::facts::{Binding, Bound, Sheet};
 use crate::journal::{Doubt, JournalLookup};
 use crate::kernel::Core;
 use crate::principal::Principal;
@@ -288,7 +289,9 @@ impl Core {
         let Judged { verdict, asked, reservation } = facts.unless_fault(judged).await?;
 
         // 3 intent: recorded before it is acted on, also when the answer is no. A crash can lose the outcome, never this.
-        facts.evidence = self.foresee(&call, &facts, &verdict).await;
+        if let Some((evidence, foresight)) = self.foresee(&call, &facts, &verdict).await {
+            (facts.evidence, facts.foresight) = (Some(evidence), foresight);
+        }
         let draft = record::intent(&self.stamp(), &call, &facts, &verdict, asked.as_ref())?;
         let recorded = self.record_judged(draft, &verdict).await;
         let intent = facts.unless_fault(recorded).await?;
@@ -307,9 +310,7 @@ impl Core {
 
         // 4 permit and 5 effect: the permit borrows this frame, so it can't outlive the call it was minted for.
         let running = self.society.calls.enter(call.principal(), intent.seq, facts.program());
-        // Writing the intent took time: the files that an approval is bound to are compared once more.
-        let stale = self.stale(&mut facts).await;
-        let reservation = facts.spend(reservation, stale.is_none()).await;
+        let agreed_to = facts.take_agreed();
         let (args, targets) = (facts.take_args(), facts.take_targets());
         let (core, limits, cancel) = (Arc::clone(&self), grant.limits, running.cancel());
         let reviewed = self.policy().policy.reviews(call.op.name());
@@ -317,22 +318,45 @@ impl Core {
             .result
             .map_or(facts.output_floor(), |at_least| facts.output_floor().join(label::at_least(at_least)));
         let flow = Flow::new(call.listener.take(), floor, reviewed);
-        let (held, tool, agreed) =
-            (tokio::sync::Mutex::new(reservation), facts.tool.clone(), facts.is_agreed());
+        let (held, tool, agreed) = (tokio::sync::Mutex::new(None), facts.tool.clone(), facts.is_agreed());
         let began_ms = self.clock.now_ms();
         let frame =
             Frame { core, call, tool, args, targets, limits, intent, began_ms, agreed, cancel, flow, held };
-        let ended = match stale {
-            Some(refused) => effect::Ended::Itself(Ok(refused)),
-            None => match noted.and(self.carry_ahead(&frame, &facts, grant.tier).await) {
-                Ok(None) => effect::perform(&frame, grant.tier).await,
-                Ok(Some(refused)) => effect::Ended::Itself(Ok(refused)),
-                Err(fault) => {
-                    effect::Ended::Itself(Ok(RawOutput::failed("label.unnoted", fault.to_string())))
-                }
-            },
+        let mut deadline = effect::Deadline::of(&frame);
+        let ready = self.ready(&frame, &facts, grant.tier, (noted, agreed_to));
+        let ready = deadline.meets(&frame, ready).await;
+        // Only now is it certain that the call runs.
+        *frame.held.lock().await = facts.spend(reservation, ready.is_ok()).await;
+        let (ended, ahead) = match ready {
+            Ok(ahead) => (effect::perform(&frame, grant.tier, deadline).await, ahead),
+            Err(ended) => (ended, Ahead::default()),
         };
-        self.conclude(frame, facts, Some(grant), ended, running).await
+        self.conclude(frame, facts, Some(grant), (ended, ahead), running).await
+    }
+
+    /// What comes before the effect and may refuse it. Gives how a call ends that never runs.
+    async fn ready(
+        &self,
+        frame: &Frame,
+        facts: &Sheet,
+        tier: Tier,
+        (noted, agreed_to): (Result<(), Fault>, Option<(Bound, Binding)>),
+    ) -> Result<Ahead, effect::Ended> {
+        let refused = |raw| effect::Ended::Itself(Ok(raw));
+        let ahead = match noted {
+            Ok(()) => self.carry_ahead(frame, facts, tier).await,
+            Err(fault) => Err(fault),
+        };
+        let ahead = match ahead {
+            Ok(Ok(ahead)) => ahead,
+            Ok(Err(raw)) => return Err(refused(raw)),
+            Err(fault) => return Err(refused(RawOutput::failed("label.unnoted", fault.to_string()))),
+        };
+        // All of this took time: the files that an approval is bound to are compared last.
+        match self.stale(agreed_to).await {
+            Some(raw) => Err(refused(raw)),
+            None => Ok(ahead),
+        }
     }
 
     /// Steps 6 and 7 of a call that took effect before a crash. It was judged then, and its intent is in the ledger: only its outcome is
@@ -355,7 +379,8 @@ impl Core {
         let (held, agreed, began_ms) = (tokio::sync::Mutex::new(None), false, self.clock.now_ms());
         let frame =
             Frame { core, call, tool, args, targets, limits, intent, began_ms, agreed, cancel, flow, held };
-        self.conclude(frame, facts, None, effect::Ended::Itself(Ok(evidence.output())), running).await
+        let ended = (effect::Ended::Itself(Ok(evidence.output())), Ahead::unknown(&frame, &facts));
+        self.conclude(frame, facts, None, ended, running).await
     }
 
     /// What follows from an effect, however it came about. Without a grant nothing is declassified.
@@ -364,7 +389,7 @@ impl Core {
         frame: Frame,
         facts: Sheet,
         grant: Option<Grant>,
-        ended: effect::Ended,
+        (ended, ahead): (effect::Ended, Ahead),
         running: RunningCall,
     ) -> Result<Reply, Fault> {
         // 6 label: no byte of the output was readable until here, and no revealed secret is in it after.
@@ -378,10 +403,9 @@ impl Core {
         let performed = status.clone();
         let warned = self.review(&frame, &facts, &mut status, &mut raw);
         let tier = grant.as_ref().map(|grant| grant.tier);
-        let carried = match self.carry(&frame, &facts, &performed, tier).await {
-            Ok(()) => self.carried(&frame).await,
-            Err(fault) => Err(fault),
-        };
+        let labelled = self.carry(&frame, &facts, &performed, (tier, &ahead)).await;
+        let carried = self.carried(&frame, &raw.read).await;
+        let carried = carried.map(|read| read.into_iter().chain(ahead.seen).reduce(Label::join));
         let store = StoreUse::take(&mut raw, &frame, &facts);
         raw.raise(carried.as_ref().map_or(Some(ArgLabels::default().default), |label| *label));
         let obtained = label::with_carried(obtained, carried.as_ref().ok().copied().flatten(), &store);
@@ -415,6 +439,8 @@ impl Core {
         let receipt = self.record_outcome(draft, frame.intent).await;
         let receipt = receipt.map_err(|error| unrecorded(error.to_string()))?;
         breach.iter().for_each(|breach| self.recorder.seal(breach));
+        // A file is there whose label is lost: nobody may read it as if it had none.
+        let labelled = labelled.inspect_err(|fault| self.recorder.seal(fault));
         let noted = self.note_end(&frame.call, &facts.awaited, output.label(), performed == Status::Ok).await;
         noted.map_err(|fault| unrecorded(fault.to_string()))?;
         if performed == Status::Ok && !frame.agreed {
@@ -424,7 +450,7 @@ impl Core {
         // Only now is it over: a shutdown waits for this.
         drop(running);
         self.society.agents.saw(&frame.call, self.label_seen(&frame.call, &performed, &output), spent.tokens);
-        carried.map_err(|error| unrecorded(error.to_string()))?;
+        labelled.and(carried).map_err(|error| unrecorded(error.to_string()))?;
         if let Status::Faulted(message) = status {
             return Err(Fault::Executor { intent: frame.intent.seq, message });
         }

@@ -3,6 +3,7 @@
 pub(crate) mod alone;
 mod aside;
 mod callers;
+mod files;
 mod own_agents;
 mod quarantined;
 mod requests;

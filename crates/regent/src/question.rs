@@ -252,7 +252,7 @@ impl Page<'_> {
         if question.open_names {
             let why = question.open_why.as_deref().unwrap_or("it builds file names at run time");
             let open = format!(
-                "  the files that it runs can't be determined: {};\n  an approval covers one run, and any change in the workspace before that run asks again\n",
+                "  what the call covers can't be listed as files: {};\n  an approval covers one run, and any change of that before the run asks again\n",
                 term::inline(why)
             );
             self.text.push_str(&self.screen.warn(&open));

@@ -71,10 +71,11 @@ pub struct OpenQuestion {
     /// The files that it is bound to.
     #[serde(default)]
     pub files: Vec<BoundFile>,
-    /// The call can reach further files by names that are made at run time. The approval is bound to the whole workspace, for one run.
+    /// The approval is for one run: the call can reach further files by names that are made at run time, and the approval is bound to the
+    /// whole workspace; or the call covers whole folders, and the approval is bound to everything in them.
     #[serde(default)]
     pub open_names: bool,
-    /// What it is in the call that makes such names.
+    /// What it is in the call that makes such names, or which folders it covers, with how many entries.
     #[serde(default)]
     pub open_why: Option<String>,
     /// The call in a line.

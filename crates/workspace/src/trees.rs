@@ -44,6 +44,17 @@ pub struct TreeEntry {
     mode: u32,
     /// Device and inode.
     identity: (u64, u64),
+    /// When anything about it last changed, in seconds and nanoseconds. Nobody but root can set this back.
+    changed: (i64, i64),
+}
+
+/// What is in a folder, for approvals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FolderState {
+    /// Files, folders and links, the folder itself included.
+    pub entries: usize,
+    /// Of everything that changes when an entry does.
+    pub digest: Digest,
 }
 
 impl TreeEntry {
@@ -91,6 +102,26 @@ impl Workspace {
         let mut lines: Vec<String> = entries.iter().map(line).collect();
         lines.sort_unstable();
         Ok(Some(Digest::compute(lines.concat().as_bytes())))
+    }
+
+    /// What is in a folder: names, kinds, sizes, and which files they are since when. Nothing is read, however large the files are. `None`: the
+    /// path is no folder.
+    pub fn folder_state(&self, spelling: &str) -> Result<Option<FolderState>, TreeError> {
+        let entries = match self.survey(spelling, STATE_LIMITS) {
+            Ok(entries) => entries,
+            Err(TreeError { why: PathError::NotFound, .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if entries.first().is_none_or(|root| root.kind != FileKind::Folder) {
+            return Ok(None);
+        }
+        // Each field that is text has its length before it, so that no name can look like two entries.
+        let line = |entry: &TreeEntry| {
+            let TreeEntry { path, kind, bytes, target, mode, identity, changed } = entry;
+            format!("{}:{path} {kind:?} {bytes} {target:?} {mode} {identity:?} {changed:?}\n", path.len())
+        };
+        let lines: String = entries.iter().map(line).collect();
+        Ok(Some(FolderState { entries: entries.len(), digest: Digest::compute(lines.as_bytes()) }))
     }
 
     /// Makes a folder. Says whether it is new: one that is there already is fine.
@@ -325,6 +356,7 @@ impl Survey<'_> {
             target: None,
             mode: look.mode,
             identity: crate::identity_of(&stat),
+            changed: (stat.st_ctime, i64::try_from(stat.st_ctime_nsec).unwrap_or_default()),
         };
         match look.kind {
             FileKind::Link => {

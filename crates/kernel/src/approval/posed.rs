@@ -80,7 +80,8 @@ impl Posed {
         let is_host = matches!(answer, ApprovalAnswer::HostSays { .. });
         let goes_further = matches!(answer, ApprovalAnswer::Approve { scope, .. } if *scope > Scope::Once);
         let is_approval = matches!(answer, ApprovalAnswer::Approve { .. });
-        if is_host && !self.elsewhere {
+        // Nobody here knows whom a host has asked: it may be a person who answers here as well.
+        if is_host && (!self.elsewhere || self.question.approvers > 1) {
             return Some(AnswerResult::NotHosts);
         }
         if self.question.open_names && goes_further {
@@ -111,7 +112,9 @@ impl Posed {
         let counts = move |(name, said): &(&String, &StoredAnswer)| holds(said) && is_somebody(name);
         self.said.iter().filter(counts).filter_map(|(name, said)| match &said.answer {
             ApprovalAnswer::Approve { scope, .. } => Some((name, said, *scope)),
-            ApprovalAnswer::HostSays { .. } => Some((name, said, Scope::Once)),
+            ApprovalAnswer::HostSays { .. } => {
+                (self.question.approvers <= 1).then_some((name, said, Scope::Once))
+            }
             ApprovalAnswer::Deny { .. } => None,
         })
     }
@@ -148,9 +151,20 @@ impl Posed {
     }
 
     pub(crate) fn save(&self, records: &mut StateDraft<'_>) -> Result<(), StateError> {
-        let (id, keep_until_ms) = (&self.question.id, self.keep_until_ms());
-        records.save(&key_of(id), self, keep_until_ms)?;
+        self.save_answer(records)?;
+        let (id, keep_until_ms) = (&self.question.id, self.keep_indexes_until_ms());
         self.indexes().try_for_each(|index| records.save(&index, id, keep_until_ms))
+    }
+
+    /// The same for a question that was put before: its indexes are there, and one commit has room for a whole batch.
+    pub(crate) fn save_answer(&self, records: &mut StateDraft<'_>) -> Result<(), StateError> {
+        records.save(&key_of(&self.question.id), self, self.keep_until_ms())
+    }
+
+    /// As long as any answer to it may hold, so that an answer doesn't change them.
+    fn keep_indexes_until_ms(&self) -> i64 {
+        let held_ms = i64::try_from(VALID_MS_MAX).unwrap_or(i64::MAX).max(OPEN_MS_MAX);
+        self.question.expires_at_ms.saturating_add(held_ms)
     }
 
     pub(crate) fn discard(&self, records: &mut StateDraft<'_>) {

@@ -22,9 +22,11 @@ pub(crate) const OPEN_MAX: usize = 50;
 /// The last tickets that were answered, for processes that wait for answers.
 const ANSWERS: &str = "question-answers";
 const ANSWERS_MAX: usize = 64;
+/// Questions that one answer can name: more than can be open for one cause, and few enough for one commit.
+const BATCH_MAX: usize = 64;
 /// A rule longer than this is not small, and no reviewer would read it.
 const COVER_BYTES_MAX: usize = 16 << 10;
-/// What a host's reports are kept under. No operator is called so: their names end with their number.
+/// What a host's reports are kept under. No person is called so: an operator's name ends with a number, and that of a token has no space.
 const HOST: &str = "host says";
 
 /// The questions of a project and their answers.
@@ -112,6 +114,8 @@ pub(crate) enum AnswerResult {
     Unidentified,
     /// A host reported on a question that it wasn't given. It doesn't count.
     NotHosts,
+    /// The answer names more questions than one answer can be for. It doesn't count.
+    TooMany,
     /// Questions of several causes have to be answered one by one. It doesn't count.
     NotOneCause,
     /// There is no such question, or not any more.
@@ -162,6 +166,9 @@ impl Questions {
         by: &str,
         now_ms: i64,
     ) -> Result<AnswerResult, StateError> {
+        if tickets.len() > BATCH_MAX {
+            return Ok(AnswerResult::TooMany);
+        }
         let _turn = self.turn.lock().await;
         let keys: Vec<String> = tickets.iter().map(key_of).collect();
         store::change(&*self.state, &self.partition, &keys, |records| {
@@ -195,7 +202,7 @@ impl Questions {
             };
             for posed in &mut batch {
                 posed.said.insert(by.to_owned(), StoredAnswer::new(answer, attention.percent, now_ms));
-                posed.save(records)?;
+                posed.save_answer(records)?;
             }
             // One that still needs others isn't approved yet.
             let standings = batch.iter().map(|posed| posed.standing(now_ms));

@@ -1,7 +1,8 @@
 //! What an approval is bound to: who, what, where, and what the files hold that the call names or that its program reads as a script.
 //!
 //! Where names are made at run time (`sh $X`) no list of files is complete. Such an approval is bound to the whole workspace as well: it is
-//! for one run, and any change before that run is another call.
+//! for one run, and any change before that run is another call. The same holds for a folder that a call deletes, moves or copies: the
+//! approval is bound to everything in it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,11 +11,12 @@ use std::sync::Arc;
 use crate::approval::BoundFile;
 use crate::command::{WORDS_MAX, Words};
 use regent_ledger::{CanonicalJson, Digest};
-use regent_policy::Reason;
+use regent_policy::{Access, Reason};
 use regent_workspace::{NamedEntry, NamedFile, PathError, TreeError, Workspace, escape_name};
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Sheet, Target, program_target, refusal};
+use super::{Sheet, Target, program_target, refusal, relocates};
 use crate::call::{Call, CallDigest};
 use crate::catalogue::{ArgumentKind, Tool};
 use crate::principal::Principal;
@@ -37,10 +39,27 @@ const BYTES_MAX: u64 = 64 << 20;
 pub(crate) struct Bound {
     /// By their resolved spelling.
     pub(crate) files: Vec<BoundFile>,
+    /// Folders that the call deletes, moves or copies, with everything in them.
+    pub(crate) trees: Vec<BoundTree>,
     /// The state of the whole workspace, where the call can reach further files by names that are made at run time.
     pub(crate) tree: Option<Digest>,
-    /// What in the call makes such names; there with `tree`.
+    /// Why the approval is for one run: what in the call makes such names, or which folders it covers.
     pub(crate) open_why: Option<String>,
+}
+
+impl Bound {
+    /// What a digest covers beside the files. Without folders it is what it was before folders were bound, so that approvals stay valid.
+    fn beyond_files(&self) -> Value {
+        if self.trees.is_empty() { json!(self.tree) } else { json!([self.tree, self.trees]) }
+    }
+}
+
+/// A folder that a call is bound to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct BoundTree {
+    path: String,
+    entries: usize,
+    sha256: Digest,
 }
 
 /// The survey of the whole workspace, made on first use.
@@ -88,11 +107,15 @@ impl Binding {
     pub(crate) fn bind_here(&self, workspace: &Workspace, tree: &mut TreeState) -> Result<Bound, Reason> {
         let mut words = Words::default();
         let mut names = NamedFiles { workspace, steps_left: STEPS_MAX, files: BTreeMap::new() };
-        let mut runs_program = false;
+        let (mut runs_program, mut trees) = (false, Vec::new());
         for target in &self.targets {
             match target {
-                Target::Path { path, .. } => {
-                    names.look_up(path.as_bytes())?;
+                Target::Path { path, access } => {
+                    let is_folder = matches!(names.look_up(path.as_bytes())?, NamedEntry::Folder(_));
+                    let is_source = *access == Access::Read && relocates(&self.targets);
+                    if is_folder && (is_source || *access == Access::Delete) {
+                        trees.extend(folder_tree(workspace, path)?);
+                    }
                 }
                 Target::Argv(argv) => {
                     runs_program = true;
@@ -116,9 +139,14 @@ impl Binding {
         let cwd = self.args.get("cwd").and_then(Value::as_str).unwrap_or(".");
         names.look_up_everywhere(cwd, &mut words)?;
         let files = names.digests()?;
-        let Some(why) = words.open_why() else { return Ok(Bound { files, ..Bound::default() }) };
-        let tree = tree.get_or_insert_with(|| workspace.tree_digest());
-        Ok(Bound { files, tree: Some(tree.as_ref().map_err(unknown_tree).copied()?), open_why: Some(why) })
+        if let Some(why) = words.open_why() {
+            let tree = tree.get_or_insert_with(|| workspace.tree_digest());
+            let tree = Some(tree.as_ref().map_err(unknown_tree).copied()?);
+            return Ok(Bound { files, trees, tree, open_why: Some(why) });
+        }
+        let covers = |tree: &BoundTree| format!("it covers `{}` with {} entries", tree.path, tree.entries);
+        let open_why = (!trees.is_empty()).then(|| trees.iter().map(covers).collect::<Vec<_>>().join("; "));
+        Ok(Bound { files, trees, tree: None, open_why })
     }
 }
 
@@ -138,6 +166,11 @@ impl Sheet {
         Binding { targets: self.resources.clone(), args: self.args.clone(), tool: self.tool.clone() }
     }
 
+    /// What the approval was bound to, and how to look it up again before the call runs.
+    pub(crate) fn take_agreed(&mut self) -> Option<(Bound, Binding)> {
+        self.agreed.take().map(|bound| (bound, self.binding()))
+    }
+
     /// The one number that an approval is for.
     pub(crate) fn digest(
         &self,
@@ -153,7 +186,7 @@ impl Sheet {
             "op": call.op.name(),
             "root": workspace.root().to_string_lossy(),
             "tool": self.tool.as_ref().map(|tool| (&tool.spec().name, tool.digest())),
-            "tree": bound.tree,
+            "tree": bound.beyond_files(),
         });
         Ok(CallDigest(Digest::compute(CanonicalJson::encode(&whole)?.as_str().as_bytes())))
     }
@@ -188,7 +221,7 @@ fn repeat_digest(
         "files": bound.files,
         "in_doubt": place,
         "root": workspace.root().to_string_lossy(),
-        "tree": bound.tree,
+        "tree": bound.beyond_files(),
     });
     Ok(CallDigest(Digest::compute(CanonicalJson::encode(&whole)?.as_str().as_bytes())))
 }
@@ -285,6 +318,21 @@ fn joined(folder: &[u8], name: &str) -> Vec<u8> {
         b"." => name.as_bytes().to_vec(),
         b"/" => [b"/", name.as_bytes()].concat(),
         folder => [folder, b"/", name.as_bytes()].concat(),
+    }
+}
+
+/// Everything in a folder, if the path is one.
+fn folder_tree(workspace: &Workspace, path: &str) -> Result<Option<BoundTree>, Reason> {
+    match workspace.folder_state(path) {
+        Ok(state) => Ok(state.map(|state| BoundTree {
+            path: escape_name(path.as_bytes()),
+            entries: state.entries,
+            sha256: state.digest,
+        })),
+        Err(TreeError { name, why }) => {
+            let message = format!("an approval can't be bound to what is in the folder: `{name}`: {why}");
+            Err(refusal("approval.unbound", message, "name a smaller folder, or what is in it one by one"))
+        }
     }
 }
 

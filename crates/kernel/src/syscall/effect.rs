@@ -45,20 +45,44 @@ impl Ended {
     }
 }
 
+/// When a call must have ended, from its permit on.
+#[derive(Debug)]
+pub(super) struct Deadline(Pin<Box<tokio::time::Sleep>>);
+
+impl Deadline {
+    pub(super) fn of(frame: &Frame) -> Self {
+        Self(Box::pin(tokio::time::sleep(Duration::from_millis(frame.limits.wall_ms_max))))
+    }
+
+    /// Runs what comes before the effect, unless the call is told to stop before that is done.
+    pub(super) async fn meets<T>(
+        &mut self,
+        frame: &Frame,
+        work: impl Future<Output = Result<T, Ended>> + Send,
+    ) -> Result<T, Ended> {
+        tokio::select! {
+            biased;
+            done = work => return done,
+            () = frame.cancel.cancelled() => {}
+            () = &mut self.0 => frame.cancel.pull(CancelReason::Deadline),
+        }
+        Err(Ended::Stopped(frame.cancel.why().unwrap_or(CancelReason::Signal), None))
+    }
+}
+
 /// Mints the permit and runs it to an end.
-pub(super) async fn perform(frame: &Frame, tier: Tier) -> Ended {
+pub(super) async fn perform(frame: &Frame, tier: Tier, deadline: Deadline) -> Ended {
     // Minted inside the guard: an executor that panics before it returns a future is caught as well.
     let dispatched = std::panic::catch_unwind(AssertUnwindSafe(|| dispatch(frame, tier)));
     let mut effect = match dispatched {
         Ok(effect) => Caught(effect),
         Err(panic) => return Ended::Panicked(text_of(panic.as_ref())),
     };
-    let deadline = tokio::time::sleep(Duration::from_millis(frame.limits.wall_ms_max));
     tokio::select! {
         biased;
         ended = &mut effect => return attribute_end(ended, frame),
         () = frame.cancel.cancelled() => {}
-        () = deadline => frame.cancel.pull(CancelReason::Deadline),
+        () = deadline.0 => frame.cancel.pull(CancelReason::Deadline),
     }
     let why = frame.cancel.why().unwrap_or(CancelReason::Signal);
     match tokio::time::timeout(Duration::from_millis(GRACE_MS_MAX), effect).await {

@@ -47,6 +47,7 @@ pub(super) const OTHERS: &[Code] = &[
         exit::DENIED,
         "There are more open or new questions than a reviewer can answer with care. Pause the agent, and answer or deny pending questions (`regent approve list`).",
     ),
+    code("approval.too_many", exit::USAGE, "One answer can name 64 questions. Answer them in parts."),
     code(
         "approval.not_one_cause",
         exit::USAGE,
@@ -60,7 +61,7 @@ pub(super) const OTHERS: &[Code] = &[
     code(
         "approval.not_hosts",
         exit::DENIED,
-        "An application reported that a call was approved, but its user was never asked. Answer the question here.",
+        "An application reported that a call was approved, but its user was never asked, or the rule needs two people who answer here. Answer the question here.",
     ),
     code("approval.gone", exit::NOT_FOUND, "The question was already answered, or has expired."),
     code(
@@ -71,7 +72,7 @@ pub(super) const OTHERS: &[Code] = &[
     code(
         "approval.once_only",
         exit::APPROVAL,
-        "An approval is limited to one call for an hour: too many questions were approved in a row, or faster than anyone can read. Or the call builds file names at run time, so nobody can know what it runs the next time. Use `--scope once`, or deny it.",
+        "An approval is limited to one call for an hour: too many questions were approved in a row, or faster than anyone can read. Or the call builds file names at run time or covers a whole folder, so nobody can know what it does the next time. Use `--scope once`, or deny it.",
     ),
     code(
         "approval.too_fast",

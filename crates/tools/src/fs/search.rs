@@ -1,5 +1,7 @@
 //! `fs.search`: lines that match a pattern, in a file or in all files of a folder.
 
+use std::collections::BTreeSet;
+
 use regent_kernel::{FileKind, PathPattern, RawOutput, ToolFailure, Workspace, label_of_path};
 use regex::bytes::{Regex, RegexBuilder};
 use serde_json::{Value, json};
@@ -101,7 +103,8 @@ struct TextSearch {
     matches_max: usize,
     room: OutputRoom,
     matches: Vec<Value>,
-    /// The files with matches, to tell how secret the result is.
+    /// The files with matches, to tell how secret the result is, and who wrote what is in it.
+    matched: BTreeSet<String>,
     label: regent_kernel::Label,
     files: usize,
     /// Binary, too large, or not readable.
@@ -133,6 +136,7 @@ impl TextSearch {
             matches_max: matches_max.unwrap_or(MATCHES_DEFAULT),
             room,
             matches: Vec::new(),
+            matched: BTreeSet::new(),
             label: WORKSPACE_FILE,
             files: 0,
             skipped: 0,
@@ -191,6 +195,7 @@ impl TextSearch {
             }
             self.matches.push(found);
             self.label = self.label.join(label_of_path(path));
+            self.matched.insert(path.to_owned());
         }
     }
 
@@ -202,7 +207,7 @@ impl TextSearch {
             "left_out": left_out,
             "skipped": self.skipped,
         });
-        RawOutput::json(&result).with_label(self.label)
+        RawOutput::json(&result).with_label(self.label).with_read(self.matched.into_iter().collect())
     }
 }
 

@@ -233,3 +233,33 @@ async fn adv_068_a_copy_and_a_move_launder_nothing() {
         assert_eq!(read.confidentiality, Some(confidentiality), "{path}: {}", read.message);
     }
 }
+
+#[tokio::test]
+async fn adv_068_an_edit_an_append_and_a_search_launder_nothing() {
+    let world = ToolsFixture::new(OPEN).await;
+    world.put(".env", "KEY=1");
+    let person = world.kernel.operator();
+    let misled = world.agent(&person, "misled").await;
+    world.call_as(&misled, "fs.read", json!({"path": ".env"})).await;
+    let content = "what the file said\n";
+    for path in ["edited", "added", "deep/searched"] {
+        let wrote = world.call_as(&misled, "fs.write", json!({"path": path, "content": content})).await;
+        assert_eq!(wrote.how, "ok", "{}", wrote.message);
+    }
+    let calls = [
+        ("fs.edit", json!({"path": "edited", "old": "said", "new": "says"}), Confidentiality::Credential),
+        ("fs.write", json!({"path": "added", "content": "!", "mode": "append"}), Confidentiality::Internal),
+        ("fs.read", json!({"path": "edited"}), Confidentiality::Credential),
+        ("fs.read", json!({"path": "added"}), Confidentiality::Credential),
+        ("fs.search", json!({"path": "deep", "pattern": "file"}), Confidentiality::Credential),
+        ("fs.search", json!({"path": "deep", "pattern": "nowhere"}), Confidentiality::Internal),
+        ("fs.write", json!({"path": "edited", "content": "anew"}), Confidentiality::Internal),
+        ("fs.read", json!({"path": "edited"}), Confidentiality::Internal),
+    ];
+    for (tool, args, expected) in calls {
+        // Another one each time, so that nothing is labelled for who did it.
+        let clean = world.agent(&person, "clean").await;
+        let heard = world.call_as(&clean, tool, args.clone()).await;
+        assert_eq!((&*heard.how, heard.confidentiality), ("ok", Some(expected)), "{tool} {args}");
+    }
+}

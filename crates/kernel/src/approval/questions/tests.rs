@@ -10,7 +10,7 @@ use regent_store::{MemoryState, StateError};
 use super::super::*;
 use super::*;
 use crate::approval::attention::least_ms;
-use crate::approval::posed::{AHEAD_MS_MAX, fresh_id};
+use crate::approval::posed::{AHEAD_MS_MAX, OPEN_MS_MAX, fresh_id};
 
 const START_MS: i64 = 1_700_000_000_000;
 
@@ -274,15 +274,53 @@ fn m1_a_hosts_word_is_not_a_persons_approval() {
     let Some(Consulted::Approved(approved)) = found else { panic!("{found:?}") };
     assert_eq!((approved.voice, approved.by.len(), approved.scope), (Voice::HostSays, 0, Scope::Once));
     assert_eq!(serde_json::to_value(&says).unwrap()["say"], "host_says");
-    // Where two have to agree, a host is one voice.
+    // Where two people have to agree, a host is neither of them: its user may be one who answers here.
     let two = QuestionDraft { approvers: 2, ..draft(3, true) };
     let Consulted::Asked(asked) = questions.put(&two, START_MS).unwrap() else { panic!("not asked") };
-    let AnswerResult::Taken { standing, .. } =
-        questions.answer(std::slice::from_ref(&asked.id), &says, "ada", now_ms).unwrap()
-    else {
-        panic!("not taken")
-    };
-    assert!(matches!(standing, Answered::Waiting { agreed: 1, needed: 2 }));
+    let given = questions.answer(std::slice::from_ref(&asked.id), &says, "ada", now_ms).unwrap();
+    assert_eq!(given, AnswerResult::NotHosts);
+    // Nor if policy wants two only since it has spoken.
+    let one = put(&questions, 4, true, START_MS);
+    questions.answer(std::slice::from_ref(&one.id), &says, "ada", now_ms).unwrap();
+    let elsewhere = draft(4, true);
+    let found = questions.find(&elsewhere.digest, 2, &elsewhere.asker, now_ms).unwrap();
+    assert!(matches!(found, Some(Consulted::Asked(_))), "{found:?}");
+}
+
+#[test]
+fn one_answer_is_for_as_many_questions_as_can_wait() {
+    let answers = [
+        yes(Scope::Once),
+        ApprovalAnswer::Approve { scope: Scope::Project, valid_ms: u64::MAX },
+        ApprovalAnswer::Deny { because: None },
+    ];
+    for answer in answers {
+        let (questions, mut now_ms) = (questions(), START_MS);
+        let tickets: Vec<TicketId> = (0..u32::try_from(OPEN_MAX).unwrap())
+            .map(|number| {
+                let draft = QuestionDraft { cause: Some("one".to_owned()), ..draft(number, false) };
+                match questions.put(&draft, START_MS).unwrap() {
+                    Consulted::Asked(question) => question.id,
+                    other @ (Consulted::Approved(_) | Consulted::Denied(..) | Consulted::Full(_)) => {
+                        panic!("{other:?}")
+                    }
+                }
+            })
+            .collect();
+        now_ms += 600_000;
+        let given = questions.answer(&tickets, &answer, "ada", now_ms).unwrap();
+        let AnswerResult::Taken { questions: taken, .. } = given else { panic!("{given:?}") };
+        assert_eq!(taken.len(), OPEN_MAX);
+        // It is found by its call for as long as the answer holds.
+        let last = draft(3, false);
+        let state = &questions.0.state;
+        wait(state.sweep(now_ms + 2 * OPEN_MS_MAX, 1_000)).unwrap();
+        let found = questions.find(&last.digest, 1, &last.asker, now_ms + 2 * OPEN_MS_MAX).unwrap();
+        let lasts = matches!(answer, ApprovalAnswer::Approve { scope: Scope::Project, .. });
+        assert_eq!(matches!(found, Some(Consulted::Approved(_))), lasts, "{answer:?}");
+        let many: Vec<TicketId> = std::iter::repeat_n(tickets[0].clone(), 65).collect();
+        assert_eq!(questions.answer(&many, &answer, "ada", now_ms).unwrap(), AnswerResult::TooMany);
+    }
 }
 
 #[test]
