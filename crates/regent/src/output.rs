@@ -144,7 +144,7 @@ impl Screen {
                     (line(&envelope(schema, done.data, None)), done.exit)
                 }
             },
-            Ok(done) => (self.to_bytes(done.shown), done.exit),
+            Ok(done) => (stdout_bytes(done.shown), done.exit),
             Err(mut failure) if self.json => {
                 let data = failure.data.take();
                 (line(&envelope(schema, data, Some(failure.to_json()))), failure.exit)
@@ -169,20 +169,7 @@ impl Screen {
     pub(crate) fn show(&self, done: Done) {
         if !self.json {
             // If nobody reads, the exit code still tells.
-            let _unread = write_all(&self.to_bytes(done.shown));
-        }
-    }
-
-    fn to_bytes(&self, shown: StdoutContent) -> Vec<u8> {
-        match shown {
-            StdoutContent::Text(text) if text.is_empty() || text.ends_with('\n') => text.into_bytes(),
-            StdoutContent::Text(text) => (text + "\n").into_bytes(),
-            StdoutContent::Bytes(bytes) if std::io::stdout().is_terminal() => {
-                let text = term::block_of_bytes(&bytes);
-                self.to_bytes(StdoutContent::Text(text))
-            }
-            StdoutContent::Bytes(bytes) => bytes,
-            StdoutContent::Already => Vec::new(),
+            let _unread = write_all(&stdout_bytes(done.shown));
         }
     }
 
@@ -209,6 +196,19 @@ impl Screen {
             Ok(()) => text,
             Err(fmt::Error) => format!("error: {}: {}\n", failure.code, term::inline(&failure.message)),
         }
+    }
+}
+
+/// What a result is on stdout.
+fn stdout_bytes(shown: StdoutContent) -> Vec<u8> {
+    match shown {
+        StdoutContent::Text(text) if text.is_empty() || text.ends_with('\n') => text.into_bytes(),
+        StdoutContent::Text(text) => (text + "\n").into_bytes(),
+        StdoutContent::Bytes(bytes) if std::io::stdout().is_terminal() => {
+            stdout_bytes(StdoutContent::Text(term::block_of_bytes(&bytes)))
+        }
+        StdoutContent::Bytes(bytes) => bytes,
+        StdoutContent::Already => Vec::new(),
     }
 }
 
