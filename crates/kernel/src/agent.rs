@@ -26,6 +26,7 @@ use crate::signal::Signal;
 use crate::syscall::{Fault, Kernel};
 pub use calls::RunningProgram;
 pub(crate) use calls::{Calls, RunningCall};
+pub(crate) use denials::ProgramDenials;
 pub(crate) use life::{CallSlot, End, Life};
 pub use lifecycle::Lifecycle;
 pub use regent_identity::AgentId;
@@ -34,7 +35,9 @@ pub(crate) use spawn::check_spec;
 
 /// Agents that live at the same time.
 const AGENTS_MAX: usize = 16_384;
-/// Of those, agents that other agents started.
+/// Of those, places that only agents of operators take: no service fills the table.
+const FOR_OPERATORS: usize = 1024;
+/// Of all, agents that other agents started.
 const DESCENDANTS_MAX: usize = 1024;
 /// Children of one agent that live at the same time.
 const CHILDREN_MAX: usize = 64;

@@ -21,7 +21,6 @@ use regent_provenance::Ruling;
 use regent_store::{State, StateError};
 use serde_json::{Value, json};
 
-use crate::agent::AgentId;
 use crate::budget::Spent;
 use crate::call::{Call, CallDigest, Op};
 use crate::executor::{ExecuteError, RawOutput};
@@ -466,9 +465,12 @@ fn rate_name(who: &Principal, cause: &str) -> String {
     format!("questions of {} for {cause}", root(who))
 }
 
-/// The agent that an operator started, or the session of a caller that is no agent.
-fn root(who: &Principal) -> &str {
-    who.lineage().first().map_or(who.session(), AgentId::as_str)
+/// The agent that an operator started, or the caller that is no agent in its session.
+fn root(who: &Principal) -> String {
+    match who.lineage().first() {
+        Some(leader) => leader.as_str().to_owned(),
+        None => format!("{} of {}", who.display_name(), who.session()),
+    }
 }
 
 fn cause_of(sheet: &Sheet) -> String {
@@ -481,7 +483,7 @@ fn batch_of(who: &Principal, question: &Question, ruling: Option<&Ruling>) -> Op
     if &*question.rule.id == RECOVERY {
         return None;
     }
-    let whose = who.step().map_or(root(who), |step| step.task.as_str());
+    let whose = who.step().map_or_else(|| root(who), |step| step.task.as_str().to_owned());
     let Question { rule, approvers, .. } = question;
     // The text that is quoted is the source, also where a value isn't in it.
     let source = ruling.map(|ruling| match &ruling.quote {
@@ -502,7 +504,7 @@ fn asker(who: &Principal) -> Asker {
     Asker {
         name: who.display_name().to_owned(),
         session: who.session().to_owned(),
-        root: root(who).to_owned(),
+        root: root(who),
         in_task: who.step().is_some(),
     }
 }

@@ -173,8 +173,9 @@ impl Core {
         &self,
         id: &TokenId,
         sha256: regent_ledger::Digest,
+        who: &Principal,
     ) -> Result<RawOutput, ExecuteError> {
-        Ok(changed(&self.tokens.rotate(id, sha256, self.clock.now_ms()).await?))
+        Ok(changed(&self.tokens.rotate(id, sha256, who.presented(), self.clock.now_ms()).await?))
     }
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use regent_ledger::Digest;
 use regent_policy::{Access, ArgLabels, Confidentiality, Integrity, Label, Tier};
 use regent_store::{self as store, Partition, StateError};
-use regent_workspace::{Content, PathError};
+use regent_workspace::{Content, FileState, PathError};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use ahead::Ahead;
@@ -31,31 +31,46 @@ const STEP_MS: i64 = 20;
 
 /// When a program ran for an agent that had seen this.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-struct Span {
-    from_ms: i64,
-    to_ms: i64,
-    label: Label,
+pub(crate) struct Span {
+    pub(crate) from_ms: i64,
+    pub(crate) to_ms: i64,
+    pub(crate) label: Label,
+    /// The intent of its call, while that runs. Spans that became one have none: they stay as they were foreseen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) call: Option<Digest>,
 }
 
 impl Core {
     /// The labels of the files that a call has read, joined: those that its arguments name, and those that the tool says it has read.
-    pub(crate) async fn carried(&self, frame: &Frame, read: &[String]) -> Result<Option<Label>, Fault> {
+    pub(crate) async fn carried(
+        &self,
+        frame: &Frame,
+        read: &[(String, FileState)],
+    ) -> Result<Option<Label>, Fault> {
         let reports = if frame.call.principal.life().is_some() { read } else { &[] };
-        let files: Vec<&String> = paths(frame, Access::Read).chain(reports).collect();
+        let named = paths(frame, Access::Read).map(|path| (path, None));
+        let mut files: BTreeMap<&String, Option<FileState>> = named.collect();
+        files.extend(reports.iter().map(|(path, state)| (path, Some(*state))));
         if files.is_empty() {
             return Ok(None);
         }
         let (spans, mut all, mut keys) = (self.spans().await?, Vec::new(), Vec::new());
-        for path in files {
+        let mut has_changed = false;
+        for (path, read) in files {
             match self.content(path).await {
-                Ok(Some(content)) => {
-                    keys.push(label_key(content.digest));
-                    all.extend(by_time(&spans, content.changed_ms));
+                Ok(content) => {
+                    // What was read may not be there any more: somebody has changed the file since.
+                    has_changed |= read.is_some() && read != content.map(|content| content.state);
+                    keys.extend(content.map(|content| label_key(content.digest)));
+                    all.extend(content.and_then(|content| by_time(&spans, content.changed_ms)));
                 }
-                Ok(None) => {}
                 // What can't be looked at may carry any label.
                 Err(_) => all.push(ArgLabels::default().default),
             }
+        }
+        // Only an agent that was misled leaves a label to lose.
+        if has_changed && self.was_misled().await? {
+            all.push(ArgLabels::default().default);
         }
         for some in keys.chunks(store::CHANGE_WRITES_MAX) {
             let found = self.state.read(&Partition::containing("label/"), some).await?;
@@ -68,13 +83,13 @@ impl Core {
 
     /// The label of such content, if an agent has written it.
     async fn label_of_content(&self, content: Content) -> Result<Option<Label>, StateError> {
-        let Content { digest, changed_ms } = content;
+        let Content { digest, changed_ms, .. } = content;
         let by_content: Option<Label> = self.carried_record(&label_key(digest)).await?;
         let spans = self.spans().await?;
         Ok(by_content.into_iter().chain(by_time(&spans, changed_ms)).reduce(Label::join))
     }
 
-    async fn spans(&self) -> Result<Vec<Span>, StateError> {
+    pub(crate) async fn spans(&self) -> Result<Vec<Span>, StateError> {
         Ok(self.carried_record(&self.spans_key()).await?.unwrap_or_default())
     }
 
@@ -133,21 +148,21 @@ impl Core {
         if let Some(label) = label_to_carry(frame, sheet).filter(|_| runs_program(frame, tier)) {
             let ended_ms = self.clock.now_ms().max(frame.began_ms);
             // Otherwise the program is taken to have run as long as it might: that is noted.
-            let _stays_foreseen = self.carry_span(frame.began_ms, ended_ms, label).await.is_err();
+            let span = Span { from_ms: frame.began_ms, to_ms: ended_ms, label, call: None };
+            let _stays_foreseen = self.carry_span(span, frame.intent.hash).await.is_err();
         }
         Ok(self.label_written(ahead, status).await?)
     }
 
-    /// Notes that a program runs or ran between these times, for an agent that had seen this. Its end takes the place of what was foreseen.
-    async fn carry_span(&self, from_ms: i64, to_ms: i64, label: Label) -> Result<(), StateError> {
+    /// Notes that the program of a call runs or ran at a time, for an agent that had seen this. Its end takes the place of what was foreseen.
+    pub(crate) async fn carry_span(&self, span: Span, intent: Digest) -> Result<(), StateError> {
         let (key, now_ms) = (self.spans_key(), self.clock.now_ms());
         self.raise_record(&key, now_ms.saturating_add(KEPT_MS), |spans: Option<Vec<Span>>| {
             let mut spans = spans.unwrap_or_default();
             spans.retain(|span| {
-                let is_foreseen = span.from_ms == from_ms && span.to_ms > now_ms && span.label == label;
-                span.to_ms.saturating_add(KEPT_MS) > now_ms && !is_foreseen
+                span.to_ms.saturating_add(KEPT_MS) > now_ms && span.call.is_none_or(|call| call != intent)
             });
-            spans.push(Span { from_ms, to_ms, label });
+            spans.push(span);
             at_most(SPANS_MAX, spans)
         })
         .await
@@ -241,6 +256,7 @@ fn at_most(most: usize, mut spans: Vec<Span>) -> Vec<Span> {
             from_ms: one.from_ms,
             to_ms: one.to_ms.max(next.to_ms),
             label: one.label.join(next.label),
+            call: None,
         };
         spans.splice(at..=at.saturating_add(1), [joined]);
     }
@@ -254,7 +270,7 @@ mod tests {
     #[test]
     fn spans_that_are_joined_cover_what_they_covered() {
         let label = |integrity| Label { integrity, confidentiality: Confidentiality::Internal };
-        let span = |from_ms, to_ms, integrity| Span { from_ms, to_ms, label: label(integrity) };
+        let span = |from_ms, to_ms, integrity| Span { from_ms, to_ms, label: label(integrity), call: None };
         let spans = vec![
             span(50, 60, Integrity::Web),
             span(0, 10, Integrity::File),

@@ -56,7 +56,7 @@ pub(crate) fn perform<'s>(core: &'s Arc<Core>, permit: HostPermit<'s>) -> BoxFut
             Op::CreateToken(spec) => core.create_token(spec, permit.call().principal()).await,
             Op::Tokens => core.list_tokens().await,
             Op::RevokeToken { id } => core.revoke_token(id).await,
-            Op::RotateToken { id, sha256 } => core.rotate_token(id, *sha256).await,
+            Op::RotateToken { id, sha256 } => core.rotate_token(id, *sha256, permit.call().principal()).await,
             Op::Whoami => Ok(RawOutput::result(&whoami(permit.call().principal()))),
             Op::Begin { agent, begin } => Ok(core.begin_request(agent, begin)),
             Op::Declassify { agent, value } => Ok(core.declassify(agent, value)),

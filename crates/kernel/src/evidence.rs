@@ -144,7 +144,7 @@ impl Core {
                     foresight = Some(Foresight { digest, keeps });
                     Some(vec![Some(digest)])
                 }
-                Foreseen::Relocates => Some(relocated(&paths, &before)),
+                Foreseen::Relocates => relocated(&paths, &before),
             };
             let mut salt = [0_u8; 16];
             getrandom::fill(&mut salt).ok()?;
@@ -177,15 +177,16 @@ impl Core {
 }
 
 /// What will be at each path of a call that removes, copies or moves: what is deleted is gone, and what is written is what the other was.
-fn relocated(paths: &[(String, Access)], before: &[Option<Digest>]) -> Vec<Option<Digest>> {
+/// None at all where there is nothing to act on: the call is expected to fail.
+fn relocated(paths: &[(String, Access)], before: &[Option<Digest>]) -> Option<Vec<Option<Digest>>> {
     let all = || paths.iter().map(|(_, access)| *access).zip(before.iter().copied());
-    let source = all().find(|(access, _)| *access != Access::Write).and_then(|(_, digest)| digest);
+    let source = Some(all().find(|(access, _)| *access != Access::Write)?.1?);
     let after = |(access, digest)| match access {
         Access::Delete => None,
         Access::Write => source,
         Access::Read | Access::Execute | Access::List => digest,
     };
-    all().map(after).collect()
+    Some(all().map(after).collect())
 }
 
 fn path_of(target: &Target) -> Option<(String, Access)> {

@@ -8,6 +8,7 @@ use regent_ledger::PAYLOAD_BYTES_MAX;
 use regent_policy::Label;
 use regent_store::StateError;
 pub use regent_wire::ToolFailure;
+use regent_workspace::FileState;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -71,7 +72,7 @@ pub struct RawOutput {
     pub(crate) failure: Option<ToolFailure>,
     pub(crate) breach: Option<String>,
     pub(crate) store: Option<StoreUse>,
-    pub(crate) read: Vec<String>,
+    pub(crate) read: Vec<(String, FileState)>,
 }
 
 impl RawOutput {
@@ -143,9 +144,9 @@ impl RawOutput {
         self
     }
 
-    /// Files that something of is in the output, beside those that the arguments name: the kernel knows their labels.
+    /// The files that the output has something of, and the state that each was in when it was read: the kernel knows their labels.
     #[must_use]
-    pub fn with_read(mut self, files: Vec<String>) -> Self {
+    pub fn with_read(mut self, files: Vec<(String, FileState)>) -> Self {
         self.read = files;
         self
     }

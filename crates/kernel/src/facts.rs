@@ -34,7 +34,7 @@ use crate::role;
 use crate::rules;
 use crate::syscall::Fault;
 use crate::within;
-pub(crate) use bound::{Binding, Bound, TreeState};
+pub(crate) use bound::{Binding, Bound, BoundTree, TreeState};
 use regent_workspace::{PathError, Spellings, Workspace};
 pub(crate) use target::{Target, program_target, relocates, reworded, sealed, text_bytes};
 

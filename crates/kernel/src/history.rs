@@ -46,7 +46,7 @@ impl Core {
     /// Where each is kept; `None` if no rule looks at it.
     fn history_keys(&self, who: &Principal) -> [Option<String>; 2] {
         let reach = self.policy().policy.reach();
-        let leader = who.lineage().first().map_or(crate::agent::OPERATOR, |leader| leader.as_str());
+        let leader = who.lineage().first().map_or_else(|| key_part(who.display_name()), ToString::to_string);
         let session = || format!("history/session/{}/{leader}", key_part(who.session()));
         let lasting = || format!("history/lasting/{}", key_part(who.rate_name()));
         [reach.session.then(session), reach.lasting.then(lasting)]

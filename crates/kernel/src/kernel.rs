@@ -7,7 +7,7 @@ use regent_policy::Policy;
 use regent_store::State;
 use serde::Serialize;
 
-use crate::agent::{Agents, Calls};
+use crate::agent::{Agents, Calls, ProgramDenials};
 use crate::approval::Approvals;
 use crate::budget::Budgets;
 use crate::catalogue::Catalogue;
@@ -93,6 +93,7 @@ pub(crate) struct Gate {
 pub(crate) struct Society {
     pub(crate) agents: Agents,
     pub(crate) calls: Calls,
+    pub(crate) programs: ProgramDenials,
     pub(crate) vfs: Vfs,
     pub(crate) pipes: Pipes,
 }

@@ -85,8 +85,8 @@ pub use regent_wire::{
     ToolUse,
 };
 pub use regent_workspace::{
-    FileKind, FileMetadata, FolderEntry, Listing, Missing, Overlap, OwnFolders, PathError, Placement,
-    TreeEntry, TreeError, TreeLimits, Workspace, Written, escape_name,
+    FileKind, FileMetadata, FileState, FolderEntry, FolderState, Listing, Missing, Overlap, OwnFolders,
+    PathError, Placement, StopFlag, TreeEntry, TreeError, TreeLimits, Workspace, Written, escape_name,
 };
 pub use request::{Aside, RequestSize, Saved};
 pub use role::PersonRole;

@@ -45,6 +45,8 @@ pub use regent_wire::Status;
 
 /// Nested calls (a tool asking for a file) stop here.
 const DEPTH_MAX: u8 = 8;
+/// Calls that are polled on the stack of the call that they are nested in.
+const INLINE_DEPTH_MAX: u8 = 2;
 
 /// The kernel's reply. Denials and pending approvals are replies, not errors.
 #[derive(Debug)]
@@ -176,12 +178,16 @@ impl Kernel {
 
 impl Core {
     /// Runs a call so that dropping the caller's future doesn't drop the call: what isn't over at the first poll continues in a task
-    /// of its own. Nothing can be dropped before that, because nothing is awaited.
+    /// of its own. Nothing can be dropped before that, because nothing is awaited. A deeply nested call starts in its task, so that the
+    /// stack doesn't grow with what guests call.
     pub(crate) async fn owned(self: Arc<Self>, call: Call) -> Result<Reply, Fault> {
+        let is_deep = call.depth > INLINE_DEPTH_MAX;
         let mut running = Box::pin(self.enter(call));
-        let first = std::future::poll_fn(|context| Poll::Ready(running.as_mut().poll(context))).await;
-        if let Poll::Ready(reply) = first {
-            return reply;
+        if !is_deep {
+            let first = std::future::poll_fn(|context| Poll::Ready(running.as_mut().poll(context))).await;
+            if let Poll::Ready(reply) = first {
+                return reply;
+            }
         }
         match tokio::spawn(running).await {
             Ok(reply) => reply,
@@ -311,6 +317,7 @@ impl Core {
         // 4 permit and 5 effect: the permit borrows this frame, so it can't outlive the call it was minted for.
         let running = self.society.calls.enter(call.principal(), intent.seq, facts.program());
         let agreed_to = facts.take_agreed();
+        let agreed_trees = agreed_to.as_ref().map(|(bound, _)| bound.trees.clone()).unwrap_or_default();
         let (args, targets) = (facts.take_args(), facts.take_targets());
         let (core, limits, cancel) = (Arc::clone(&self), grant.limits, running.cancel());
         let reviewed = self.policy().policy.reviews(call.op.name());
@@ -320,8 +327,21 @@ impl Core {
         let flow = Flow::new(call.listener.take(), floor, reviewed);
         let (held, tool, agreed) = (tokio::sync::Mutex::new(None), facts.tool.clone(), facts.is_agreed());
         let began_ms = self.clock.now_ms();
-        let frame =
-            Frame { core, call, tool, args, targets, limits, intent, began_ms, agreed, cancel, flow, held };
+        let frame = Frame {
+            core,
+            call,
+            tool,
+            args,
+            targets,
+            limits,
+            intent,
+            began_ms,
+            agreed,
+            agreed_trees,
+            cancel,
+            flow,
+            held,
+        };
         let mut deadline = effect::Deadline::of(&frame);
         let ready = self.ready(&frame, &facts, grant.tier, (noted, agreed_to));
         let ready = deadline.meets(&frame, ready).await;
@@ -377,8 +397,22 @@ impl Core {
         let reviewed = self.policy().policy.reviews(call.op.name());
         let flow = Flow::new(call.listener.take(), facts.output_floor(), reviewed);
         let (held, agreed, began_ms) = (tokio::sync::Mutex::new(None), false, self.clock.now_ms());
-        let frame =
-            Frame { core, call, tool, args, targets, limits, intent, began_ms, agreed, cancel, flow, held };
+        let agreed_trees = Vec::new();
+        let frame = Frame {
+            core,
+            call,
+            tool,
+            args,
+            targets,
+            limits,
+            intent,
+            began_ms,
+            agreed,
+            agreed_trees,
+            cancel,
+            flow,
+            held,
+        };
         let ended = (effect::Ended::Itself(Ok(evidence.output())), Ahead::unknown(&frame, &facts));
         self.conclude(frame, facts, None, ended, running).await
     }

@@ -193,7 +193,7 @@ pub(crate) enum Unusable {
 #[derive(Debug)]
 pub(crate) enum Changed {
     Done(TokenSummary),
-    /// There is no such token, or it is over.
+    /// There is no such token, it is over, or it was replaced.
     Unknown,
     /// The id is taken, or isn't one.
     BadId,
@@ -316,17 +316,22 @@ impl Tokens {
     }
 
     pub(crate) async fn revoke(&self, id: &TokenId, now_ms: i64) -> Result<Changed, StateError> {
-        self.alter(id, now_ms, |kept| kept.revoked_at_ms = Some(now_ms)).await
+        self.alter(id, now_ms, |_| true, |kept| kept.revoked_at_ms = Some(now_ms)).await
     }
 
-    /// Puts another secret in the place of the one there is. The new one is valid as long as the first was.
+    /// Puts another secret in the place of the one there is. The new one is valid as long as the first was. Whoever has presented this
+    /// token replaces it only as long as theirs is the latest: a replaced secret makes no new one.
     pub(crate) async fn rotate(
         &self,
         id: &TokenId,
         sha256: Digest,
+        presented: Option<&Presented>,
         now_ms: i64,
     ) -> Result<Changed, StateError> {
-        self.alter(id, now_ms, |kept| {
+        let presented = presented.filter(|presented| presented.id == *id);
+        let is_latest =
+            |kept: &StoredToken| presented.is_none_or(|presented| presented.generation == kept.generation);
+        self.alter(id, now_ms, is_latest, |kept| {
             let began_ms = kept.expires_at_ms.map(|end| end.saturating_sub(kept.created_at_ms));
             kept.expires_at_ms = began_ms.map(|valid_ms| now_ms.saturating_add(valid_ms));
             kept.created_at_ms = now_ms;
@@ -342,6 +347,7 @@ impl Tokens {
         &self,
         id: &TokenId,
         now_ms: i64,
+        may: impl Fn(&StoredToken) -> bool + Send + Sync,
         change: impl Fn(&mut StoredToken) + Send + Sync,
     ) -> Result<Changed, StateError> {
         if !is_plain_id(id) {
@@ -349,7 +355,7 @@ impl Tokens {
         }
         store::change(&*self.state, &partition(), &[key(id)], |records| {
             let kept: Option<StoredToken> = records.load(&key(id))?;
-            let Some(mut kept) = kept.filter(|kept| kept.revoked_at_ms.is_none()) else {
+            let Some(mut kept) = kept.filter(|kept| kept.revoked_at_ms.is_none() && may(kept)) else {
                 return Ok(Changed::Unknown);
             };
             change(&mut kept);

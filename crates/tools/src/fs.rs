@@ -14,7 +14,7 @@ pub(crate) mod write;
 
 use regent_kernel::{Digest, FileKind, FolderEntry, Op, Permit, ToolFailure, Workspace, escape_name, tier};
 
-use crate::output::{DriverResult, blocking, failure, is_cancelled, path_failure};
+use crate::output::{DriverResult, failure, is_cancelled, on_files, path_failure};
 
 /// The largest file that is edited, or written in one go.
 const FILE_BYTES_MAX: u64 = 8 << 20;
@@ -63,8 +63,9 @@ impl Tour {
                 self.left_out += 1;
                 continue;
             }
-            let (workspace, place) = (permit.workspace().clone(), folder.clone());
-            let listing = match blocking(permit, move |_| workspace.list(&place, FOLDER_ITEMS_MAX)).await? {
+            let place = folder.clone();
+            let list = move |workspace: &Workspace| workspace.list(&place, FOLDER_ITEMS_MAX);
+            let listing = match on_files(permit, list).await? {
                 Ok(listing) => listing,
                 Err(error) if depth == 0 => return Err(path_failure(&folder, &error).into()),
                 Err(_) => {

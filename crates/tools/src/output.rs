@@ -1,11 +1,9 @@
 //! What drivers share: failures with a code, bounded results, work that may block.
 
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 
-use regent_kernel::{ExecuteError, PathError, Permit, ToolFailure, tier};
+use regent_kernel::{ExecuteError, PathError, Permit, StopFlag, ToolFailure, Workspace, tier};
 
 use crate::tool::ToolError;
 
@@ -27,15 +25,14 @@ pub(crate) fn io_failure(path: &str, error: &std::io::Error) -> ToolFailure {
     failure("fs.failed", format!("`{}`: {error}", path.escape_debug()))
 }
 
-/// Tells blocking work to stop.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct StopFlag(Arc<AtomicBool>);
-
-impl StopFlag {
-    /// Whether to stop.
-    pub(crate) fn is_pulled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
+/// Runs work on the workspace on a thread that may wait for a disk. Once the call is cancelled, the work changes nothing more: a call that
+/// has ended leaves no effect behind it.
+pub(crate) async fn on_files<T: Send + 'static>(
+    permit: &Permit<'_, tier::Host>,
+    work: impl FnOnce(&Workspace) -> T + Send + 'static,
+) -> Result<T, ExecuteError> {
+    let workspace = permit.workspace().clone();
+    blocking(permit, move |stop| work(&workspace.stopped_by(stop))).await
 }
 
 /// Runs work that may block on a thread that may, and stops it when the call is cancelled.
@@ -50,7 +47,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
         biased;
         done = &mut job => done,
         () = permit.cancelled() => {
-            stop.0.store(true, Ordering::Relaxed);
+            stop.pull();
             job.await
         }
     };

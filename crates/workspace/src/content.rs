@@ -65,6 +65,32 @@ pub struct Content {
     pub digest: Digest,
     /// When the file last changed in any way, milliseconds since 1970. Only root can set this back.
     pub changed_ms: i64,
+    /// The state in which it holds this.
+    pub state: FileState,
+}
+
+/// The state of a file: any change to the file, and another file in its place, gives another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileState {
+    /// Device and inode.
+    identity: (u64, u64),
+    bytes: u64,
+    /// When anything about it last changed, in seconds and nanoseconds. Only root can set this back.
+    changed: (i64, i64),
+}
+
+impl FileState {
+    /// The state of an open file.
+    pub fn of_file(file: &File) -> Result<Self, PathError> {
+        Ok(Self::from(&rustix::fs::fstat(file)?))
+    }
+}
+
+impl From<&Stat> for FileState {
+    fn from(stat: &Stat) -> Self {
+        let changed = (stat.st_ctime, i64::try_from(stat.st_ctime_nsec).unwrap_or_default());
+        Self { identity: crate::identity_of(stat), bytes: size_of(stat), changed }
+    }
 }
 
 /// Why a tree can't be read completely.
@@ -106,7 +132,8 @@ impl Workspace {
             }
             opened => digest_of(&stat, opened)?,
         };
-        Ok(Some(Content { digest, changed_ms: ms_of(stat.st_ctime, stat.st_ctime_nsec) }))
+        let changed_ms = ms_of(stat.st_ctime, stat.st_ctime_nsec);
+        Ok(Some(Content { digest, changed_ms, state: FileState::from(&stat) }))
     }
 
     /// A digest of what a file holds, or of its size, inode and time of change if it is large.
@@ -286,7 +313,7 @@ fn marks_of(stat: &Stat) -> String {
     format!("{mode:o} {bytes} {} {} {inode}", stat.st_ctime, stat.st_ctime_nsec)
 }
 
-fn size_of(stat: &Stat) -> u64 {
+pub(crate) fn size_of(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(u64::MAX)
 }
 

@@ -10,7 +10,8 @@ use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Rena
 use rustix::io::Errno;
 use serde::Serialize;
 
-use super::{INSIDE, NO_LINKS, OUTSIDE, PathError, ROOT, Workspace, is_inside, openat2};
+use super::{INSIDE, NO_LINKS, OUTSIDE, PathError, ROOT, StopFlag, Workspace, is_inside, openat2};
+use crate::content::{FileState, size_of};
 
 /// The permission bits that a replaced file keeps; set-id bits are not carried to content that someone else wrote.
 pub(crate) const MODE_KEPT: u32 = 0o777;
@@ -101,10 +102,19 @@ impl Workspace {
 
     /// The content of a file that isn't larger than that.
     pub fn read_whole(&self, spelling: &str, bytes_max: u64) -> Result<Vec<u8>, PathError> {
-        let mut content = Vec::new();
-        let mut bounded = self.open_read(spelling)?.take(bytes_max.saturating_add(1));
+        self.read_in_state(spelling, bytes_max).map(|(content, _)| content)
+    }
+
+    /// The same with the state that the file was in.
+    pub fn read_in_state(&self, spelling: &str, bytes_max: u64) -> Result<(Vec<u8>, FileState), PathError> {
+        let (mut content, file) = (Vec::new(), self.open_read(spelling)?);
+        let state = FileState::of_file(&file)?;
+        let mut bounded = file.take(bytes_max.saturating_add(1));
         bounded.read_to_end(&mut content).map_err(|error| PathError::of_io(&error))?;
-        if content.len() as u64 > bytes_max { Err(PathError::TooLarge { bytes_max }) } else { Ok(content) }
+        if content.len() as u64 > bytes_max {
+            return Err(PathError::TooLarge { bytes_max });
+        }
+        Ok((content, state))
     }
 
     /// Returns the metadata of a path.
@@ -148,33 +158,41 @@ impl Workspace {
         }
         let draft = FileDraft::begin(folder.as_fd(), old.as_ref())?;
         draft.fill(content, old.as_ref())?;
-        let _turn = FolderLock::take(&folder)?;
+        let _turn = FolderLock::take(&folder, &self.1)?;
         if let Placement::Swap(expected) = how {
             still(&folder, name, &expected)?;
         }
+        self.1.check()?;
         draft.publish(name, how)?;
         rustix::fs::fsync(&folder)?;
         Ok(Written { created: old.is_none(), bytes: content.len() as u64 })
     }
 
-    /// Adds to the end of a file, which is made if absent. Unlike [`place`](Self::place) this is not all or nothing: a full disk can
-    /// leave a part. A file that is there has to hold what was seen, if that is given.
+    /// Adds to the end of a file, which is made if absent and never gets larger than that. Unlike [`place`](Self::place) this is not all
+    /// or nothing: a full disk can leave a part. A file that is there has to hold what was seen, if that is given.
     pub fn append(
         &self,
         spelling: &str,
         content: &[u8],
         seen: Option<&Digest>,
+        bytes_max: u64,
     ) -> Result<Written, PathError> {
         let (folder, name) = self.parent(spelling, Missing::Make)?;
         // A replacement between the open and the write would take the old file, and what is added to it, away.
-        let _turn = FolderLock::take(&folder)?;
-        let created = existing(&folder, name, is_inside(spelling))?.is_none();
+        let _turn = FolderLock::take(&folder, &self.1)?;
+        let old = existing(&folder, name, is_inside(spelling))?;
+        let created = old.is_none();
+        let bytes = old.map_or(0, |old| size_of(&old)).saturating_add(content.len() as u64);
+        if bytes > bytes_max {
+            return Err(PathError::TooLarge { bytes_max });
+        }
         if let Some(seen) = seen.filter(|_| !created) {
             still(&folder, name, seen)?;
         }
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat2(folder.as_fd(), name, flags, Mode::from_raw_mode(0o666), INSIDE)?;
         sound(&file, is_inside(spelling))?;
+        self.1.check()?;
         let mut file = File::from(file);
         file.write_all(content).and_then(|()| file.sync_data()).map_err(|error| PathError::of_io(&error))?;
         Ok(Written { created, bytes: content.len() as u64 })
@@ -184,6 +202,7 @@ impl Workspace {
     pub fn remove(&self, spelling: &str) -> Result<(), PathError> {
         let (folder, name) = self.parent(spelling, Missing::Refuse)?;
         existing(&folder, name, is_inside(spelling))?.ok_or(PathError::NotFound)?;
+        self.1.check()?;
         rustix::fs::unlinkat(&folder, name, AtFlags::empty())?;
         Ok(rustix::fs::fsync(&folder)?)
     }
@@ -221,6 +240,7 @@ impl Workspace {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut folder = self.reach(base, flags, Mode::empty())?;
         for name in below.split('/') {
+            self.1.check()?;
             match rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o777)) {
                 Ok(()) => rustix::fs::fsync(&folder)?,
                 Err(Errno::EXIST) => {}
@@ -336,8 +356,9 @@ impl Drop for FileDraft<'_> {
 pub(crate) struct FolderLock<'f>(Option<BorrowedFd<'f>>);
 
 impl<'f> FolderLock<'f> {
-    pub(crate) fn take(folder: &'f OwnedFd) -> Result<Self, PathError> {
+    pub(crate) fn take(folder: &'f OwnedFd, stop: &StopFlag) -> Result<Self, PathError> {
         for _ in 0..LOCK_TRIES_MAX {
+            stop.check()?;
             match rustix::fs::flock(folder, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(Self(Some(folder.as_fd()))),
                 Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),

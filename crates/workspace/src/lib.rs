@@ -23,12 +23,13 @@ mod walk;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-pub use content::{Content, NamedEntry, NamedFile, TreeError};
+pub use content::{Content, FileState, NamedEntry, NamedFile, TreeError};
 pub use error::PathError;
 pub use files::{FileKind, FileMetadata, FolderEntry, Listing, Missing, Placement, Written, escape_name};
 pub use own::{Overlap, OwnFolders};
@@ -46,7 +47,27 @@ const RETRIES_MAX: u8 = 32;
 
 /// The workspace. Cloning shares it.
 #[derive(Debug, Clone)]
-pub struct Workspace(Arc<OpenWorkspace>);
+pub struct Workspace(Arc<OpenWorkspace>, StopFlag);
+
+/// Tells work on another thread to stop. Cloning shares it.
+#[derive(Debug, Clone, Default)]
+pub struct StopFlag(Arc<AtomicBool>);
+
+impl StopFlag {
+    /// From now on the work changes nothing more.
+    pub fn pull(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Whether to stop.
+    pub fn is_pulled(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn check(&self) -> Result<(), PathError> {
+        if self.is_pulled() { Err(PathError::Stopped) } else { Ok(()) }
+    }
+}
 
 #[derive(Debug)]
 struct OpenWorkspace {
@@ -84,7 +105,14 @@ impl Workspace {
         }
         let names = text.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect();
         let identity = identity_of(&rustix::fs::fstat(&dir)?);
-        Ok(Self(Arc::new(OpenWorkspace { names, dir, slash, identity, root, own })))
+        let open = OpenWorkspace { names, dir, slash, identity, root, own };
+        Ok(Self(Arc::new(open), StopFlag::default()))
+    }
+
+    /// The same workspace for one call: once the flag is pulled, nothing is written, moved or removed through this handle any more.
+    #[must_use]
+    pub fn stopped_by(&self, stop: &StopFlag) -> Self {
+        Self(Arc::clone(&self.0), stop.clone())
     }
 
     /// Its place when it was opened.

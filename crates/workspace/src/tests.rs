@@ -242,7 +242,7 @@ fn adv_019_a_planted_link_does_not_move_a_write() {
         for how in [Placement::Create, Placement::Replace] {
             assert_eq!(workspace.place(path, b"x", how), Err(PathError::Swapped), "{path}");
         }
-        assert_eq!(workspace.append(path, b"x", None), Err(PathError::Swapped), "{path}");
+        assert_eq!(workspace.append(path, b"x", None, u64::MAX), Err(PathError::Swapped), "{path}");
         assert_eq!(workspace.remove(path), Err(PathError::Swapped), "{path}");
     }
     assert_eq!(fs::read_dir(place.beside("outside")).unwrap().count(), 1);
@@ -254,7 +254,7 @@ fn adv_020_hard_links_magic_links_and_special_files_are_refused() {
     let (workspace, root) = (&place.workspace, place.workspace.root().to_owned());
     fs::hard_link(place.beside("outside/secret"), root.join("twin")).unwrap();
     assert_eq!(place.read("twin"), Err(PathError::HardLink));
-    assert_eq!(workspace.append("twin", b"x", None), Err(PathError::HardLink));
+    assert_eq!(workspace.append("twin", b"x", None, u64::MAX), Err(PathError::HardLink));
     assert_eq!(workspace.place("twin", b"x", Placement::Replace), Err(PathError::HardLink));
     assert_eq!(fs::read_to_string(place.beside("outside/secret")).unwrap(), "secret");
 
@@ -272,7 +272,7 @@ fn adv_020_hard_links_magic_links_and_special_files_are_refused() {
 
     rustix::fs::mkfifoat(CWD, root.join("fifo"), Mode::from_raw_mode(0o600)).unwrap();
     assert_eq!(place.read("fifo"), Err(PathError::Special));
-    assert_eq!(workspace.append("fifo", b"x", None), Err(PathError::Special));
+    assert_eq!(workspace.append("fifo", b"x", None, u64::MAX), Err(PathError::Special));
     let _listener = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
     assert_eq!(place.read("socket"), Err(PathError::Special));
     assert_eq!(place.read("sub"), Err(PathError::IsFolder));
@@ -317,7 +317,7 @@ fn a_write_is_whole_keeps_the_mode_and_leaves_no_litter() {
     assert!(workspace.place("a/b/c", b"made", Placement::Create).unwrap().created);
     assert_eq!(place.read("a/b/c").unwrap(), "made");
     let seen = |content: &[u8]| Some(Digest::compute(content));
-    let append = |seen: Option<Digest>| workspace.append("a/b/c", b" more", seen.as_ref());
+    let append = |seen: Option<Digest>| workspace.append("a/b/c", b" more", seen.as_ref(), u64::MAX);
     assert_eq!(append(seen(b"other")), Err(PathError::Changed));
     assert_eq!(append(seen(b"made")), Ok(Written { created: false, bytes: 5 }));
     assert_eq!(place.read("a/b/c").unwrap(), "made more");
@@ -590,7 +590,7 @@ fn h1_regents_own_folder_is_out_of_reach() {
             workspace.stat(&spelling).err(),
             workspace.list(&spelling, 10).err(),
             workspace.place(&spelling, b"x", Placement::Replace).err(),
-            workspace.append(&spelling, b"x", None).err(),
+            workspace.append(&spelling, b"x", None, u64::MAX).err(),
             workspace.remove(&spelling).err(),
         ];
         assert_eq!(refused, [const { Some(PathError::Reserved) }; 6], "{text}");
@@ -731,4 +731,43 @@ fn h5_writes_that_complete_a_bare_repository_are_seen() {
     fs::create_dir_all(format!("{outside}/refs")).unwrap();
     assert!(workspace.completes_repository(&format!("{outside}/HEAD")));
     assert!(!workspace.completes_repository(&format!("{outside}/secret")));
+}
+
+#[test]
+fn a_call_that_was_told_to_stop_changes_nothing_more() {
+    let place = WorkspaceFixture::new();
+    let (root, limits) = (place.workspace.root(), TreeLimits { entries_max: 100, bytes_max: 1 << 20 });
+    let stop = StopFlag::default();
+    let stopped = place.workspace.stopped_by(&stop);
+    let (file, folder) = (stopped.survey("file", limits).unwrap(), stopped.survey("sub", limits).unwrap());
+    stop.pull();
+    let why = |error: TreeError| error.why;
+    let ends = [
+        stopped.place("new", b"x", Placement::Create).err(),
+        stopped.place("made/new", b"x", Placement::Create).err(),
+        stopped.place("file", b"x", Placement::Replace).err(),
+        stopped.append("file", b"x", None, u64::MAX).err(),
+        stopped.make_folder("made", Missing::Refuse).err(),
+        stopped.remove("file").err(),
+        stopped.remove_tree(&folder).err().map(why),
+        stopped.rename_to(&file, "moved", Placement::Create, limits).err().map(why),
+        stopped.copy_tree(&file, "copied", Placement::Create, limits).err().map(why),
+        stopped.copy_tree(&folder, "copied", Placement::Create, limits).err().map(why),
+    ];
+    assert!(ends.iter().all(|end| *end == Some(PathError::Stopped)), "{ends:?}");
+    let mut names: Vec<String> =
+        fs::read_dir(root).unwrap().map(|one| one.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, [".git", "file", "sub"]);
+    assert_eq!(place.read("file").unwrap(), "inside");
+    place.workspace.place("file", b"others go on", Placement::Replace).unwrap();
+}
+
+#[test]
+fn an_append_keeps_to_the_size_that_a_file_may_have() {
+    let place = WorkspaceFixture::new();
+    let append = || place.workspace.append("file", b"123", None, 10);
+    assert_eq!(append(), Ok(Written { created: false, bytes: 3 }));
+    assert_eq!(append(), Err(PathError::TooLarge { bytes_max: 10 }));
+    assert_eq!(place.read("file").unwrap(), "inside123");
 }

@@ -9,12 +9,16 @@ use regent_ledger::Digest;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::content::DIGEST_BYTES_MAX;
+use crate::content::{DIGEST_BYTES_MAX, FileState};
 use crate::files::{FileDraft, FolderLock, MODE_KEPT, Missing, existing, found, sound};
-use crate::{FileKind, INSIDE, PathError, Placement, TreeError, Workspace, escape_name, is_inside, openat2};
+use crate::{
+    FileKind, INSIDE, PathError, Placement, StopFlag, TreeError, Workspace, escape_name, is_inside, openat2,
+};
 
 /// Folders within folders. Each holds a descriptor while it is surveyed.
 const DEPTH_MAX: usize = 64;
+/// A copy looks at its stop flag between two of these.
+const COPIED_AT_ONCE_BYTES: u64 = 4 << 20;
 /// What evidence looks at.
 const STATE_LIMITS: TreeLimits = TreeLimits { entries_max: 20_000, bytes_max: u64::MAX };
 
@@ -44,8 +48,7 @@ pub struct TreeEntry {
     mode: u32,
     /// Device and inode.
     identity: (u64, u64),
-    /// When anything about it last changed, in seconds and nanoseconds. Nobody but root can set this back.
-    changed: (i64, i64),
+    state: FileState,
 }
 
 /// What is in a folder, for approvals.
@@ -55,6 +58,20 @@ pub struct FolderState {
     pub entries: usize,
     /// Of everything that changes when an entry does.
     pub digest: Digest,
+}
+
+impl FolderState {
+    /// The state of a folder that was surveyed; `None` if it is none.
+    pub fn of_survey(entries: &[TreeEntry]) -> Option<Self> {
+        entries.first().filter(|root| root.kind == FileKind::Folder)?;
+        // Each field that is text has its length before it, so that no name can look like two entries.
+        let line = |entry: &TreeEntry| {
+            let TreeEntry { path, kind, bytes, target, mode, identity, state } = entry;
+            format!("{}:{path} {kind:?} {bytes} {target:?} {mode} {identity:?} {state:?}\n", path.len())
+        };
+        let lines: String = entries.iter().map(line).collect();
+        Some(Self { entries: entries.len(), digest: Digest::compute(lines.as_bytes()) })
+    }
 }
 
 impl TreeEntry {
@@ -112,21 +129,13 @@ impl Workspace {
             Err(TreeError { why: PathError::NotFound, .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        if entries.first().is_none_or(|root| root.kind != FileKind::Folder) {
-            return Ok(None);
-        }
-        // Each field that is text has its length before it, so that no name can look like two entries.
-        let line = |entry: &TreeEntry| {
-            let TreeEntry { path, kind, bytes, target, mode, identity, changed } = entry;
-            format!("{}:{path} {kind:?} {bytes} {target:?} {mode} {identity:?} {changed:?}\n", path.len())
-        };
-        let lines: String = entries.iter().map(line).collect();
-        Ok(Some(FolderState { entries: entries.len(), digest: Digest::compute(lines.as_bytes()) }))
+        Ok(FolderState::of_survey(&entries))
     }
 
     /// Makes a folder. Says whether it is new: one that is there already is fine.
     pub fn make_folder(&self, spelling: &str, parents: Missing) -> Result<bool, PathError> {
         let (above, name) = self.parent(spelling, parents)?;
+        self.1.check()?;
         match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o777)) {
             Ok(()) => rustix::fs::fsync(&above).map(|()| true).map_err(PathError::from),
             Err(Errno::EXIST) => match openat2(above.as_fd(), name, LIST, Mode::empty(), INSIDE) {
@@ -138,12 +147,10 @@ impl Workspace {
         }
     }
 
-    /// Removes the entries of a survey, and nothing else: a folder that holds more by now stays. `stop` ends it between two entries.
-    pub fn remove_tree(&self, entries: &[TreeEntry], stop: &dyn Fn() -> bool) -> Result<(), TreeError> {
+    /// Removes the entries of a survey, and nothing else: a folder that holds more by now stays. The flag ends it between two entries.
+    pub fn remove_tree(&self, entries: &[TreeEntry]) -> Result<(), TreeError> {
         for entry in entries.iter().rev() {
-            if stop() {
-                return Err(entry.fault(PathError::Stopped));
-            }
+            self.1.check().map_err(|why| entry.fault(why))?;
             let (folder, name) = self.parent(&entry.path, Missing::Refuse).map_err(|why| entry.fault(why))?;
             self.check_same(folder.as_fd(), name, entry)?;
             let flags = if entry.kind == FileKind::Folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
@@ -170,7 +177,7 @@ impl Workspace {
         let (from_folder, from_name) =
             self.parent(&root.path, Missing::Refuse).map_err(|why| root.fault(why))?;
         let (folder, name) = self.parent(to, Missing::Make).map_err(fault)?;
-        let _turn = FolderLock::take(&folder).map_err(fault)?;
+        let _turn = FolderLock::take(&folder, &self.1).map_err(fault)?;
         self.check_same(from_folder.as_fd(), from_name, root)?;
         let flags = replacing(root, (&folder, name, to), how).map_err(fault)?;
         rustix::fs::renameat_with(&from_folder, from_name, &folder, name, flags)
@@ -178,8 +185,13 @@ impl Workspace {
         if !self.is_as_surveyed(entries, to, limits) {
             // What was put into it meanwhile has not been judged under its new name.
             let back = RenameFlags::NOREPLACE;
-            rustix::fs::renameat_with(&folder, name, &from_folder, from_name, back)
-                .map_err(|errno| fault(errno.into()))?;
+            let stays = |errno: Errno| {
+                let why = format!(
+                    "it changed while it was moved, and it stays here because it can't be moved back ({errno})"
+                );
+                fault(PathError::Os(why))
+            };
+            rustix::fs::renameat_with(&folder, name, &from_folder, from_name, back).map_err(stays)?;
             return Err(root.fault(PathError::Changed));
         }
         rustix::fs::fsync(&folder)
@@ -195,23 +207,23 @@ impl Workspace {
         to: &str,
         how: Placement,
         limits: TreeLimits,
-        stop: &dyn Fn() -> bool,
     ) -> Result<u64, TreeError> {
         let Some(root) = entries.first() else { return Ok(0) };
         self.check_place(entries, to)?;
         let fault = |why: PathError| TreeError { name: escape_name(to.as_bytes()), why };
         let (folder, name) = self.parent(to, Missing::Make).map_err(fault)?;
-        let mut copy = Copy { workspace: self, bytes_left: limits.bytes_max, stop };
+        let mut copy = Copy { workspace: self, bytes_left: limits.bytes_max };
         match root.kind {
             FileKind::File => {
                 let draft = copy.file(root, folder.as_fd())?;
-                let _turn = FolderLock::take(&folder).map_err(fault)?;
+                let _turn = FolderLock::take(&folder, &self.1).map_err(fault)?;
                 replacing(root, (&folder, name, to), how).map_err(fault)?;
                 draft.publish(name, how).map_err(fault)?;
             }
             FileKind::Folder => {
                 let draft = FileDraft::name_of_one().map_err(fault)?;
                 let made = copy.tree(entries, folder.as_fd(), &draft).and_then(|()| {
+                    self.1.check().map_err(fault)?;
                     let flags = RenameFlags::NOREPLACE;
                     rustix::fs::renameat_with(&folder, &*draft, &folder, name, flags)
                         .map_err(|errno| fault(errno.into()))
@@ -231,6 +243,7 @@ impl Workspace {
                 }
             }
             FileKind::Link => {
+                self.1.check().map_err(fault)?;
                 let target = root.target.as_deref().unwrap_or_default();
                 rustix::fs::symlinkat(target, &folder, name).map_err(|errno| fault(errno.into()))?;
             }
@@ -313,7 +326,8 @@ impl Workspace {
     /// Removes an unfinished copy. If that fails, the copy stays under its temporary name, as an unfinished write would.
     fn discard(&self, draft: &str) {
         if let Ok(entries) = self.survey(draft, STATE_LIMITS) {
-            self.remove_tree(&entries, &|| false).unwrap_or(());
+            // Also for a call that was told to stop.
+            self.stopped_by(&StopFlag::default()).remove_tree(&entries).unwrap_or(());
         }
     }
 }
@@ -356,7 +370,7 @@ impl Survey<'_> {
             target: None,
             mode: look.mode,
             identity: crate::identity_of(&stat),
-            changed: (stat.st_ctime, i64::try_from(stat.st_ctime_nsec).unwrap_or_default()),
+            state: FileState::from(&stat),
         };
         match look.kind {
             FileKind::Link => {
@@ -406,19 +420,16 @@ fn names_in(folder: &OwnedFd, entries_max: usize) -> Result<Vec<String>, PathErr
 struct Copy<'w> {
     workspace: &'w Workspace,
     bytes_left: u64,
-    stop: &'w dyn Fn() -> bool,
 }
 
 impl Copy<'_> {
     /// Builds the whole tree under a name of its own.
     fn tree(&mut self, entries: &[TreeEntry], folder: BorrowedFd<'_>, draft: &str) -> Result<(), TreeError> {
         let Some(root) = entries.first() else { return Ok(()) };
-        let mut folders: Vec<(OwnedFd, &TreeEntry)> = Vec::new();
+        let place_of = |entry: &TreeEntry| format!("{draft}{}", entry.below(&root.path));
         for entry in entries {
-            if (self.stop)() {
-                return Err(entry.fault(PathError::Stopped));
-            }
-            let place = format!("{draft}{}", entry.below(&root.path));
+            self.workspace.1.check().map_err(|why| entry.fault(why))?;
+            let place = place_of(entry);
             let (above, name) = place.rsplit_once('/').unwrap_or(("", &place));
             let opened = match above {
                 "" => None,
@@ -432,9 +443,6 @@ impl Copy<'_> {
                     // Its own bits come when it is full: it may be read-only.
                     rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o700))
                         .map_err(|errno| entry.fault(errno))?;
-                    let made =
-                        openat2(at, name, LIST, Mode::empty(), INSIDE).map_err(|why| entry.fault(why))?;
-                    folders.push((made, entry));
                 }
                 FileKind::File => {
                     self.file(entry, at)?.publish(name, Placement::Create).map_err(|why| entry.fault(why))?;
@@ -446,10 +454,13 @@ impl Copy<'_> {
                 FileKind::Special => return Err(entry.fault(PathError::Special)),
             }
         }
-        for (made, entry) in folders.iter().rev() {
+        // Opened one by one: a tree may have more folders than the process may have descriptors.
+        for entry in entries.iter().rev().filter(|entry| entry.kind == FileKind::Folder) {
+            let made = openat2(folder, place_of(entry).as_str(), LIST, Mode::empty(), INSIDE)
+                .map_err(|why| entry.fault(why))?;
             let mode = Mode::from_raw_mode(entry.mode & MODE_KEPT);
-            rustix::fs::fchmod(made, mode)
-                .and_then(|()| rustix::fs::fsync(made))
+            rustix::fs::fchmod(&made, mode)
+                .and_then(|()| rustix::fs::fsync(&made))
                 .map_err(|errno| entry.fault(errno))?;
         }
         Ok(())
@@ -462,12 +473,19 @@ impl Copy<'_> {
         let stat = rustix::fs::fstat(&source).map_err(|errno| entry.fault(errno))?;
         let draft = FileDraft::begin(folder, Some(&stat)).map_err(|why| entry.fault(why))?;
         let mut to = File::from(draft.file.try_clone().map_err(io)?);
-        let copied =
-            std::io::copy(&mut source.take(self.bytes_left.saturating_add(1)), &mut to).map_err(io)?;
-        self.bytes_left = self
-            .bytes_left
-            .checked_sub(copied)
-            .ok_or_else(|| entry.fault(PathError::TooLarge { bytes_max: self.bytes_left }))?;
+        let mut source = source;
+        loop {
+            let part = source.by_ref().take(COPIED_AT_ONCE_BYTES);
+            let copied = std::io::copy(&mut { part }, &mut to).map_err(io)?;
+            self.bytes_left = self
+                .bytes_left
+                .checked_sub(copied)
+                .ok_or_else(|| entry.fault(PathError::TooLarge { bytes_max: self.bytes_left }))?;
+            self.workspace.1.check().map_err(|why| entry.fault(why))?;
+            if copied == 0 {
+                break;
+            }
+        }
         let mode = Mode::from_raw_mode(stat.st_mode & MODE_KEPT);
         rustix::fs::fchmod(&to, mode)
             .and_then(|()| rustix::fs::fsync(&to))

@@ -186,7 +186,6 @@ impl Core {
             let drained = tokio::time::timeout(Duration::from_millis(DRAIN_MS_MAX), idle).await.is_ok();
             self.society.pipes.forsake(&agent.id);
             self.society.vfs.close_all(&agent.id);
-            self.gate.budgets.forget(&agent.id);
             let terminated = |with| match drained {
                 true => AgentEvent::Terminated { with },
                 false => AgentEvent::TerminatedUndrained { with },
@@ -194,6 +193,8 @@ impl Core {
             self.mark(&agent, terminated).await;
             agent.life.step(LifecycleStep::Terminate);
             self.see_off_children(&agent).await;
+            // Its descendants have spent from it until now.
+            self.gate.budgets.forget(&agent.id);
             for forgotten in self.society.agents.forget_the_oldest(agent.id.clone()) {
                 self.society.vfs.fell(&forgotten);
             }

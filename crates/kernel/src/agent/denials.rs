@@ -4,11 +4,11 @@
 //! denial beyond [`SLOWED_FROM`] within a minute is answered later than the one before. At [`SUSPENDED_FROM`] within ten minutes the kernel
 //! raises POLICY for the lineage, which suspends it until an operator sends CONT. An ordinary agent that meets some denials notices nothing.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use regent_policy::Reason;
+use regent_policy::{Class, Reason};
 use regent_wire::body::{AgentEvent, Slowed};
 
 use super::Agent;
@@ -32,6 +32,23 @@ const DELAY_MS_MAX: u64 = 2_000;
 /// When the denials of a lineage were, the oldest first; none is older than [`LONG`].
 #[derive(Debug, Default)]
 pub(super) struct Denials(VecDeque<Duration>);
+
+/// Denials of services and peers, by name. There are no more of these than tokens.
+#[derive(Debug, Default)]
+pub(crate) struct ProgramDenials(Mutex<BTreeMap<String, Denials>>);
+
+impl ProgramDenials {
+    /// One more denial of a program. A program has no agent to suspend: the answer then takes as long as one can.
+    fn add(&self, name: &str, now: Duration) -> Duration {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ms = match all.entry(name.to_owned()).or_default().add(now) {
+            Follows::Nothing => 0,
+            Follows::Delay(ms, _) => ms,
+            Follows::Suspension => DELAY_MS_MAX,
+        };
+        Duration::from_millis(ms)
+    }
+}
 
 /// What follows from a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,16 +92,21 @@ impl Denials {
 }
 
 impl Core {
-    /// Counts a denial against the caller's lineage. The operator is not an agent and is never slowed.
+    /// Counts a denial against the caller's lineage, or against a service or peer. An operator is never slowed.
     pub(crate) async fn count_denial(self: &Arc<Self>, call: &Call, reason: &Reason) -> Result<(), Fault> {
         self.lose_trust(call, reason).await?;
-        let Some(leader) = call.principal().lineage().first().and_then(|id| self.society.agents.get(id))
-        else {
-            return Ok(());
-        };
         if !is_telling(reason) {
             return Ok(());
         }
+        let who = call.principal();
+        if matches!(who.class(), Class::Service | Class::Peer) {
+            let delay = self.society.programs.add(who.name(), self.clock.elapsed());
+            tokio::time::sleep(delay).await;
+            return Ok(());
+        }
+        let Some(leader) = who.lineage().first().and_then(|id| self.society.agents.get(id)) else {
+            return Ok(());
+        };
         match leader.life.denied(self.clock.elapsed()) {
             Follows::Nothing => {}
             Follows::Delay(ms, is_first) => {

@@ -9,10 +9,10 @@ use regent_wire::Priority;
 use regent_wire::body::{AgentEvent, Spawned};
 
 use super::life::Life;
-use super::lifecycle::LifecycleStep;
+use super::lifecycle::{Lifecycle, LifecycleStep};
 use super::{
-    AGENTS_MAX, Agent, AgentId, Agents, CHILDREN_MAX, DESCENDANTS_MAX, GENERATIONS_MAX, OPERATOR, OWN_WORDS,
-    SpawnSpec, TRUST_DEFAULT,
+    AGENTS_MAX, Agent, AgentId, Agents, CHILDREN_MAX, DESCENDANTS_MAX, FOR_OPERATORS, GENERATIONS_MAX,
+    OPERATOR, OWN_WORDS, SpawnSpec, TRUST_DEFAULT,
 };
 use crate::budget::BudgetScope;
 use crate::facts::refusal;
@@ -90,6 +90,7 @@ impl Core {
             Ok(agent) => agent,
             Err(error) => return Ok(Err(error)),
         };
+        let admitted = Admitted { agents: &self.society.agents, agent: &agent };
         let (did, sponsor) = (agent.identity.did(), agent.principal.sponsor());
         // The agent's own key signs where it comes from: the entry can't be passed off as another key's.
         let claim = format!("regent agent v1\n{}\n{did}\n{sponsor}\n", agent.id);
@@ -107,22 +108,28 @@ impl Core {
         };
         let event = AgentEvent::Spawned(Box::new(spawned));
         let (own, share) = (BudgetScope::Agent(agent.id.clone()), spec.budget);
-        let begun = match self.note_of(&agent, event).await {
-            Ok(()) => match share {
-                Some(share) => {
-                    self.gate.budgets.set(&own, share, self.clock.now_ms()).await.map_err(Fault::from)
-                }
-                None => Ok(()),
-            },
-            Err(fault) => Err(fault),
-        };
-        if let Err(fault) = begun {
-            self.society.agents.withdraw(&agent.id);
-            return Err(fault);
+        self.note_of(&agent, event).await?;
+        if let Some(share) = share {
+            self.gate.budgets.set(&own, share, self.clock.now_ms()).await?;
         }
         self.grow_tree(&agent.principal);
         agent.life.step(LifecycleStep::Boot);
+        drop(admitted);
         Ok(Ok(agent))
+    }
+}
+
+/// An agent that has its place and hasn't begun. If its start fails or is dropped, the place is free again.
+struct Admitted<'a> {
+    agents: &'a Agents,
+    agent: &'a Agent,
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        if self.agent.life.stage() == Lifecycle::Init {
+            self.agents.withdraw(&self.agent.id);
+        }
     }
 }
 
@@ -170,14 +177,16 @@ impl Agents {
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let (mut alive, mut descendants, mut siblings) = (0, 0, 0);
         // A host starts many agents for its sessions: as long as there is room, sessions aren't limited one by one.
-        let is_counted = agent.parent.is_some() || table.all.len() >= AGENTS_MAX;
+        let is_operators = agent.principal.line().any(|one| one.class() == Class::Operator);
+        let most = if is_operators { AGENTS_MAX } else { AGENTS_MAX - FOR_OPERATORS };
+        let is_counted = agent.parent.is_some() || table.all.len() >= most;
         let others = table.all.values().filter(|other| is_counted && !other.life.stage().is_over());
         for other in others {
             alive += 1;
             descendants += usize::from(other.parent.is_some());
             siblings += usize::from(agent.parent.is_some() && other.parent == agent.parent);
         }
-        if alive >= AGENTS_MAX || (agent.parent.is_some() && descendants >= DESCENDANTS_MAX) {
+        if alive >= most || (agent.parent.is_some() && descendants >= DESCENDANTS_MAX) {
             return Err(SpawnError::TooMany);
         }
         if table.all.contains_key(&agent.id) {

@@ -556,6 +556,21 @@ async fn m9_an_operator_is_never_slowed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn m9_a_service_that_collects_denials_is_slowed_and_others_are_not() {
+    let world = KernelFixture::with(NO_ECHO).await;
+    let program = |name| Principal::program(regent_policy::Class::Service, name, "s-1".into());
+    let (prober, other) = (program("prober"), program("other"));
+    let began = tokio::time::Instant::now();
+    for _ in 0..=denials::SLOWED_FROM {
+        assert_eq!(world.denied(&prober, run("test.echo")).await, "policy.denied");
+    }
+    let slowed = began.elapsed();
+    assert!(slowed > std::time::Duration::ZERO);
+    assert_eq!(world.denied(&other, run("test.echo")).await, "policy.denied");
+    assert_eq!(began.elapsed(), slowed);
+}
+
+#[tokio::test(start_paused = true)]
 async fn m9_denials_over_time_and_refusals_that_pass_are_never_slowed() {
     use crate::tests::shared;
 

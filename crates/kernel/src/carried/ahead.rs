@@ -74,7 +74,10 @@ impl Core {
             self.note_misled().await?;
             if runs_program(frame, Some(tier)) {
                 let most_ms = i64::try_from(frame.limits.wall_ms_max).unwrap_or(i64::MAX);
-                self.carry_span(frame.began_ms, frame.began_ms.saturating_add(most_ms), label).await?;
+                let (from_ms, intent) = (frame.began_ms, frame.intent.hash);
+                let span =
+                    Span { from_ms, to_ms: from_ms.saturating_add(most_ms), label, call: Some(intent) };
+                self.carry_span(span, intent).await?;
             }
         }
         let ahead = if relocates(&frame.targets) {
@@ -209,7 +212,7 @@ impl Core {
     ) -> Result<Option<(Digest, Option<Label>)>, PathError> {
         if !path.starts_with('/') {
             let content = self.content(path).await?;
-            return Ok(content.map(|Content { digest, changed_ms }| (digest, by_time(spans, changed_ms))));
+            return Ok(content.map(|Content { digest, changed_ms, .. }| (digest, by_time(spans, changed_ms))));
         }
         let (workspace, path) = (self.workspace.clone(), path.to_owned());
         let read = tokio::task::spawn_blocking(move || workspace.read_whole(&path, OUTSIDE_BYTES_MAX)).await;

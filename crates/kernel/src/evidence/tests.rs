@@ -230,3 +230,20 @@ async fn a_person_is_asked_where_the_file_or_the_evidence_tells_nothing() {
         assert_eq!(world.runs(), 0);
     }
 }
+
+#[test]
+fn nothing_to_act_on_is_no_effect_that_happened() {
+    let path = |name: &str, access| (name.to_owned(), access);
+    let pair = |from| [path("from", from), path("to", Access::Write)];
+    let there = Some(digest("x"));
+    let cases = [
+        (pair(Access::Delete), [there, None], Some(vec![None, there])),
+        (pair(Access::Read), [there, None], Some(vec![there, there])),
+        (pair(Access::Delete), [None, None], None),
+        (pair(Access::Read), [None, there], None),
+    ];
+    for (paths, before, after) in cases {
+        assert_eq!(relocated(&paths, &before), after, "{paths:?} {before:?}");
+    }
+    assert_eq!(relocated(&[path("gone", Access::Delete)], &[None]), None);
+}

@@ -12,8 +12,7 @@ use crate::approval::BoundFile;
 use crate::command::{WORDS_MAX, Words};
 use regent_ledger::{CanonicalJson, Digest};
 use regent_policy::{Access, Reason};
-use regent_workspace::{NamedEntry, NamedFile, PathError, TreeError, Workspace, escape_name};
-use serde::Serialize;
+use regent_workspace::{FolderState, NamedEntry, NamedFile, PathError, TreeError, Workspace, escape_name};
 use serde_json::{Value, json};
 
 use super::{Sheet, Target, program_target, refusal, relocates};
@@ -50,16 +49,26 @@ pub(crate) struct Bound {
 impl Bound {
     /// What a digest covers beside the files. Without folders it is what it was before folders were bound, so that approvals stay valid.
     fn beyond_files(&self) -> Value {
-        if self.trees.is_empty() { json!(self.tree) } else { json!([self.tree, self.trees]) }
+        if self.trees.is_empty() {
+            return json!(self.tree);
+        }
+        let tree = |tree: &BoundTree| json!([tree.path, tree.state.entries, tree.state.digest]);
+        json!([self.tree, self.trees.iter().map(tree).collect::<Vec<_>>()])
     }
 }
 
 /// A folder that a call is bound to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BoundTree {
     path: String,
-    entries: usize,
-    sha256: Digest,
+    pub(crate) state: FolderState,
+}
+
+impl BoundTree {
+    /// Whether it is the folder of this spelling.
+    pub(crate) fn is_at(&self, spelling: &str) -> bool {
+        self.path == spelling
+    }
 }
 
 /// The survey of the whole workspace, made on first use.
@@ -144,7 +153,9 @@ impl Binding {
             let tree = Some(tree.as_ref().map_err(unknown_tree).copied()?);
             return Ok(Bound { files, trees, tree, open_why: Some(why) });
         }
-        let covers = |tree: &BoundTree| format!("it covers `{}` with {} entries", tree.path, tree.entries);
+        let covers = |tree: &BoundTree| {
+            format!("it covers `{}` with {} entries", escape_name(tree.path.as_bytes()), tree.state.entries)
+        };
         let open_why = (!trees.is_empty()).then(|| trees.iter().map(covers).collect::<Vec<_>>().join("; "));
         Ok(Bound { files, trees, tree: None, open_why })
     }
@@ -324,11 +335,7 @@ fn joined(folder: &[u8], name: &str) -> Vec<u8> {
 /// Everything in a folder, if the path is one.
 fn folder_tree(workspace: &Workspace, path: &str) -> Result<Option<BoundTree>, Reason> {
     match workspace.folder_state(path) {
-        Ok(state) => Ok(state.map(|state| BoundTree {
-            path: escape_name(path.as_bytes()),
-            entries: state.entries,
-            sha256: state.digest,
-        })),
+        Ok(state) => Ok(state.map(|state| BoundTree { path: path.to_owned(), state })),
         Err(TreeError { name, why }) => {
             let message = format!("an approval can't be bound to what is in the folder: `{name}`: {why}");
             Err(refusal("approval.unbound", message, "name a smaller folder, or what is in it one by one"))

@@ -72,6 +72,10 @@ impl Deadline {
 
 /// Mints the permit and runs it to an end.
 pub(super) async fn perform(frame: &Frame, tier: Tier, deadline: Deadline) -> Ended {
+    // A call that was told to stop while its intent was written has no effect.
+    if let Some(why) = frame.cancel.why() {
+        return Ended::Stopped(why, None);
+    }
     // Minted inside the guard: an executor that panics before it returns a future is caught as well.
     let dispatched = std::panic::catch_unwind(AssertUnwindSafe(|| dispatch(frame, tier)));
     let mut effect = match dispatched {

@@ -16,11 +16,11 @@ use crate::cancel::Cancel;
 use crate::catalogue::{Catalogue, Tool};
 use crate::clock::Clock;
 use crate::executor::BoxFuture;
-use crate::facts::{Target, refusal};
+use crate::facts::{BoundTree, Target, refusal};
 use crate::kernel::Core;
 use crate::rules;
 use crate::secret::{self, Scrubbed, Secret, SecretError, Usage};
-use regent_workspace::Workspace;
+use regent_workspace::{FolderState, Workspace};
 
 /// Single-use permission to perform exactly one call, at one tier, within limits.
 ///
@@ -244,6 +244,11 @@ impl<'s> Permit<'s, tier::Host> {
         &self.frame.core.catalogue
     }
 
+    /// Whether a folder holds what it held when a reviewer approved this call. Also if they were not asked about it.
+    pub fn is_as_approved(&self, path: &str, state: &FolderState) -> bool {
+        self.frame.agreed_trees.iter().all(|tree| !tree.is_at(path) || tree.state == *state)
+    }
+
     /// The programs that run as calls of the caller and of the agents below it.
     pub fn programs(&self) -> Vec<RunningProgram> {
         self.frame.core.society.calls.programs(self.frame.call.principal())
@@ -271,6 +276,8 @@ pub(crate) struct Frame {
     pub(crate) began_ms: i64,
     /// A reviewer has approved this call.
     pub(crate) agreed: bool,
+    /// The folders that they approved it for, with everything in them.
+    pub(crate) agreed_trees: Vec<BoundTree>,
     pub(crate) cancel: Cancel,
     pub(crate) flow: Flow,
     /// What was set aside for it; taken when it is settled.

@@ -7,7 +7,7 @@ use regent_policy::{Class, Integrity};
 use regent_store::{MemoryState, SqliteState, State};
 use serde_json::{Value, json};
 
-use super::shared::{OPEN, ProjectFixture, work};
+use super::shared::{OPEN, ProjectFixture, START_MS, work};
 use crate::{
     ApprovalAnswer, AuthError, Budget, BudgetScope, Credential, Op, PersonRole, Principal, Reply, Scope,
     Signal, SpawnSpec, Status, Subject, TicketId, Token, TokenId, TokenSpec, TokenState, TokenSummary,
@@ -222,6 +222,49 @@ async fn agents_stop_when_the_token_of_whoever_started_them_is_revoked_and_only_
             "{how}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_replaced_secret_makes_no_new_one_even_while_it_is_being_replaced() {
+    let world = world().await;
+    let token = world.token(&person("bob", PersonRole::Operator), None).await;
+    let bob = world.bearer(token.reveal()).await.unwrap();
+    let tokens = &world.kernel.0.tokens;
+    let rotate = async |presented| {
+        let sha256 = Token::renew(token.id()).unwrap().digest();
+        let changed = tokens.rotate(token.id(), sha256, presented, START_MS).await.unwrap();
+        matches!(changed, crate::token::Changed::Done(_))
+    };
+    assert!(rotate(None).await, "an admin's");
+    assert!(!rotate(bob.presented()).await, "bob's was judged before that and comes after it");
+    assert_eq!(world.tokens().await[0].rotations, 1);
+}
+
+#[tokio::test]
+async fn callers_that_are_no_agents_have_questions_and_histories_of_their_own() {
+    const ASK: &str =
+        "version: 1\nmode: permissive\nrules:\n  - { id: ask, effect: ask, match: { tool: work } }\n";
+    let world = ProjectFixture::new(ASK, Arc::new(MemoryState::default())).await;
+    let peer = world.caller(&Subject::Peer { name: "acme".to_owned() }).await;
+    let bob = world.caller(&person("bob", PersonRole::Operator)).await;
+    let mut codes: Vec<String> = Vec::new();
+    for number in 0..60 {
+        codes.push(world.code(&peer, work(json!({"text": number.to_string()}))).await);
+    }
+    assert_eq!(codes.last().unwrap(), "approval.flood");
+    for who in [&bob, &world.kernel.operator()] {
+        assert_eq!(world.code(who, work(json!({"text": who.display_name()}))).await, "pending");
+    }
+    let asked = world.kernel.operator();
+    let Reply::Done(open) = world.kernel.syscall(&asked, Op::Questions).await.unwrap() else { panic!() };
+    let open: Value = serde_json::from_slice(open.output.bytes()).unwrap();
+    let causes: std::collections::BTreeSet<(String, String)> = open
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (one["caller"].to_string(), one["cause"].to_string()))
+        .collect();
+    assert_eq!(causes.len(), 3, "one cause for each caller: {causes:?}");
 }
 
 #[tokio::test]

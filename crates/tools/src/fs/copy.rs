@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::tree::{LIMITS, judge_below, moved, surveyed, tree_failure};
 use crate::confidentiality::RECEIPT;
-use crate::output::blocking;
+use crate::output::on_files;
 use crate::{Context, ToolError, tool};
 
 /// Copy a file with its permission bits, and a folder with everything in it if `recursive`. Missing folders are made. The copy appears
@@ -34,13 +34,11 @@ pub(crate) async fn copy(
     let entries = surveyed(permit, from, recursive).await?;
     let args = |path: &str, to: String| json!({"from": path, "to": to});
     judge_below(permit, &entries, |entry| args(&entry.path, moved(entry, from, to))).await?;
-    let (workspace, place, copied) = (permit.workspace().clone(), to.to_owned(), entries.len());
+    let (place, copied) = (to.to_owned(), entries.len());
     let how = placement(overwrite);
-    let bytes = blocking(permit, move |stop| {
-        workspace.copy_tree(&entries, &place, how, LIMITS, &|| stop.is_pulled())
-    })
-    .await?
-    .map_err(|error| tree_failure(&error))?;
+    let bytes = on_files(permit, move |workspace| workspace.copy_tree(&entries, &place, how, LIMITS))
+        .await?
+        .map_err(|error| tree_failure(&error))?;
     Ok(json!({"from": from, "to": to, "copied": copied, "bytes": bytes}))
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::tree::{judge_below, surveyed, tree_failure};
 use crate::confidentiality::RECEIPT;
-use crate::output::blocking;
+use crate::output::on_files;
 use crate::{Context, ToolError, tool};
 
 /// Delete a file, a link or an empty folder, and a folder with everything in it if `recursive`. A link is deleted, not where it leads.
@@ -21,8 +21,8 @@ pub(crate) async fn delete(
 ) -> Result<Value, ToolError> {
     let entries = surveyed(permit, path, recursive).await?;
     judge_below(permit, &entries, |entry| json!({"path": entry.path})).await?;
-    let (workspace, deleted) = (permit.workspace().clone(), entries.len());
-    blocking(permit, move |stop| workspace.remove_tree(&entries, &|| stop.is_pulled()))
+    let deleted = entries.len();
+    on_files(permit, move |workspace| workspace.remove_tree(&entries))
         .await?
         .map_err(|error| tree_failure(&error))?;
     Ok(json!({"path": path, "deleted": deleted}))

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{FILE_BYTES_MAX, check_size, content_is, read_whole};
 use crate::confidentiality::RECEIPT;
-use crate::output::{blocking, failure, path_failure};
+use crate::output::{failure, on_files, path_failure};
 use crate::{Context, ToolError, tool};
 
 const COUNT_MAX: u64 = 10_000;
@@ -37,8 +37,8 @@ pub(crate) async fn replace(
     #[schemars(range(min = 1, max = COUNT_MAX))] count: Option<usize>,
     permit: &Context<'_>,
 ) -> Result<RawOutput, ToolError> {
-    let (workspace, place) = (permit.workspace().clone(), path.to_owned());
-    let content = blocking(permit, move |_| read_whole(&workspace, &place, FILE_BYTES_MAX)).await??;
+    let place = path.to_owned();
+    let content = on_files(permit, move |workspace| read_whole(workspace, &place, FILE_BYTES_MAX)).await??;
     let before = Digest::compute(&content);
     let content = String::from_utf8(content)
         .map_err(|_| failure("fs.not_text", format!("`{path}` is not UTF-8 text")))?;
@@ -47,10 +47,10 @@ pub(crate) async fn replace(
         failure
     })?;
     check_size(permit, edit.content.len())?;
-    let (workspace, place, bytes) = (permit.workspace().clone(), path.to_owned(), edit.content.into_bytes());
+    let (place, bytes) = (path.to_owned(), edit.content.into_bytes());
     let after = Digest::compute(&bytes);
     // What others wrote since the look above would be lost in silence: then the edit fails instead.
-    blocking(permit, move |_| workspace.place(&place, &bytes, Placement::Swap(before)))
+    on_files(permit, move |workspace| workspace.place(&place, &bytes, Placement::Swap(before)))
         .await?
         .map_err(|error| path_failure(path, &error))?;
     let diff = diff(&edit.lines, old, new);

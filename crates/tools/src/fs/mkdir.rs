@@ -4,7 +4,7 @@ use regent_kernel::Missing;
 use serde_json::{Value, json};
 
 use crate::confidentiality::RECEIPT;
-use crate::output::{blocking, path_failure};
+use crate::output::{on_files, path_failure};
 use crate::{Context, ToolError, tool};
 
 /// Make a folder. One that is there already is fine. Returns JSON: path, created.
@@ -17,9 +17,9 @@ pub(crate) async fn make(
     parents: Option<bool>,
     permit: &Context<'_>,
 ) -> Result<Value, ToolError> {
-    let (workspace, place) = (permit.workspace().clone(), path.to_owned());
+    let place = path.to_owned();
     let missing = if parents == Some(true) { Missing::Make } else { Missing::Refuse };
-    let created = blocking(permit, move |_| workspace.make_folder(&place, missing))
+    let created = on_files(permit, move |workspace| workspace.make_folder(&place, missing))
         .await?
         .map_err(|error| path_failure(path, &error))?;
     Ok(json!({"path": path, "created": created}))

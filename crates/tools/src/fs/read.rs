@@ -5,14 +5,14 @@ use std::ops::Range;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use regent_kernel::{Digest, RawOutput, ToolFailure, Workspace, label_of_path};
+use regent_kernel::{Digest, FileState, RawOutput, ToolFailure, Workspace, label_of_path};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::content_is;
 use crate::confidentiality::WORKSPACE_FILE;
 use crate::manifest::INTEGER_MAX;
-use crate::output::{OutputRoom, blocking, failure, io_failure, path_failure};
+use crate::output::{OutputRoom, failure, io_failure, on_files, path_failure};
 use crate::seam::{self, SEAM_BYTES};
 use crate::{Context, ToolError, tool};
 
@@ -53,12 +53,14 @@ pub(crate) async fn read(
     let (offset, encoding) = (offset.unwrap_or_default(), encoding.unwrap_or_default());
     let room = OutputRoom::from_permit(permit).bytes_left() as u64;
     let bytes_max = bytes_max.unwrap_or(BYTES_DEFAULT).min(room);
-    let (workspace, place) = (permit.workspace().clone(), path.to_owned());
-    let mut part = blocking(permit, move |_| read_part(&workspace, &place, offset, bytes_max)).await??;
+    let place = path.to_owned();
+    let read = on_files(permit, move |workspace| read_part(workspace, &place, offset, bytes_max));
+    let (mut part, state) = read.await??;
     let is_text = part.settle(room, encoding);
     part.keep_secrets_whole(|bytes| permit.scrub(bytes))?;
     let whole = (part.offset == 0 && !part.more()).then(|| Digest::compute(part.content()));
     let output = part.into_output(is_text).with_label(label_of_path(path));
+    let output = output.with_read(vec![(path.to_owned(), state)]);
     Ok(match whole {
         Some(sha256) => output.with_obtained(content_is(&sha256)),
         None => output,
@@ -77,8 +79,14 @@ struct Part {
     bytes: u64,
 }
 
-fn read_part(workspace: &Workspace, path: &str, offset: u64, bytes_max: u64) -> Result<Part, ToolFailure> {
+fn read_part(
+    workspace: &Workspace,
+    path: &str,
+    offset: u64,
+    bytes_max: u64,
+) -> Result<(Part, FileState), ToolFailure> {
     let mut file = workspace.open_read(path).map_err(|error| path_failure(path, &error))?;
+    let state = FileState::of_file(&file).map_err(|error| path_failure(path, &error))?;
     let broken = |error: std::io::Error| io_failure(path, &error);
     let bytes = file.metadata().map_err(broken)?.len();
     let before = offset.min(SEAM_BYTES as u64);
@@ -91,7 +99,7 @@ fn read_part(workspace: &Workspace, path: &str, offset: u64, bytes_max: u64) -> 
     let start = usize::try_from(before).unwrap_or(usize::MAX).min(window.len());
     let most = usize::try_from(bytes_max).unwrap_or(usize::MAX);
     let piece = start..start.saturating_add(most).min(window.len());
-    Ok(Part { window, piece, offset, bytes })
+    Ok((Part { window, piece, offset, bytes }, state))
 }
 
 impl Part {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::copy::{foresee, placement};
 use super::tree::{LIMITS, judge_below, moved, surveyed, tree_failure};
 use crate::confidentiality::RECEIPT;
-use crate::output::blocking;
+use crate::output::on_files;
 use crate::{Context, ToolError, tool};
 
 /// Move or rename a file or a link, and a folder with everything in it if `recursive`, in one step. Missing folders are made. A link is
@@ -34,9 +34,9 @@ pub(crate) async fn relocate(
     let entries = surveyed(permit, from, recursive).await?;
     let args = |path: &str, to: String| json!({"from": path, "to": to});
     judge_below(permit, &entries, |entry| args(&entry.path, moved(entry, from, to))).await?;
-    let (workspace, place, count) = (permit.workspace().clone(), to.to_owned(), entries.len());
+    let (place, count) = (to.to_owned(), entries.len());
     let how = placement(overwrite);
-    blocking(permit, move |_| workspace.rename_to(&entries, &place, how, LIMITS))
+    on_files(permit, move |workspace| workspace.rename_to(&entries, &place, how, LIMITS))
         .await?
         .map_err(|error| tree_failure(&error))?;
     Ok(json!({"from": from, "to": to, "moved": count}))

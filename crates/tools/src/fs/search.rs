@@ -1,14 +1,16 @@
 //! `fs.search`: lines that match a pattern, in a file or in all files of a folder.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use regent_kernel::{FileKind, PathPattern, RawOutput, ToolFailure, Workspace, label_of_path};
+use regent_kernel::{
+    FileKind, FileState, PathPattern, RawOutput, StopFlag, ToolFailure, Workspace, label_of_path,
+};
 use regex::bytes::{Regex, RegexBuilder};
 use serde_json::{Value, json};
 
-use super::{Below, Met, Tour, elsewhere, read_whole};
+use super::{Below, Met, Tour, elsewhere};
 use crate::confidentiality::WORKSPACE_FILE;
-use crate::output::{DriverResult, OutputRoom, StopFlag, blocking, failure, path_failure};
+use crate::output::{DriverResult, OutputRoom, blocking, failure, path_failure};
 use crate::{Context, ToolError, tool};
 
 const MATCHES_DEFAULT: usize = 200;
@@ -104,7 +106,7 @@ struct TextSearch {
     room: OutputRoom,
     matches: Vec<Value>,
     /// The files with matches, to tell how secret the result is, and who wrote what is in it.
-    matched: BTreeSet<String>,
+    matched: BTreeMap<String, FileState>,
     label: regent_kernel::Label,
     files: usize,
     /// Binary, too large, or not readable.
@@ -136,7 +138,7 @@ impl TextSearch {
             matches_max: matches_max.unwrap_or(MATCHES_DEFAULT),
             room,
             matches: Vec::new(),
-            matched: BTreeSet::new(),
+            matched: BTreeMap::new(),
             label: WORKSPACE_FILE,
             files: 0,
             skipped: 0,
@@ -165,20 +167,20 @@ impl TextSearch {
             return;
         }
         self.files += 1;
-        match read_whole(workspace, path, SEARCHED_BYTES_MAX) {
-            Ok(mut content) if !is_binary(&content) => {
+        match workspace.read_in_state(path, SEARCHED_BYTES_MAX) {
+            Ok((mut content, state)) if !is_binary(&content) => {
                 if !lines(&content).any(|line| self.pattern.is_match(line)) {
                     return;
                 }
                 // No pattern finds a secret: what matches, and where a line is cut, would tell it piece by piece.
                 scrub(&mut content);
-                self.content(path, &content, stop);
+                self.content((path, state), &content, stop);
             }
             Ok(_) | Err(_) => self.skipped += 1,
         }
     }
 
-    fn content(&mut self, path: &str, content: &[u8], stop: &StopFlag) {
+    fn content(&mut self, (path, state): (&str, FileState), content: &[u8], stop: &StopFlag) {
         for (number, line) in lines(content).enumerate() {
             if number % 1024 == 0 && stop.is_pulled() {
                 self.stopped = true;
@@ -195,7 +197,7 @@ impl TextSearch {
             }
             self.matches.push(found);
             self.label = self.label.join(label_of_path(path));
-            self.matched.insert(path.to_owned());
+            self.matched.insert(path.to_owned(), state);
         }
     }
 

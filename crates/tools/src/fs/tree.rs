@@ -1,10 +1,10 @@
 //! What deleting, copying and moving have in common: one survey, judged entry by entry, then one act on what was surveyed.
 
-use regent_kernel::{Op, PathError, ToolCall, TreeEntry, TreeError, TreeLimits};
+use regent_kernel::{FolderState, Op, PathError, ToolCall, TreeEntry, TreeError, TreeLimits};
 use serde_json::Value;
 
 use crate::Context;
-use crate::output::{DriverResult, blocking, failure, is_cancelled, path_failure};
+use crate::output::{DriverResult, failure, is_cancelled, on_files, path_failure};
 use crate::tool::ToolError;
 
 /// How much one call deletes, copies or moves.
@@ -24,9 +24,14 @@ pub(super) async fn surveyed(
     }
     let is_recursive = recursive == Some(true);
     let limits = if is_recursive { LIMITS } else { TreeLimits { entries_max: 1, ..LIMITS } };
-    let (workspace, place) = (permit.workspace().clone(), path.to_owned());
-    match blocking(permit, move |_| workspace.survey(&place, limits)).await? {
+    let place = path.to_owned();
+    match on_files(permit, move |workspace| workspace.survey(&place, limits)).await? {
         Ok(entries) => {
+            // Between the comparison before the call and this survey somebody may have put more into it.
+            if FolderState::of_survey(&entries).is_some_and(|state| !permit.is_as_approved(path, &state)) {
+                let message = format!("`{path}`: what is in it has changed since the call was approved");
+                return Err(ToolError::failed("approval.stale", message));
+            }
             check_sizes(permit, &entries)?;
             Ok(entries)
         }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{FILE_BYTES_MAX, check_size, content_is};
 use crate::confidentiality::RECEIPT;
-use crate::output::{blocking, failure, path_failure};
+use crate::output::{failure, on_files, path_failure};
 use crate::{Context, ToolError, tool};
 
 /// What the content is given as.
@@ -51,10 +51,10 @@ pub(crate) async fn write(
     let (mode, encoding) = (mode.unwrap_or_default(), encoding.unwrap_or_default());
     let content = decoded(content, encoding)?;
     check_size(permit, content.len())?;
-    let (workspace, place) = (permit.workspace().clone(), path.to_owned());
+    let (place, bytes_max) = (path.to_owned(), permit.limits().file_bytes_max);
     // Of a file that was added to only the end is known.
     let after = (!matches!(mode, Mode::Append)).then(|| Digest::compute(&content));
-    let written = blocking(permit, move |_| match (mode, seen) {
+    let written = on_files(permit, move |workspace| match (mode, seen) {
         // A file that is there is refused, whatever it holds.
         (Mode::Create, _) => workspace.place(&place, &content, Placement::Create),
         (Mode::Replace, None) => workspace.place(&place, &content, Placement::Replace),
@@ -63,7 +63,7 @@ pub(crate) async fn write(
             Err(PathError::NotFound) => workspace.place(&place, &content, Placement::Create),
             other => other,
         },
-        (Mode::Append, seen) => workspace.append(&place, &content, seen.as_ref()),
+        (Mode::Append, seen) => workspace.append(&place, &content, seen.as_ref(), bytes_max),
     })
     .await?
     .map_err(|error| path_failure(path, &error))?;
