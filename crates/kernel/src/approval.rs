@@ -166,7 +166,8 @@ impl Core {
     ) -> Result<RawOutput, ExecuteError> {
         let now_ms = self.clock.now_ms();
         let tickets: Vec<TicketId> = [ticket].into_iter().chain(with).cloned().collect();
-        let given = self.gate.approvals.questions.answer(&tickets, answer, by.sponsor(), now_ms).await?;
+        let author = (by.sponsor(), by.presented().map(|presented| &presented.id));
+        let given = self.gate.approvals.questions.answer(&tickets, answer, author, now_ms).await?;
         self.gate.approvals.waiting.wake(&tickets);
         Ok(match given {
             AnswerResult::Taken { standing, questions, skipped, asked_at_ms, attention } => {

@@ -158,7 +158,8 @@ impl Core {
         spec: &TokenSpec,
         by: &Principal,
     ) -> Result<RawOutput, ExecuteError> {
-        Ok(changed(&self.tokens.create(spec, by.sponsor(), self.clock.now_ms()).await?))
+        let own = self.operator.sponsor();
+        Ok(changed(&self.tokens.create(spec, (by.sponsor(), own), self.clock.now_ms()).await?))
     }
 
     pub(crate) async fn list_tokens(&self) -> Result<RawOutput, ExecuteError> {
@@ -166,7 +167,10 @@ impl Core {
     }
 
     pub(crate) async fn revoke_token(&self, id: &TokenId) -> Result<RawOutput, ExecuteError> {
-        Ok(changed(&self.tokens.revoke(id, self.clock.now_ms()).await?))
+        let revoked = self.tokens.revoke(id, self.clock.now_ms()).await?;
+        // Also if it was revoked before: an interruption may have left approvals behind.
+        self.gate.approvals.questions.withdraw(id).await?;
+        Ok(changed(&revoked))
     }
 
     pub(crate) async fn rotate_token(
@@ -184,6 +188,9 @@ fn changed(changed: &Changed) -> RawOutput {
         Changed::Done(summary) => RawOutput::result(summary),
         Changed::Unknown => RawOutput::failed("token.unknown", "there is no such token, or it was revoked"),
         Changed::BadId => RawOutput::failed("token.id", "the id of the token is taken, or isn't one"),
+        Changed::OtherSpelling => {
+            RawOutput::failed("token.name", "somebody has that name in another spelling; use their spelling")
+        }
         Changed::TooMany => {
             RawOutput::failed("token.too_many", "there is no room for another token; revoke some")
         }

@@ -204,7 +204,10 @@ impl Core {
             // Made since the request began. Where there is no room for another, there is no such tool.
             let _is_known = working.session.add_tools([(tool.to_owned(), own.spec().field_labels())].into());
         }
-        let report = if let Op::Elsewhere(host) = &call.op { host.derived_from.as_deref() } else { None };
+        let report = match &call.op {
+            Op::Elsewhere(host) if is_hosts(call) => host.derived_from.as_deref(),
+            _no_report => None,
+        };
         let lines = own.as_ref().map(|own| reach::in_lines(own, args));
         let mut ruling = working.session.rule_derived(tool, lines.as_ref().unwrap_or(args), report, &free);
         sheet.quote = working.results.quote(&ruling, own.is_some());
@@ -298,7 +301,9 @@ impl Core {
 
     /// How much of a result the agent gets to read. The words of a failure are no typed value.
     fn reading(&self, call: &Call, status: &Status) -> Reading {
-        if let Op::Elsewhere(HostCall { quarantined: true, .. }) = &call.op {
+        if let Op::Elsewhere(HostCall { quarantined: true, .. }) = &call.op
+            && is_hosts(call)
+        {
             return Reading::Unread;
         }
         let Op::RunTool(run) = &call.op else { return Reading::Whole };
@@ -403,4 +408,10 @@ pub(crate) fn ruled(verdict: Verdict, ruling: Option<&Ruling>) -> Verdict {
             approvers: 1,
         }),
     }
+}
+
+/// Whether a host makes the call for its agent. An agent that comes with a token of its own isn't believed where its values come from, or
+/// that it doesn't read a result.
+fn is_hosts(call: &Call) -> bool {
+    call.principal.presented().is_none()
 }

@@ -1,7 +1,6 @@
 //! The kernel's own rules: what no policy can allow. They hold whatever the rule files say, and are refusals like any other:
 //! recorded, with a code.
 
-use regent_guard::GuardKind;
 use regent_policy::{Access, Class, Reason};
 use regent_workspace::Workspace;
 
@@ -125,9 +124,7 @@ pub(crate) fn guarded_path(workspace: &Workspace, path: &str, access: Access) ->
         let help = "`regent audit` reads the ledger; agents read `vfs:/self/audit` and `vfs:/self/policy`";
         return Some(refusal("path.reserved", message, help));
     }
-    let completes = access == Access::Write
-        && !regent_guard::is_kind(path, GuardKind::Control)
-        && workspace.completes_repository(path);
+    let completes = access == Access::Write && workspace.makes_repository(path);
     completes.then(|| {
         let message = format!(
             "writing `{}` would turn its folder into a bare git repository, whose `config` git obeys",

@@ -115,7 +115,13 @@ pub(crate) fn has_plain_name(subject: &Subject) -> bool {
 /// Whether people and programs can be called so.
 pub(crate) fn is_plain_name(name: &str) -> bool {
     let fine = |c: char| c.is_ascii_alphanumeric() || "._@-".contains(c);
-    (1..=NAME_CHARS_MAX).contains(&name.len()) && name.chars().all(fine) && !RESERVED.contains(&name)
+    let is_reserved = RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(name));
+    (1..=NAME_CHARS_MAX).contains(&name.len()) && name.chars().all(fine) && !is_reserved
+}
+
+/// Whether a token is for a person whose name differs from this one only in capitals.
+fn is_other_spelling(subject: &Subject, name: &str) -> bool {
+    matches!(subject, Subject::Person { name: own, .. } if own != name && own.eq_ignore_ascii_case(name))
 }
 
 /// A token as the state has it.
@@ -197,6 +203,8 @@ pub(crate) enum Changed {
     Unknown,
     /// The id is taken, or isn't one.
     BadId,
+    /// A person has the same name in another spelling. Two people would be told apart by capitals alone.
+    OtherSpelling,
     /// There is no room for another one.
     TooMany,
 }
@@ -273,7 +281,7 @@ impl Tokens {
     pub(crate) async fn create(
         &self,
         spec: &TokenSpec,
-        by: &str,
+        (by, operator): (&str, &str),
         now_ms: i64,
     ) -> Result<Changed, StateError> {
         if !is_plain_id(&spec.id) {
@@ -294,8 +302,20 @@ impl Tokens {
             if records.get(&key(&spec.id))?.is_some() {
                 return Ok(Changed::BadId);
             }
-            if records.scan(KEY)?.len() >= TOKENS_MAX {
+            let others = records.scan(KEY)?;
+            if others.len() >= TOKENS_MAX {
                 return Ok(Changed::TooMany);
+            }
+            if is_other_spelling(&spec.subject, operator) {
+                return Ok(Changed::OtherSpelling);
+            }
+            for (key, value) in others {
+                let other: StoredToken = store::parse(&key, &value)?;
+                if let Subject::Person { name, .. } = &other.subject
+                    && is_other_spelling(&spec.subject, name)
+                {
+                    return Ok(Changed::OtherSpelling);
+                }
             }
             new.save(records, &spec.id)?;
             Ok(Changed::Done(new.summary(spec.id.clone(), now_ms)))

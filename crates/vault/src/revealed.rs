@@ -207,6 +207,12 @@ impl Revealed {
         true
     }
 
+    /// The same offset or an earlier one that isn't within a complete value.
+    pub(crate) fn beside_values(&self, bytes: &[u8], at: usize) -> usize {
+        let cut = self.spans(bytes).into_iter().find(|(span, _)| span.start < at && at < span.end);
+        cut.map_or(at, |(span, _)| span.start)
+    }
+
     /// The offset from which a stream must wait because a value may have begun there, plain or escaped.
     pub(crate) fn open_at(&self, bytes: &[u8]) -> usize {
         let open = self.plain_open_at(bytes);

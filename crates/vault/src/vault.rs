@@ -350,7 +350,13 @@ impl Secrets for Vault {
         // The possible start of a value from another process waits; complete values are masked.
         let (mut waits, mut masked) = (Vec::new(), false);
         let others = self.others();
-        if let Some(open) = others.iter().map(|record| record.open_at(held)).min() {
+        if let Some(mut open) = others.iter().map(|record| record.open_at(held)).min() {
+            // A value of one record may lie across the place from which another one has to wait.
+            while let Some(earlier) =
+                others.iter().map(|record| record.beside_values(held, open)).min().filter(|at| *at < open)
+            {
+                open = earlier;
+            }
             waits = held.split_off(open);
             masked = others.iter().fold(false, |masked, record| record.scrub(held) | masked);
         }

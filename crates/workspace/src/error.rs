@@ -92,6 +92,9 @@ pub enum PathError {
     /// The call was cancelled.
     #[error("the call was cancelled; changes made before that stay")]
     Stopped,
+    /// Git would take the folder for a bare repository, and run what its configuration says.
+    #[error("it would turn its folder into a bare git repository, whose `config` git obeys")]
+    Repository,
     /// More than can be looked at.
     #[error("it holds more than 200,000 files, or folders more than 128 deep")]
     TooMany,
@@ -124,6 +127,7 @@ impl PathError {
             Self::TooMany | Self::TooManyEntries { .. } => "fs.too_many",
             Self::IntoItself => "fs.into_itself",
             Self::Stopped => "fs.stopped",
+            Self::Repository => "path.repository",
             Self::Os(_) => "fs.failed",
         }
     }

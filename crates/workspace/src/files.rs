@@ -162,7 +162,7 @@ impl Workspace {
         if let Placement::Swap(expected) = how {
             still(&folder, name, &expected)?;
         }
-        self.1.check()?;
+        self.check_layout(spelling)?;
         draft.publish(name, how)?;
         rustix::fs::fsync(&folder)?;
         Ok(Written { created: old.is_none(), bytes: content.len() as u64 })
@@ -189,10 +189,10 @@ impl Workspace {
         if let Some(seen) = seen.filter(|_| !created) {
             still(&folder, name, seen)?;
         }
+        self.check_layout(spelling)?;
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat2(folder.as_fd(), name, flags, Mode::from_raw_mode(0o666), INSIDE)?;
         sound(&file, is_inside(spelling))?;
-        self.1.check()?;
         let mut file = File::from(file);
         file.write_all(content).and_then(|()| file.sync_data()).map_err(|error| PathError::of_io(&error))?;
         Ok(Written { created, bytes: content.len() as u64 })
@@ -239,13 +239,18 @@ impl Workspace {
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut folder = self.reach(base, flags, Mode::empty())?;
+        let mut above = spelling.strip_suffix(below).unwrap_or_default().to_owned();
         for name in below.split('/') {
-            self.1.check()?;
+            above.push_str(name);
+            let turn = FolderLock::take(&folder, &self.1)?;
+            self.check_layout(&above)?;
+            above.push('/');
             match rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o777)) {
                 Ok(()) => rustix::fs::fsync(&folder)?,
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno.into()),
             }
+            drop(turn);
             folder = openat2(folder.as_fd(), name, flags, Mode::empty(), resolve)?;
         }
         Ok(folder)

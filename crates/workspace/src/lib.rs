@@ -131,9 +131,21 @@ impl Workspace {
             || (!is_inside(spelling) && self.0.own.holds(spelling))
     }
 
+    /// Whether a tool may not write a resolved spelling because it would make a repository that git believes. In `.git` itself policy decides.
+    pub fn makes_repository(&self, spelling: &str) -> bool {
+        !regent_guard::is_kind(spelling, regent_guard::GuardKind::Control)
+            && self.completes_repository(spelling)
+    }
+
+    /// The same once more under the lock of the folder: what two calls write side by side was judged before either wrote.
+    fn check_layout(&self, spelling: &str) -> Result<(), PathError> {
+        self.1.check()?;
+        if self.makes_repository(spelling) { Err(PathError::Repository) } else { Ok(()) }
+    }
+
     /// Whether writing a resolved spelling would make some folder on its way a git repository in bare layout, or change what such a
     /// repository runs. Git obeys the `config` of any folder with `HEAD`, `objects` and `refs`. What can't be read counts as existing.
-    pub fn completes_repository(&self, spelling: &str) -> bool {
+    fn completes_repository(&self, spelling: &str) -> bool {
         let (mut above, below) = match spelling.strip_prefix('/') {
             Some(below) => ("/".to_owned(), below),
             None => (String::new(), spelling),

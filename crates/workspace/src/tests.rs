@@ -771,3 +771,30 @@ fn an_append_keeps_to_the_size_that_a_file_may_have() {
     assert_eq!(append(), Err(PathError::TooLarge { bytes_max: 10 }));
     assert_eq!(place.read("file").unwrap(), "inside123");
 }
+
+#[test]
+fn adv_017_calls_side_by_side_make_no_repository_either() {
+    let place = WorkspaceFixture::new();
+    for round in 0..200 {
+        let folder = format!("bare{round}");
+        place.workspace.place(&format!("{folder}/HEAD"), b"ref: refs/heads/main", Placement::Create).unwrap();
+        let barrier = std::sync::Barrier::new(2);
+        let (workspace, folder, barrier) = (&place.workspace, &folder, &barrier);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                barrier.wait();
+                workspace.make_folder(&format!("{folder}/refs"), Missing::Refuse).is_ok()
+            });
+            scope.spawn(move || {
+                barrier.wait();
+                let inner = format!("{folder}/objects/pack");
+                match round % 2 {
+                    0 => workspace.make_folder(&format!("{folder}/objects"), Missing::Refuse).is_ok(),
+                    _ => workspace.place(&inner, b"x", Placement::Create).is_ok(),
+                }
+            });
+        });
+        let has = |name: &str| workspace.root().join(folder).join(name).exists();
+        assert!(has("refs") != has("objects"), "{round}: {} {}", has("refs"), has("objects"));
+    }
+}

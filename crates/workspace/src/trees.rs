@@ -135,7 +135,8 @@ impl Workspace {
     /// Makes a folder. Says whether it is new: one that is there already is fine.
     pub fn make_folder(&self, spelling: &str, parents: Missing) -> Result<bool, PathError> {
         let (above, name) = self.parent(spelling, parents)?;
-        self.1.check()?;
+        let _turn = FolderLock::take(&above, &self.1)?;
+        self.check_layout(spelling)?;
         match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o777)) {
             Ok(()) => rustix::fs::fsync(&above).map(|()| true).map_err(PathError::from),
             Err(Errno::EXIST) => match openat2(above.as_fd(), name, LIST, Mode::empty(), INSIDE) {
@@ -178,6 +179,7 @@ impl Workspace {
             self.parent(&root.path, Missing::Refuse).map_err(|why| root.fault(why))?;
         let (folder, name) = self.parent(to, Missing::Make).map_err(fault)?;
         let _turn = FolderLock::take(&folder, &self.1).map_err(fault)?;
+        self.check_layout(to).map_err(fault)?;
         self.check_same(from_folder.as_fd(), from_name, root)?;
         let flags = replacing(root, (&folder, name, to), how).map_err(fault)?;
         rustix::fs::renameat_with(&from_folder, from_name, &folder, name, flags)
@@ -217,13 +219,15 @@ impl Workspace {
             FileKind::File => {
                 let draft = copy.file(root, folder.as_fd())?;
                 let _turn = FolderLock::take(&folder, &self.1).map_err(fault)?;
+                self.check_layout(to).map_err(fault)?;
                 replacing(root, (&folder, name, to), how).map_err(fault)?;
                 draft.publish(name, how).map_err(fault)?;
             }
             FileKind::Folder => {
                 let draft = FileDraft::name_of_one().map_err(fault)?;
                 let made = copy.tree(entries, folder.as_fd(), &draft).and_then(|()| {
-                    self.1.check().map_err(fault)?;
+                    let _turn = FolderLock::take(&folder, &self.1).map_err(fault)?;
+                    self.check_layout(to).map_err(fault)?;
                     let flags = RenameFlags::NOREPLACE;
                     rustix::fs::renameat_with(&folder, &*draft, &folder, name, flags)
                         .map_err(|errno| fault(errno.into()))
@@ -243,7 +247,8 @@ impl Workspace {
                 }
             }
             FileKind::Link => {
-                self.1.check().map_err(fault)?;
+                let _turn = FolderLock::take(&folder, &self.1).map_err(fault)?;
+                self.check_layout(to).map_err(fault)?;
                 let target = root.target.as_deref().unwrap_or_default();
                 rustix::fs::symlinkat(target, &folder, name).map_err(|errno| fault(errno.into()))?;
             }

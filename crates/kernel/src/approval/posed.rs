@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::approval::attention;
 use crate::approval::question::{Answered, Approved, OpenQuestion, UNIDENTIFIED};
 use crate::approval::questions::AnswerResult;
-use regent_wire::{ApprovalAnswer, Scope, TicketId, Voice};
+use regent_wire::{ApprovalAnswer, Scope, TicketId, TokenId, Voice};
 
 /// How long a question waits for its answer.
 pub(crate) const OPEN_MS_MAX: i64 = 24 * 60 * 60 * 1000;
@@ -43,6 +43,9 @@ pub(crate) struct StoredAnswer {
     at_ms: i64,
     #[serde(default)]
     attention_percent: u8,
+    /// The token that it was given with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<TokenId>,
 }
 
 impl Posed {
@@ -89,6 +92,16 @@ impl Posed {
         }
         let is_nobody = is_approval && by == UNIDENTIFIED && self.question.approvers > 1;
         is_nobody.then_some(AnswerResult::Unidentified)
+    }
+
+    /// Whether somebody has approved it with this token.
+    pub(crate) fn was_approved_with(&self, token: &TokenId) -> bool {
+        self.said.values().any(|said| said.is_approval_with(token))
+    }
+
+    /// Takes back what was approved with a token. Denials stay.
+    pub(crate) fn withdraw(&mut self, token: &TokenId) {
+        self.said.retain(|_, said| !said.is_approval_with(token));
     }
 
     /// Any denial denies; otherwise it takes as many approvers as the rule says.
@@ -182,9 +195,19 @@ impl Posed {
 }
 
 impl StoredAnswer {
-    pub(crate) fn new(answer: &ApprovalAnswer, attention_percent: u8, now_ms: i64) -> Self {
+    pub(crate) fn new(
+        answer: &ApprovalAnswer,
+        token: Option<&TokenId>,
+        attention_percent: u8,
+        now_ms: i64,
+    ) -> Self {
         let (answer, until_ms) = Self::held(answer, now_ms);
-        Self { answer, until_ms, at_ms: now_ms, attention_percent }
+        Self { answer, until_ms, at_ms: now_ms, attention_percent, token: token.cloned() }
+    }
+
+    fn is_approval_with(&self, token: &TokenId) -> bool {
+        let is_denial = matches!(self.answer, ApprovalAnswer::Deny { .. });
+        !is_denial && self.token.as_ref() == Some(token)
     }
 
     /// What is kept of it, and how long it holds.

@@ -15,7 +15,7 @@ use crate::approval::posed::{
 };
 use crate::approval::question::{Answered, Approved, Asker, LedgerPlace, OpenQuestion, QuestionDraft};
 use regent_wire::result::{SkipReason, Skipped};
-use regent_wire::{ApprovalAnswer, Scope, TicketId};
+use regent_wire::{ApprovalAnswer, Scope, TicketId, TokenId};
 
 /// How many questions of one agent that an operator started, its children included, may wait at once. More would wear reviewers down.
 pub(crate) const OPEN_MAX: usize = 50;
@@ -156,6 +156,27 @@ impl Questions {
         Ok(all?.into_iter().flatten().collect())
     }
 
+    /// Takes back what was approved with a token that was revoked.
+    pub(crate) async fn withdraw(&self, token: &TokenId) -> Result<(), StateError> {
+        let _turn = self.turn.lock().await;
+        let all = self.all().await?;
+        let meant = all.iter().filter(|posed| posed.was_approved_with(token));
+        let keys: Vec<String> = meant.map(|posed| key_of(&posed.question.id)).collect();
+        for some in keys.chunks(store::CHANGE_WRITES_MAX) {
+            store::change(&*self.state, &self.partition, some, |records| {
+                for key in some {
+                    if let Some(mut posed) = posed(records, key)? {
+                        posed.withdraw(token);
+                        posed.save_answer(records)?;
+                    }
+                }
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
     /// Takes note of what a person says to one question, or to several of one cause. All that are still open to the answer get it, in one step;
     /// the others are named as skipped. Reviewers are distinguished by name, not by session.
     /// It is one answer to the meter of attention, and the time to read it is that of all of them.
@@ -163,7 +184,7 @@ impl Questions {
         &self,
         tickets: &[TicketId],
         answer: &ApprovalAnswer,
-        by: &str,
+        (by, token): (&str, Option<&TokenId>),
         now_ms: i64,
     ) -> Result<AnswerResult, StateError> {
         if tickets.len() > BATCH_MAX {
@@ -201,7 +222,7 @@ impl Questions {
                 Err(refused) => return Ok(refused),
             };
             for posed in &mut batch {
-                posed.said.insert(by.to_owned(), StoredAnswer::new(answer, attention.percent, now_ms));
+                posed.said.insert(by.to_owned(), StoredAnswer::new(answer, token, attention.percent, now_ms));
                 posed.save_answer(records)?;
             }
             // One that still needs others isn't approved yet.

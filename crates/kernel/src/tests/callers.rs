@@ -225,6 +225,46 @@ async fn agents_stop_when_the_token_of_whoever_started_them_is_revoked_and_only_
 }
 
 #[tokio::test]
+async fn what_was_approved_with_a_token_ends_with_its_revocation() {
+    let world = ProjectFixture::new(TWO, Arc::new(MemoryState::default())).await;
+    let admin = world.kernel.operator();
+    let token = world.token(&person("carl", PersonRole::Approver), None).await;
+    let carl = world.bearer(token.reveal()).await.unwrap();
+    let dora = world.caller(&person("dora", PersonRole::Approver)).await;
+    let erin = world.caller(&person("erin", PersonRole::Approver)).await;
+    let Reply::Pending(ticket) = world.work(json!({"text": "deploy"})).await else { panic!("not asked") };
+    world.clock.advance_ms(60_000);
+    let approve = Op::Answer {
+        ticket: ticket.id.clone(),
+        with: Vec::new(),
+        answer: ApprovalAnswer::Approve { scope: Scope::Once, valid_ms: 3_600_000 },
+    };
+    assert_eq!(world.perform(&carl, approve.clone()).await["agreed"], 1);
+    world.perform(&admin, Op::RevokeToken { id: token.id().clone() }).await;
+    assert_eq!(world.perform(&dora, approve.clone()).await["agreed"], 1, "carl's is gone");
+    assert_eq!(world.code(&admin, work(json!({"text": "deploy"}))).await, "pending");
+    world.perform(&erin, approve).await;
+    assert_eq!(world.code(&admin, work(json!({"text": "deploy"}))).await, "ok");
+}
+
+#[tokio::test]
+async fn nobody_has_the_name_of_somebody_else_in_other_capitals() {
+    let world = world().await;
+    world.token(&person("alice", PersonRole::Approver), None).await;
+    for (name, code) in [
+        ("Alice", "token.name"),
+        ("ADA", "token.name"),
+        ("Operator", "token.name"),
+        ("alice", "ok"),
+        ("bob", "ok"),
+    ] {
+        let token = Token::generate().unwrap();
+        let made = creation(&token, &person(name, PersonRole::Approver), None);
+        assert_eq!(world.code(&world.kernel.operator(), made).await, code, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn a_replaced_secret_makes_no_new_one_even_while_it_is_being_replaced() {
     let world = world().await;
     let token = world.token(&person("bob", PersonRole::Operator), None).await;

@@ -247,6 +247,41 @@ fn h2_a_later_process_recognises_values_that_an_earlier_one_revealed() {
     assert_eq!(bytes, b"[secret:a]");
 }
 
+/// What a later process passes on of a stream that comes in two parts.
+fn streamed_later(vault: &Vault, text: &[u8], at: usize) -> String {
+    let (mut held, mut out) = (Vec::new(), Vec::new());
+    for piece in [&text[..at], &text[at..]] {
+        held.extend_from_slice(piece);
+        out.extend(vault.scrub_part(&mut held).bytes);
+    }
+    vault.scrub(&mut held);
+    out.extend(held);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[test]
+fn h2_no_cut_of_a_stream_goes_through_a_value_of_an_earlier_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Vault::new(folder.path(), None);
+    let values =
+        ["TopSecretValue-0123456789-abcdefXYZ", "another-0123456789abcdef0123456789abcdef0123456789abcdef"];
+    for (name, value) in ["a", "b"].into_iter().zip(values) {
+        first.add(name, secret(value), Scope::default(), Short::Refused, 1).unwrap();
+        first.reveal(name, &fetch(&[])).unwrap();
+    }
+    let later = Vault::new(folder.path(), None);
+    later.recognise().unwrap();
+    for (name, value) in ["a", "b"].into_iter().zip(values) {
+        for after in (0..80).step_by(3) {
+            let text = format!("old={value}\n{}", "x".repeat(after));
+            for at in (0..text.len()).step_by(5) {
+                let out = streamed_later(&later, text.as_bytes(), at);
+                assert_eq!(out, text.replace(value, &format!("[secret:{name}]")), "{after} {at}");
+            }
+        }
+    }
+}
+
 #[test]
 fn h2_an_unreadable_record_prevents_reveals() {
     let folder = tempfile::tempdir().unwrap();

@@ -29,7 +29,7 @@ impl Waited {
         by: &str,
         now_ms: i64,
     ) -> Result<AnswerResult, StateError> {
-        wait(self.0.answer(tickets, answer, by, now_ms))
+        wait(self.0.answer(tickets, answer, (by, None), now_ms))
     }
 
     fn attention(&self, person: &str, now_ms: i64) -> Result<Attention, StateError> {
