@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Config, Statement};
 
 use super::tls::MakeTls;
 use crate::StateError;
-use crate::remote::{Options, Parts, StateUrl, is_here, tls, unreachable, unusable, wake};
+use crate::remote::{Options, Parts, StateUrl, is_here_by_name, tls, unreachable, unusable, wake};
 
 /// The newest tables that we understand.
 const SCHEMA: i64 = 1;
@@ -23,7 +23,7 @@ const AGAIN_MAX: Duration = Duration::from_secs(2);
 
 /// A server, and how to reach it.
 pub(super) struct Server {
-    config: Config,
+    pub(super) config: Config,
     tls: MakeTls,
     options: Options,
 }
@@ -62,7 +62,7 @@ impl Server {
         // The client's errors about an address can quote it.
         let mut config: Config =
             url.as_str().parse().map_err(|_| unusable("Postgres", "its address is not understood"))?;
-        if !has_mode && !is_here(&url) {
+        if !has_mode && !stays_here(&config) {
             config.ssl_mode(SslMode::Require);
         }
         config.connect_timeout(CONNECT).tcp_user_timeout(CONNECT * 4).application_name("regent");
@@ -126,6 +126,16 @@ impl Server {
         client.batch_execute(&listen).await.map_err(|error| failed(&error))?;
         Ok((client, driver))
     }
+}
+
+/// Whether nothing leaves the machine on the way to any server that may be connected to. The client takes them from the address and
+/// from its parameters `host` and `hostaddr`, so only it knows which they are.
+fn stays_here(config: &Config) -> bool {
+    let is_here = |host: &Host| match host {
+        Host::Tcp(name) => is_here_by_name(name),
+        Host::Unix(_) => true,
+    };
+    config.get_hosts().iter().all(is_here) && config.get_hostaddrs().iter().all(std::net::IpAddr::is_loopback)
 }
 
 /// Makes the tables where there are none. Refuses those of a newer program, and a server that may lose commits.

@@ -27,6 +27,7 @@ fn our_options_are_taken_out_and_the_others_stay() {
     assert_eq!((url.query(), options.namespace.as_str(), options.may_lose), (None, "regent", true));
 }
 
+#[cfg(any(feature = "redis", feature = "dynamodb"))]
 #[test]
 fn only_this_machine_is_reached_without_tls() {
     for (url, expected) in [
