@@ -15,9 +15,13 @@ use zeroize::Zeroizing;
 use crate::StateError;
 use crate::state::{CHANGE_WRITES_MAX, Change, Check, Committed, Partition, State, Version, Write};
 
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) use connect::ReconnectPause;
 #[cfg(any(feature = "redis", feature = "dynamodb"))]
 pub(crate) use connect::dial;
 pub(crate) use connect::tls;
+#[cfg(feature = "postgres")]
+pub(crate) use connect::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
 
 /// Where state on a server is, with the password if there is one. Neither appears in output: only the scheme appears.
 #[derive(Clone)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_core::Stream as _;
 use redis::aio::{MultiplexedConnection, PubSub};
@@ -12,14 +12,13 @@ use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsConnector;
 
 use crate::StateError;
-use crate::remote::{Options, Parts, StateUrl, dial, is_here, tls, unreachable, unusable, wake};
+use crate::remote::{
+    Options, Parts, ReconnectPause, StateUrl, dial, is_here, tls, unreachable, unusable, wake,
+};
 use crate::state::Partition;
 
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How soon a lost connection is made again, at first and at last.
-const AGAIN: Duration = Duration::from_millis(50);
-const AGAIN_MAX: Duration = Duration::from_secs(2);
 /// What a server must be set to, or it may lose commits that it has acknowledged.
 const DURABLE: &[(&str, &str)] =
     &[("appendonly", "yes"), ("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")];
@@ -222,15 +221,14 @@ impl Server {
         changed: &watch::Sender<u64>,
         ready: oneshot::Sender<Result<(), StateError>>,
     ) {
-        let mut ready = Some(ready);
-        let mut pause = AGAIN;
+        let (mut ready, mut pause) = (Some(ready), ReconnectPause::new());
         loop {
             let subscribed = self.subscribe().await;
             // Commits during the disconnection must be read back.
             wake(changed);
+            let began = Instant::now();
             match (subscribed, ready.take()) {
                 (Ok(subscription), ready) => {
-                    pause = AGAIN;
                     ready.into_iter().for_each(|ready| drop(ready.send(Ok(()))));
                     let mut messages = subscription.into_on_message();
                     while poll_fn(|context| Pin::new(&mut messages).poll_next(context)).await.is_some() {
@@ -238,20 +236,22 @@ impl Server {
                     }
                 }
                 (Err(error), Some(ready)) => return drop(ready.send(Err(error))),
-                (Err(_unreachable), None) => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(AGAIN_MAX);
-                }
+                (Err(_unreachable), None) => {}
             }
+            tokio::time::sleep(pause.after(began.elapsed())).await;
         }
     }
 
-    async fn subscribe(&self) -> Result<PubSub, StateError> {
-        let stream = dial((&self.host, self.port), self.tls.as_ref());
-        let stream = stream.await.map_err(|error| unreachable("Redis", error.kind()))?;
-        let mut subscription = PubSub::new(&self.login, stream).await.map_err(|error| failed(&error))?;
-        subscription.subscribe(self.channel()).await.map_err(|error| failed(&error))?;
-        Ok(subscription)
+    /// A connection that receives what is published. The server has to answer in time.
+    pub(super) async fn subscribe(&self) -> Result<PubSub, StateError> {
+        let subscribed = tokio::time::timeout(ANSWER, async {
+            let stream = dial((&self.host, self.port), self.tls.as_ref());
+            let stream = stream.await.map_err(|error| unreachable("Redis", error.kind()))?;
+            let mut subscription = PubSub::new(&self.login, stream).await.map_err(|error| failed(&error))?;
+            subscription.subscribe(self.channel()).await.map_err(|error| failed(&error))?;
+            Ok(subscription)
+        });
+        subscribed.await.unwrap_or_else(|_| Err(unreachable("Redis", "it doesn't answer")))
     }
 }
 

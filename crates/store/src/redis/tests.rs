@@ -147,3 +147,18 @@ async fn a_server_that_became_lossy_is_refused_when_the_connection_is_made_again
     }
     assert!(!state.is_lossy(), "as it was recorded");
 }
+
+#[tokio::test]
+async fn a_server_that_never_answers_holds_up_no_subscription() {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("redis://127.0.0.1:{}", listener.local_addr().unwrap().port());
+    let subscribing = tokio::spawn(async move {
+        let server = Server::new(&StateUrl::parse(&url).unwrap()).unwrap();
+        server.subscribe().await.map(drop)
+    });
+    let (mut stream, _) = listener.accept().await.unwrap();
+    tokio::io::AsyncReadExt::read_u8(&mut stream).await.unwrap();
+    // Connected and asked: from here on nothing but time passes.
+    tokio::time::pause();
+    assert!(matches!(subscribing.await.unwrap(), Err(StateError::Unreachable(_))));
+}
