@@ -52,13 +52,13 @@ type Answer = Option<(u16, String)>;
 /// Which answer an operation gets, given how often it was asked before.
 type Script = dyn Fn(&str, usize) -> Answer + Send + Sync;
 
-/// A service of this test: it plays a script, and notes the requests.
-struct Service {
+/// An endpoint of this test: it plays a script, and notes the requests.
+struct ScriptedEndpoint {
     url: String,
     requests: Arc<Mutex<Vec<(String, Value)>>>,
 }
 
-impl Service {
+impl ScriptedEndpoint {
     async fn start(script: impl Fn(&str, usize) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -140,7 +140,7 @@ fn one_write() -> Change {
 
 #[tokio::test]
 async fn a_transaction_in_progress_is_sent_again_with_its_token_until_it_has_ended() {
-    let service = Service::start(|operation, count| match (operation, count) {
+    let service = ScriptedEndpoint::start(|operation, count| match (operation, count) {
         ("TransactWriteItems", 0) => None,
         ("TransactWriteItems", 1 | 2) => exception("TransactionInProgressException"),
         _ => empty(operation),
@@ -154,7 +154,7 @@ async fn a_transaction_in_progress_is_sent_again_with_its_token_until_it_has_end
 
 #[tokio::test]
 async fn a_transaction_that_never_ends_has_an_unknown_result_and_is_no_conflict() {
-    let service = Service::start(|operation, _| match operation {
+    let service = ScriptedEndpoint::start(|operation, _| match operation {
         "TransactWriteItems" => exception("TransactionInProgressException"),
         _ => empty(operation),
     });
@@ -183,7 +183,7 @@ async fn an_answer_without_its_parts_is_lost_and_nothing_is_absent() {
             true => Some((200, body.to_owned())),
             false => empty(operation),
         };
-        let state = Service::start(script).await.open().await;
+        let state = ScriptedEndpoint::start(script).await.open().await;
         let p = partition("p");
         let answers = [
             state.read(&p, &["k".to_owned()]).await.map(drop),
@@ -206,7 +206,7 @@ async fn an_answer_without_its_parts_is_lost_and_nothing_is_absent() {
 
 #[tokio::test]
 async fn what_is_not_there_is_absent() {
-    let state = Service::start(|operation, _| empty(operation)).await.open().await;
+    let state = ScriptedEndpoint::start(|operation, _| empty(operation)).await.open().await;
     let p = partition("p");
     assert_eq!(state.read(&p, &["k".to_owned(), "l".to_owned()]).await, Ok(vec![None, None]));
     assert_eq!(state.scan(&p, "").await, Ok(vec![]));
