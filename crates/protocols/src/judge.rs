@@ -532,19 +532,17 @@ impl Judge {
         let derived_from = derived_from.map(Box::new);
         let call = regent_kernel::HostCall { run, derived_from, quarantined, measured };
         let expected = Expected { call: call.clone(), allowed, applies_changes, observed };
-        if !self.parts.performer.expect(&session.id, expected) {
+        // Until it is allowed, or this ends.
+        let Some(_expectation) = self.parts.performer.expect(&session.id, expected) else {
             return Err(JudgeError::Refused("another call of this agent is being judged".to_owned()));
-        }
+        };
         let op = Op::Elsewhere(call);
         let (kernel, agent) = (self.parts.kernel.clone(), session.agent.clone());
         let mut reply = tokio::spawn(async move { kernel.syscall(&agent, op).await });
         tokio::select! {
             biased;
             Ok(allowed) = &mut was_allowed => Ok(Put::Allowed { allowed, observe, reply }),
-            ended = &mut reply => {
-                self.parts.performer.forget(&session.id);
-                Ok(Put::Ended(Box::new(ended.map_err(|_torn_down| Fault::TornDown)??)))
-            }
+            ended = &mut reply => Ok(Put::Ended(Box::new(ended.map_err(|_torn_down| Fault::TornDown)??))),
         }
     }
 

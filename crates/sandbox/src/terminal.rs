@@ -11,8 +11,7 @@ mod filter;
 mod tests;
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -33,6 +32,12 @@ const STOPS_MAX: usize = 3;
 const STOPS_WITHIN: Duration = Duration::from_secs(1);
 /// A signal to a whole process reaches a thread of it within this time. A process that is stopped doesn't notice how long it took.
 const SUSPENDED_WITHIN: Duration = Duration::from_millis(50);
+
+/// How long the terminal may take for the sequences that reset its screen. One that takes nothing (Ctrl-S, a connection that hangs) goes
+/// without them.
+const FINISH_WITHIN: Duration = Duration::from_millis(200);
+/// How long a caller waits for the thread to end: for that, and for a suspension that was under way.
+const ENDED_WITHIN: Duration = Duration::from_millis(500);
 
 /// A terminal: the source of input, and the screen that the reader of the call writes to.
 #[derive(Debug, Clone)]
@@ -101,7 +106,8 @@ impl FilteredScreen {
 pub(crate) struct Relay {
     /// Closed to stop; a byte suspends.
     stop: Option<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
+    /// Never sent anything: it is closed when the thread has put the terminal back, also by a panic.
+    ended: Mutex<mpsc::Receiver<()>>,
     notices: Arc<Notices>,
     screen: FilteredScreen,
 }
@@ -120,10 +126,14 @@ impl Relay {
         let notices = Arc::new(Notices::default());
         let screen = FilteredScreen(Arc::new(Mutex::new(Filter::new())));
         let (noticed, put_back) = (Arc::clone(&notices), screen.clone());
-        let work = move || TerminalRelay::new(terminal, ours, stop_read, noticed).run(&put_back);
+        let (ends, ended) = mpsc::channel();
+        let work = move || {
+            TerminalRelay::new(terminal, ours, stop_read, noticed).run(&put_back);
+            drop(ends);
+        };
         let thread = std::thread::Builder::new().name("terminal".to_owned()).spawn(work);
-        let thread = thread.map_err(|cause| SandboxError::Host { doing: "starting a thread", cause })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread), notices, screen })
+        thread.map_err(|cause| SandboxError::Host { doing: "starting a thread", cause })?;
+        Ok(Self { stop: Some(stop), ended: Mutex::new(ended), notices, screen })
     }
 
     /// Where the program's output goes through.
@@ -153,10 +163,10 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread has put the terminal back as well.
-            thread.join().ok();
-        }
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // A thread that the terminal holds up is left alone. The modes are put back by then, its descriptors are its own, and the next
+        // thing that it does is to end.
+        ended.recv_timeout(ENDED_WITHIN).ok();
     }
 }
 
@@ -188,8 +198,9 @@ impl TerminalRelay {
 
     fn run(mut self, screen: &FilteredScreen) {
         while self.pass() {}
-        self.write(&screen.finish());
+        // The modes first: that waits for nothing.
         self.restore = None;
+        self.write(&screen.finish(), FINISH_WITHIN);
     }
 
     /// A job in the background may not read, and leaves the terminal as it is; the one in the foreground has it raw.
@@ -298,19 +309,26 @@ impl TerminalRelay {
         true
     }
 
-    /// Writes to the user's terminal; false when it is gone.
-    fn write(&self, mut bytes: &[u8]) -> bool {
-        while !bytes.is_empty() {
-            match rustix::io::write(&*self.terminal.output, bytes) {
-                Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    let mut ready = [PollFd::new(&*self.terminal.output, PollFlags::OUT)];
-                    rustix::event::poll(&mut ready, None).ok();
-                }
-                Err(_) => return false,
+    /// Writes to the user's terminal as much as it takes in time: byte by byte, because a write of one doesn't block where there is room.
+    fn write(&self, mut bytes: &[u8], within: Duration) {
+        let until = Instant::now() + within;
+        while let Some((byte, rest)) = bytes.split_first() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let Ok(left) = Timespec::try_from(left) else { return };
+            let mut ready = [PollFd::new(&*self.terminal.output, PollFlags::OUT)];
+            let written = match rustix::event::poll(&mut ready, Some(&left)) {
+                Ok(0) => return,
+                Ok(_) => rustix::io::write(&*self.terminal.output, &[*byte]),
+                Err(error) => Err(error),
+            };
+            match written {
+                Ok(_) => bytes = rest,
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(_) => return,
             }
         }
-        true
     }
 }

@@ -72,7 +72,9 @@ impl DynamodbState {
     async fn settled_head(&self, partition: &Partition) -> Result<Option<u64>, StateError> {
         let request = json!({"TransactItems": [{"Get": self.items.get(partition, None)}]});
         match self.client.call("TransactGetItems", &request).await {
-            Ok(answer) => items::head_version(answer.pointer("/Responses/0/Item")).map(Some),
+            Ok(answer) => {
+                items::head_version(client::required(&answer, "/Responses/0")?.get("Item")).map(Some)
+            }
             Err(error) if error.is_conflict() => Ok(None),
             Err(error) => Err(error.into_state()),
         }
@@ -105,7 +107,7 @@ impl DynamodbState {
             loop {
                 let answer =
                     self.client.call("BatchGetItem", &request).await.map_err(ApiError::into_state)?;
-                for item in self.items.batch_found(&answer) {
+                for item in self.items.batch_found(&answer)? {
                     found.push(items::record(item)?);
                 }
                 let left = answer
@@ -128,7 +130,7 @@ impl DynamodbState {
         let mut found = Vec::new();
         loop {
             let answer = self.client.call("Query", &request).await.map_err(ApiError::into_state)?;
-            for item in answer.get("Items").and_then(Value::as_array).into_iter().flatten() {
+            for item in items::found(&answer)? {
                 found.push(items::record(item)?);
             }
             let Some(last) = answer.get("LastEvaluatedKey") else { return Ok(found) };
@@ -230,7 +232,7 @@ impl State for DynamodbState {
             let request = self.items.due(now_ms, max);
             let answer = self.client.call("Query", &request).await.map_err(ApiError::into_state)?;
             let mut due: Vec<(Partition, String, Version)> = Vec::new();
-            for item in answer.get("Items").and_then(Value::as_array).into_iter().flatten() {
+            for item in items::found(&answer)? {
                 due.push(self.items.due_record(item)?);
             }
             remove_due(self, due).await

@@ -6,6 +6,8 @@
 
 mod batch;
 mod session;
+#[cfg(test)]
+mod tests;
 mod tls;
 
 use std::sync::Arc;

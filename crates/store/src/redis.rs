@@ -3,9 +3,11 @@
 //! A partition is four keys with one hash tag: values, versions with times, names in order, and names by age; and a counter of versions that
 //! stays when all records are gone. Each commit is one script, so nothing comes in between, and the append-only file has all of it or nothing.
 //! Redis answers before its data is on disk unless it runs with `appendonly yes` and `appendfsync always`. A server with other settings
-//! is refused, or accepted and marked as lossy where that is accepted.
+//! is refused, or accepted and marked as lossy where that is accepted. So is one that evicts keys when its memory is full.
 
 mod session;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -60,7 +62,7 @@ impl RedisState {
             let mut session = self.session.lock().await;
             let current = match session.take() {
                 Some(current) => current,
-                None => self.server.connect().await?,
+                None => self.server.reconnect(self.is_lossy).await?,
             };
             let asked = (current.connection.clone(), command(&current));
             *session = Some(current);

@@ -7,15 +7,21 @@ mod tests;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use url::{Host, Url};
+#[cfg(any(feature = "redis", feature = "dynamodb"))]
+use url::Host;
+use url::Url;
 use zeroize::Zeroizing;
 
 use crate::StateError;
 use crate::state::{CHANGE_WRITES_MAX, Change, Check, Committed, Partition, State, Version, Write};
 
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) use connect::ReconnectPause;
 #[cfg(any(feature = "redis", feature = "dynamodb"))]
 pub(crate) use connect::dial;
 pub(crate) use connect::tls;
+#[cfg(feature = "postgres")]
+pub(crate) use connect::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
 
 /// Where state on a server is, with the password if there is one. Neither appears in output: only the scheme appears.
 #[derive(Clone)]
@@ -146,17 +152,21 @@ pub(crate) struct Options {
     pub(crate) endpoint: Option<String>,
 }
 
-/// Whether nothing leaves the machine on the way to a host.
+/// Whether nothing leaves the machine on the way to the host of an address. The client of Postgres takes hosts from elsewhere too.
+#[cfg(any(feature = "redis", feature = "dynamodb"))]
 pub(crate) fn is_here(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
         // Schemes that the parser doesn't know keep an address as a name.
-        Some(Host::Domain(name)) => {
-            name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-        }
+        Some(Host::Domain(name)) => is_here_by_name(name),
         None => true,
     }
+}
+
+/// The same for the name or the number of a host.
+pub(crate) fn is_here_by_name(host: &str) -> bool {
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// Wakes all who wait for a change.

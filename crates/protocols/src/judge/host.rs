@@ -44,35 +44,57 @@ pub(super) struct Expected {
 
 /// The host application, as the kernel sees it. An agent has one call under judgement at a time.
 #[derive(Debug, Default)]
-pub struct Performer(Mutex<HashMap<AgentId, Expected>>);
+pub struct Performer(Mutex<ExpectedCalls>);
+
+#[derive(Debug, Default)]
+struct ExpectedCalls {
+    /// Of the last one.
+    number: u64,
+    by_agent: HashMap<AgentId, (u64, Expected)>,
+}
+
+/// A call that is waited for. Dropping it ends that, unless the call was allowed meanwhile.
+#[derive(Debug)]
+pub(super) struct Expectation<'p> {
+    performer: &'p Performer,
+    agent: AgentId,
+    /// The agent may have another call by then, of another connection.
+    number: u64,
+}
 
 impl Performer {
-    fn expected(&self) -> MutexGuard<'_, HashMap<AgentId, Expected>> {
+    fn expected(&self) -> MutexGuard<'_, ExpectedCalls> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says whether no other call of this agent is waited for.
-    pub(super) fn expect(&self, agent: &AgentId, expected: Expected) -> bool {
+    /// Waits for a call of this agent; nothing, if another one is waited for.
+    pub(super) fn expect(&self, agent: &AgentId, expected: Expected) -> Option<Expectation<'_>> {
         let mut all = self.expected();
-        let is_free = !all.contains_key(agent);
-        if is_free {
-            all.insert(agent.clone(), expected);
+        if all.by_agent.contains_key(agent) {
+            return None;
         }
-        is_free
+        all.number = all.number.saturating_add(1);
+        let number = all.number;
+        all.by_agent.insert(agent.clone(), (number, expected));
+        Some(Expectation { performer: self, agent: agent.clone(), number })
     }
 
     /// What waits for exactly this call.
     fn take(&self, agent: &AgentId, call: &HostCall) -> Option<Expected> {
         let mut all = self.expected();
-        if all.get(agent).is_none_or(|expected| expected.call != *call) {
+        if all.by_agent.get(agent).is_none_or(|(_, expected)| expected.call != *call) {
             return None;
         }
-        all.remove(agent)
+        all.by_agent.remove(agent).map(|(_, expected)| expected)
     }
+}
 
-    /// The call was not allowed after all.
-    pub(super) fn forget(&self, agent: &AgentId) {
-        self.expected().remove(agent);
+impl Drop for Expectation<'_> {
+    fn drop(&mut self) {
+        let mut all = self.performer.expected();
+        if all.by_agent.get(&self.agent).is_some_and(|(number, _)| *number == self.number) {
+            all.by_agent.remove(&self.agent);
+        }
     }
 }
 
@@ -122,23 +144,44 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn only_the_call_that_was_asked_about_is_allowed() {
-        let call = |tool: &str| HostCall {
+    fn call(tool: &str) -> HostCall {
+        HostCall {
             run: ToolCall { tool: tool.to_owned(), args: json!({}) },
             derived_from: None,
             quarantined: false,
             measured: None,
-        };
-        let (performer, agent) = (Performer::default(), AgentId::from("worker"));
-        let (allowed, mut was_allowed) = oneshot::channel();
+        }
+    }
+
+    fn expected(tool: &str) -> (Expected, oneshot::Receiver<Allowed>) {
+        let (allowed, was_allowed) = oneshot::channel();
         let (_observe, observed) = oneshot::channel();
-        let expected = Expected { call: call("denied"), allowed, applies_changes: false, observed };
-        assert!(performer.expect(&agent, expected));
+        (Expected { call: call(tool), allowed, applies_changes: false, observed }, was_allowed)
+    }
+
+    #[test]
+    fn only_the_call_that_was_asked_about_is_allowed() {
+        let (performer, agent) = (Performer::default(), AgentId::from("worker"));
+        let (denied, mut was_allowed) = expected("denied");
+        let _expectation = performer.expect(&agent, denied).unwrap();
         assert!(performer.take(&agent, &call("allowed")).is_none(), "another program's call");
         assert!(performer.take(&AgentId::from("other"), &call("denied")).is_none());
         assert!(was_allowed.try_recv().is_err());
         assert!(performer.take(&agent, &call("denied")).is_some());
         assert!(performer.take(&agent, &call("denied")).is_none(), "once");
+    }
+
+    #[test]
+    fn a_call_that_ends_takes_no_other_one_with_it() {
+        let (performer, agent) = (Performer::default(), AgentId::from("worker"));
+        let one = performer.expect(&agent, expected("one").0).unwrap();
+        assert!(performer.expect(&agent, expected("two").0).is_none(), "one at a time");
+        assert!(performer.take(&agent, &call("one")).is_some());
+        let two = performer.expect(&agent, expected("two").0).unwrap();
+        drop(one);
+        assert!(performer.expect(&agent, expected("three").0).is_none(), "`two` is still waited for");
+        drop(two);
+        assert!(performer.take(&agent, &call("two")).is_none(), "nobody waits for it any more");
+        assert!(performer.expect(&agent, expected("three").0).is_some());
     }
 }

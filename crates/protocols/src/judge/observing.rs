@@ -57,22 +57,51 @@ pub(super) fn with_noted(told: JudgeBegun, noted: &Noted) -> JudgeBegun {
 
 /// What the host may do with what it has observed: all of it, what policy has made of it, or nothing.
 fn passed(outcome: &Outcome, observed: &[u8]) -> JudgeObserved {
-    let all = JudgeObserved { outcome: outcome.receipt.seq, output: None, withheld: None };
-    if let Status::Failed(failure) = &outcome.status
-        && failure.code == codes::WITHHELD
-    {
-        return JudgeObserved { withheld: Some(failure.message.clone()), ..all };
-    }
-    // What nobody changed needs no parsing.
-    if outcome.output.bytes() == observed {
-        return all;
-    }
-    let parsed = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).ok();
-    match parsed(outcome.output.bytes()) {
-        Some(passed) if parsed(observed).as_ref() != Some(&passed) => {
-            JudgeObserved { output: Some(passed), ..all }
+    let Outcome { status, truncated, output, receipt, .. } = outcome;
+    let (output, withheld) = match Allowance::decide(status, *truncated, (output.bytes(), observed)) {
+        Allowance::All => (None, None),
+        Allowance::Changed(value) => (Some(value), None),
+        Allowance::Nothing(why) => (None, Some(why)),
+    };
+    JudgeObserved { outcome: receipt.seq, output, withheld }
+}
+
+/// How much of a result the host may pass on.
+#[derive(Debug, PartialEq)]
+enum Allowance {
+    All,
+    /// Only what policy has made of it.
+    Changed(Value),
+    /// Nothing, and why.
+    Nothing(String),
+}
+
+impl Allowance {
+    /// All of it only if the kernel has accepted all of it: what came too late or was cut is not in the ledger, and no label covers it.
+    fn decide(status: &Status, truncated: bool, (accepted, observed): (&[u8], &[u8])) -> Self {
+        let nothing = |why: &str| Self::Nothing(why.to_owned());
+        match status {
+            Status::Failed(failure) if failure.code == codes::WITHHELD => {
+                return Self::Nothing(failure.message.clone());
+            }
+            Status::Ok | Status::Failed(_) => {}
+            Status::TimedOut => return nothing("the result came too late"),
+            Status::Cancelled => return nothing("the call was stopped before its result came"),
+            Status::Faulted(why) => return Self::Nothing(format!("the result was not recorded: {why}")),
         }
-        Some(_) | None => all,
+        if truncated {
+            return nothing("the result was cut: it is larger than the limit for output");
+        }
+        // What nobody changed needs no parsing.
+        if accepted == observed {
+            return Self::All;
+        }
+        let parsed = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).ok();
+        match parsed(accepted) {
+            Some(value) if parsed(observed).as_ref() == Some(&value) => Self::All,
+            Some(value) => Self::Changed(value),
+            None => nothing("what is left of the result can't be parsed"),
+        }
     }
 }
 
@@ -110,4 +139,50 @@ fn has_more(text: &Value, data: &Value) -> bool {
     let said = if text.is_null() { HashSet::new() } else { words(text) };
     let in_data = words(data);
     said.iter().any(|word| !in_data.contains(word) && !ABSENT.contains(&word.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use regent_kernel::ToolFailure;
+
+    use super::*;
+
+    #[test]
+    fn all_of_a_result_passes_only_if_the_kernel_accepted_all_of_it() {
+        let failed =
+            |code: &str| Status::Failed(ToolFailure { code: code.to_owned(), message: "because".to_owned() });
+        let (observed, changed) = (r#"{"a": 1, "b": "key"}"#, r#"{"b":"***","a":1}"#);
+        let value = || serde_json::from_str(changed).unwrap();
+        let nothing = |why: &str| Allowance::Nothing(why.to_owned());
+        let cut = || nothing("the result was cut: it is larger than the limit for output");
+        let late = || nothing("the result came too late");
+        let unparsable = || nothing("what is left of the result can't be parsed");
+        let cases = [
+            (Status::Ok, false, observed, Allowance::All),
+            (Status::Ok, false, r#"{"b":"key","a":1}"#, Allowance::All),
+            (Status::Ok, false, changed, Allowance::Changed(value())),
+            (Status::Ok, false, "", unparsable()),
+            (Status::Ok, false, r#"{"a": 1, "b": "#, unparsable()),
+            (Status::Ok, true, r#"{"a": 1, "b": "#, cut()),
+            (Status::Ok, true, observed, cut()),
+            (failed("host.failed"), false, observed, Allowance::All),
+            (failed("host.failed"), false, changed, Allowance::Changed(value())),
+            (failed("host.failed"), true, "", cut()),
+            (failed(codes::WITHHELD), false, "", nothing("because")),
+            (failed(codes::WITHHELD), false, observed, nothing("because")),
+            (Status::TimedOut, false, "", late()),
+            (Status::TimedOut, false, observed, late()),
+            (Status::Cancelled, false, "", nothing("the call was stopped before its result came")),
+            (
+                Status::Faulted("it broke".to_owned()),
+                false,
+                "",
+                nothing("the result was not recorded: it broke"),
+            ),
+        ];
+        for (status, truncated, accepted, expected) in cases {
+            let given = Allowance::decide(&status, truncated, (accepted.as_bytes(), observed.as_bytes()));
+            assert_eq!(given, expected, "{status:?}, cut: {truncated}, `{accepted}`");
+        }
+    }
 }

@@ -100,11 +100,15 @@ async fn accept(listener: UnixListener, accepting: Accepting) {
         };
         let (accepting, runtime) = (accepting.clone(), Handle::current());
         // A host that reads slowly holds up its own thread and nobody else's.
-        std::thread::spawn(move || {
+        let serving = std::thread::Builder::new().name("judge".to_owned()).spawn(move || {
             // What a connection fails of concerns that host, who sees it close.
             drop(accepting.connection(&runtime, &stream));
             drop(place);
         });
+        if serving.is_err() {
+            // The system has no thread for this host, whose connection closes. Others are accepted when it has.
+            tokio::time::sleep(Duration::from_millis(PAUSE_MS)).await;
+        }
     }
 }
 

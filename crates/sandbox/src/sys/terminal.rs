@@ -72,14 +72,19 @@ impl Modes {
         self
     }
 
-    /// Gives them to a terminal. `flush` throws away what was typed and not read.
+    /// Gives them to a terminal. `flush` throws away what was typed and not read. Never waits for output (`TCSAFLUSH` does): another
+    /// thread may be in a write that the terminal doesn't take.
     pub(crate) fn set(&self, terminal: BorrowedFd<'_>, flush: bool) -> SysResult<()> {
-        let when = if flush { libc::TCSAFLUSH } else { libc::TCSANOW };
         // A process in the background would be stopped for it.
         let mask = block_signals();
         // SAFETY: a valid value, which is only read.
-        let raw = unsafe { libc::tcsetattr(terminal.as_raw_fd(), when, &raw const self.0) };
-        let result = check(c_long::from(raw)).map(drop);
+        let raw = unsafe { libc::tcsetattr(terminal.as_raw_fd(), libc::TCSANOW, &raw const self.0) };
+        let mut result = check(c_long::from(raw)).map(drop);
+        if flush {
+            // SAFETY: no pointers.
+            let raw = unsafe { libc::tcflush(terminal.as_raw_fd(), libc::TCIFLUSH) };
+            result = result.and(check(c_long::from(raw)).map(drop));
+        }
         restore_signals(&mask);
         result
     }

@@ -1,9 +1,9 @@
 //! What a program writes to a terminal, without what acts on more than the screen.
 //!
 //! Text, colours and cursor movement pass. Strings for the terminal itself do not (OSC: clipboard, titles, notifications, hyperlinks;
-//! DCS, APC, PM and SOS: queries, graphics, pass-through to other terminals), nor window operations, printing, the keyboard's lock, the
-//! status line, saved modes, 8-bit controls and the switches that turn them on. Modes that a program sets are remembered and reset at
-//! the end; a mode that can't be remembered is not set.
+//! DCS, APC, PM and SOS: queries, graphics, pass-through to other terminals; titles of screen and tmux), nor window operations,
+//! printing, the keyboard's lock, the status line, saved modes, the VT52 mode, 8-bit controls and the switches that turn them on.
+//! Modes that a program sets are remembered and reset at the end; a mode that can't be remembered is not set.
 
 /// A control sequence that is longer is none.
 const SEQUENCE_BYTES_MAX: usize = 256;
@@ -13,8 +13,10 @@ const STRING_BYTES_MAX: usize = 1 << 20;
 const MODES_MAX: usize = 64;
 /// ANSI modes that may be set: inserting, and a new line with each line feed. Among the others is the keyboard's lock.
 const ANSI_MODES: [&str; 2] = ["4", "20"];
-/// Private modes that are set on a fresh terminal: wrapping, and the cursor.
-const SET_AT_FIRST: [u32; 2] = [7, 25];
+/// Private modes that are set on a fresh terminal: wrapping, repeated keys, the cursor, and the wheel as arrow keys on the other screen.
+const SET_AT_FIRST: [u32; 4] = [7, 8, 25, 1007];
+/// The private mode whose reset makes the terminal a VT52: no sequence of the reset at the end is one there.
+const VT52: u32 = 2;
 
 const ESC: u8 = 0x1b;
 const BEL: u8 = 0x07;
@@ -184,7 +186,8 @@ impl Filter {
         self.state = FilterState::Text;
         match byte {
             b'[' => self.state = FilterState::Sequence,
-            b']' | b'P' | b'_' | b'^' | b'X' => self.begin_string(),
+            // `k` is a title in screen and tmux.
+            b']' | b'P' | b'_' | b'^' | b'X' | b'k' => self.begin_string(),
             ESC => self.state = FilterState::Escape,
             0x20..=0x2f => {
                 self.held.push(byte);
@@ -260,11 +263,16 @@ impl Filter {
         true
     }
 
-    /// Remembers private modes, all of a sequence or none. False: there are too many to remember.
+    /// Remembers private modes, all of a sequence or none. False: there are too many to remember, or one that is never changed.
     fn note_modes(&mut self, set: bool) -> bool {
         let text = String::from_utf8_lossy(self.held.get(1..).unwrap_or_default()).into_owned();
         let mut modes = self.modes.clone();
-        for mode in text.split(';').filter_map(|word| word.parse::<u32>().ok()) {
+        for word in text.split(';').filter(|word| !word.is_empty()) {
+            // What isn't a number here may be one to the terminal.
+            let Ok(mode) = word.parse::<u32>() else { return false };
+            if mode == VT52 {
+                return false;
+            }
             modes.retain(|known| *known != mode);
             if set != SET_AT_FIRST.contains(&mode) {
                 modes.push(mode);
@@ -349,6 +357,14 @@ mod tests {
             "\x1b[?1003s",
             "\x1b[?1003r",
             "\x1b[1$}",
+            "\x1b[?2l",
+            "\x1b[?2h",
+            "\x1b[?25;02l",
+            "\x1b[?2:1l",
+            "\x1b[?2 l",
+            "\x1b[?99999999999l",
+            "\x1bktitle\x1b\\",
+            "\x1bktitle\x07",
         ] {
             let got = filtered(format!("a{sequence}b").as_bytes());
             assert_eq!(String::from_utf8_lossy(&got), "ab", "{sequence:?}");
@@ -366,6 +382,10 @@ mod tests {
         }
         assert!(!reset.contains("1000"), "{reset:?}");
         assert_eq!(Filter::new().finish(), b"");
+        let mut filter = Filter::new();
+        filter.feed(b"\x1b[?8;1007l\x1b[?7l\x1b[?7h\x1b[?25h", &mut Vec::new());
+        let reset = String::from_utf8(filter.finish()).unwrap();
+        assert!(reset.starts_with("\x1b[?8h\x1b[?1007h\x1b[!p"), "{reset:?}");
     }
 
     #[test]
@@ -399,7 +419,7 @@ mod tests {
 
         #[test]
         fn l9_no_way_to_cut_a_stream_lets_a_string_through(
-            bytes in prop::collection::vec(prop_oneof![Just(0x1b_u8), Just(b']'), Just(b'P'), Just(b'['), Just(0xc2), Just(0x9d), Just(0x07), Just(b'\\'), Just(b't'), any::<u8>()], 0..60),
+            bytes in prop::collection::vec(prop_oneof![Just(0x1b_u8), Just(b']'), Just(b'P'), Just(b'k'), Just(b'['), Just(0xc2), Just(0x9d), Just(0x07), Just(b'\\'), Just(b't'), any::<u8>()], 0..60),
             cut in 0_usize..60,
         ) {
             let (mut filter, mut out) = (Filter::new(), Vec::new());
@@ -408,7 +428,7 @@ mod tests {
             filter.feed(two, &mut out);
             prop_assert_eq!(&out, &filtered(&bytes));
             for pair in out.windows(2) {
-                prop_assert!(!(pair[0] == 0x1b && b"]P_^X%".contains(&pair[1])), "{:?}", out);
+                prop_assert!(!(pair[0] == 0x1b && b"]P_^Xk%".contains(&pair[1])), "{:?}", out);
                 prop_assert!(!(pair[0] == 0xc2 && (0x80..0xa0).contains(&pair[1])), "{:?}", out);
             }
             // Passing twice changes nothing.

@@ -230,3 +230,29 @@ async fn a_limit_that_kills_a_program_leaves_the_terminal_and_the_screen_as_they
     let seen = person.look();
     assert!(seen.contains("\x1b[?1049l"), "the screen that was there before is back: {seen:?}");
 }
+
+#[test]
+fn a_terminal_that_takes_nothing_gets_its_modes_back_and_holds_up_nobody() {
+    let Person { keyboard, terminal, .. } = Person::new();
+    let modes = || Modes::read(terminal.input.as_fd()).unwrap();
+    let (ours, _theirs) = terminal.pair().unwrap();
+    let relay = Relay::start(terminal.clone(), ours).unwrap();
+    relay.screen().feed(b"\x1b[?1049h", &mut Vec::new());
+    while modes().is_cooked() {
+        std::thread::yield_now();
+    }
+    // The reader of the call is in the middle of a write, and nobody reads what it writes.
+    let screen = Arc::clone(&terminal.output);
+    let reader = std::thread::spawn(move || while rustix::io::write(&*screen, &[b'x'; 65_536]).is_ok() {});
+    let has_room = || {
+        let mut ready = [PollFd::new(&*terminal.output, PollFlags::OUT)];
+        rustix::event::poll(&mut ready, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
+    };
+    while has_room() {
+        std::thread::yield_now();
+    }
+    drop(relay);
+    assert!(modes().is_cooked());
+    drop(keyboard);
+    reader.join().unwrap();
+}

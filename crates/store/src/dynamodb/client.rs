@@ -29,6 +29,8 @@ const SENDS_MAX: u32 = 6;
 const PAUSE_MS_MAX: u64 = 400;
 /// How often a new table is looked at before it must be there.
 const TABLE_LOOKS_MAX: u32 = 60;
+/// A request with this token was sent before, and the service is still at it.
+const IN_PROGRESS: &str = "TransactionInProgressException";
 /// Connections that are kept.
 const IDLE_MAX: usize = 8;
 
@@ -69,15 +71,14 @@ pub(super) enum ApiError {
 }
 
 impl ApiError {
-    /// Whether another transaction came in between.
+    /// Whether another transaction came in between, so that nothing of this one has happened or will.
     pub(super) fn is_conflict(&self) -> bool {
         let Self::Refused { kind, reasons } = self else { return false };
         let meets = |reason: &String| {
             ["ConditionalCheckFailed", "TransactionConflict", "ThrottlingError", "None"]
                 .contains(&reason.as_str())
         };
-        kind == "TransactionInProgressException"
-            || (kind == "TransactionCanceledException" && reasons.iter().all(meets))
+        (kind == "TransactionCanceledException" && reasons.iter().all(meets))
             || kind == "TransactionConflictException"
     }
 
@@ -181,6 +182,9 @@ impl Client {
             sends += 1;
             match self.send(operation, body.clone()).await {
                 Err(error) if sends < SENDS_MAX && is_temporary(&error) => pause(sends + 3).await,
+                Err(ApiError::Refused { kind, .. }) if kind == IN_PROGRESS => {
+                    return Err(lost("a transaction that was sent before hasn't ended"));
+                }
                 answer => return answer,
             }
         }
@@ -199,7 +203,7 @@ impl Client {
         let answer =
             tokio::time::timeout(ANSWER, exchange).await.unwrap_or_else(|_| Err(lost("it doesn't answer")));
         let (status, body) = answer?;
-        let value: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let value: Option<Value> = serde_json::from_slice(&body).ok().filter(Value::is_object);
         if connection.is_ready() {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             if idle.len() < IDLE_MAX {
@@ -207,8 +211,10 @@ impl Client {
             }
         }
         if status.is_success() {
-            return Ok(value);
+            // Something between us and the service has answered in its place. Nothing is absent because of that.
+            return value.ok_or_else(|| lost("its answer can't be parsed"));
         }
+        let value = value.unwrap_or_default();
         let kind = value.get("__type").and_then(Value::as_str).and_then(|kind| kind.rsplit('#').next());
         let reasons = value.get("CancellationReasons").and_then(Value::as_array).into_iter().flatten();
         let reasons = reasons.filter_map(|reason| Some(reason.get("Code")?.as_str()?.to_owned())).collect();
@@ -263,6 +269,11 @@ impl Client {
     }
 }
 
+/// A part that every answer of this kind has, also where nothing was found.
+pub(super) fn required<'a>(answer: &'a Value, name: &str) -> Result<&'a Value, StateError> {
+    answer.pointer(name).ok_or_else(|| lost("its answer is incomplete").into_state())
+}
+
 fn is_temporary(error: &ApiError) -> bool {
     match error {
         ApiError::Refused { kind, .. } => {
@@ -272,6 +283,7 @@ fn is_temporary(error: &ApiError) -> bool {
                     "ThrottlingException",
                     "RequestLimitExceeded",
                     "InternalServerError",
+                    IN_PROGRESS,
                 ]
                 .contains(&kind.as_str())
         }

@@ -5,6 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};
 
+use super::client::required;
 use crate::state::{Partition, Record, Version, Write};
 use crate::{FOR_GOOD, StateError};
 
@@ -40,9 +41,12 @@ impl Items {
         json!({"RequestItems": {&self.table: {"Keys": keys, "ConsistentRead": true}}})
     }
 
-    pub(super) fn batch_found<'a>(&self, answer: &'a Value) -> impl Iterator<Item = &'a Value> + use<'a> {
-        let tables = answer.get("Responses").and_then(|tables| tables.get(&self.table));
-        tables.and_then(Value::as_array).into_iter().flatten()
+    /// The items of a batch that were found. A table of which none was found may be left out.
+    pub(super) fn batch_found<'a>(&self, answer: &'a Value) -> Result<&'a [Value], StateError> {
+        let tables = required(answer, "/Responses")?.as_object().ok_or_else(damaged)?;
+        tables
+            .get(&self.table)
+            .map_or(Ok(&[]), |items| items.as_array().map(Vec::as_slice).ok_or_else(damaged))
     }
 
     pub(super) fn query(&self, partition: &Partition, prefix: &str) -> Value {
@@ -136,9 +140,18 @@ impl Items {
     }
 }
 
+/// The items that a query found.
+pub(super) fn found(answer: &Value) -> Result<&[Value], StateError> {
+    required(answer, "/Items")?.as_array().map(Vec::as_slice).ok_or_else(damaged)
+}
+
+/// Zero, if there is no head.
 pub(super) fn head_version(item: Option<&Value>) -> Result<u64, StateError> {
-    let is_there = |item: &&Value| item.as_object().is_some_and(|item: &Map<_, _>| !item.is_empty());
-    item.filter(is_there).map_or(Ok(0), |item| numeric(item, "n"))
+    match item {
+        None => Ok(0),
+        Some(item) if item.as_object().is_some_and(Map::is_empty) => Ok(0),
+        Some(item) => numeric(item, "n"),
+    }
 }
 
 pub(super) fn record(item: &Value) -> Result<Record, StateError> {

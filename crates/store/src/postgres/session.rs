@@ -1,29 +1,31 @@
 //! Connections to Postgres: how they are made, what is prepared on them, and what their errors mean.
 
 use std::future::poll_fn;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
-use tokio_postgres::config::SslMode;
+use tokio::task::JoinSet;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Config, Statement};
 
 use super::tls::MakeTls;
 use crate::StateError;
-use crate::remote::{Options, Parts, StateUrl, is_here, tls, unreachable, unusable, wake};
+use crate::remote::{
+    KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, Options, Parts, ReconnectPause, StateUrl,
+    is_here_by_name, tls, unreachable, unusable, wake,
+};
 
 /// The newest tables that we understand.
 const SCHEMA: i64 = 1;
 /// How long a server may take to accept a connection, and how long one may be silent.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How soon a lost connection is made again, at first and at last.
-const AGAIN: Duration = Duration::from_millis(50);
-const AGAIN_MAX: Duration = Duration::from_secs(2);
+/// How long it may take to subscribe.
+const SUBSCRIBE: Duration = Duration::from_secs(10);
 
 /// A server, and how to reach it.
 pub(super) struct Server {
-    config: Config,
+    pub(super) config: Config,
     tls: MakeTls,
     options: Options,
 }
@@ -62,10 +64,12 @@ impl Server {
         // The client's errors about an address can quote it.
         let mut config: Config =
             url.as_str().parse().map_err(|_| unusable("Postgres", "its address is not understood"))?;
-        if !has_mode && !is_here(&url) {
+        if !has_mode && !stays_here(&config) {
             config.ssl_mode(SslMode::Require);
         }
         config.connect_timeout(CONNECT).tcp_user_timeout(CONNECT * 4).application_name("regent");
+        config.keepalives(true).keepalives_idle(KEEPALIVE_IDLE);
+        config.keepalives_interval(KEEPALIVE_INTERVAL).keepalives_retries(KEEPALIVE_PROBES);
         Ok(Self { config, tls: MakeTls(tls(options.authorities.as_deref())?), options })
     }
 
@@ -88,44 +92,58 @@ impl Server {
         changed: &watch::Sender<u64>,
         ready: oneshot::Sender<Result<(), StateError>>,
     ) {
-        let mut ready = Some(ready);
-        let mut pause = AGAIN;
+        let (mut ready, mut pause) = (Some(ready), ReconnectPause::new());
         loop {
             let listening = self.subscribe(changed).await;
             // Commits during the disconnection must be read back.
             wake(changed);
+            let began = Instant::now();
             match (listening, ready.take()) {
-                (Ok((client, driver)), ready) => {
-                    pause = AGAIN;
+                (Ok((client, mut driver)), ready) => {
                     ready.into_iter().for_each(|ready| drop(ready.send(Ok(()))));
-                    drop(driver.await);
+                    drop(driver.join_next().await);
                     drop(client);
                 }
                 (Err(error), Some(ready)) => return drop(ready.send(Err(error))),
-                (Err(_unreachable), None) => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(AGAIN_MAX);
-                }
+                (Err(_unreachable), None) => {}
             }
+            tokio::time::sleep(pause.after(began.elapsed())).await;
         }
     }
 
-    /// A connection that listens, and the task that reads from it. The task ends when the connection does.
-    async fn subscribe(&self, changed: &watch::Sender<u64>) -> Result<(Client, JoinHandle<()>), StateError> {
-        let (client, mut connection) =
-            self.config.connect(self.tls.clone()).await.map_err(|error| failed(&error))?;
-        let changed = changed.clone();
-        let driver = tokio::spawn(async move {
-            while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-                if matches!(message, AsyncMessage::Notification(_)) {
-                    wake(&changed);
+    /// A connection that listens, and the task that reads from it. The task ends when the connection does, or when it is dropped. The
+    /// server has to answer in time.
+    pub(super) async fn subscribe(
+        &self,
+        changed: &watch::Sender<u64>,
+    ) -> Result<(Client, JoinSet<()>), StateError> {
+        let subscribed = tokio::time::timeout(SUBSCRIBE, async {
+            let (client, mut connection) =
+                self.config.connect(self.tls.clone()).await.map_err(|error| failed(&error))?;
+            let (changed, mut driver) = (changed.clone(), JoinSet::new());
+            driver.spawn(async move {
+                while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+                    if matches!(message, AsyncMessage::Notification(_)) {
+                        wake(&changed);
+                    }
                 }
-            }
+            });
+            let listen = format!("LISTEN {}", self.channel());
+            client.batch_execute(&listen).await.map_err(|error| failed(&error))?;
+            Ok((client, driver))
         });
-        let listen = format!("LISTEN {}", self.channel());
-        client.batch_execute(&listen).await.map_err(|error| failed(&error))?;
-        Ok((client, driver))
+        subscribed.await.unwrap_or_else(|_| Err(unreachable("Postgres", "it doesn't answer")))
     }
+}
+
+/// Whether nothing leaves the machine on the way to any server that may be connected to. The client takes them from the address and
+/// from its parameters `host` and `hostaddr`, so only it knows which they are.
+fn stays_here(config: &Config) -> bool {
+    let is_here = |host: &Host| match host {
+        Host::Tcp(name) => is_here_by_name(name),
+        Host::Unix(_) => true,
+    };
+    config.get_hosts().iter().all(is_here) && config.get_hostaddrs().iter().all(std::net::IpAddr::is_loopback)
 }
 
 /// Makes the tables where there are none. Refuses those of a newer program, and a server that may lose commits.

@@ -1,8 +1,9 @@
 //! Connections to Redis: how they are made, the scripts on them, and what the server must promise.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_core::Stream as _;
 use redis::aio::{MultiplexedConnection, PubSub};
@@ -11,17 +12,19 @@ use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsConnector;
 
 use crate::StateError;
-use crate::remote::{Options, Parts, StateUrl, dial, is_here, tls, unreachable, unusable, wake};
+use crate::remote::{
+    Options, Parts, ReconnectPause, StateUrl, dial, is_here, tls, unreachable, unusable, wake,
+};
 use crate::state::Partition;
 
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How soon a lost connection is made again, at first and at last.
-const AGAIN: Duration = Duration::from_millis(50);
-const AGAIN_MAX: Duration = Duration::from_secs(2);
 /// What a server must be set to, or it may lose commits that it has acknowledged.
 const DURABLE: &[(&str, &str)] =
     &[("appendonly", "yes"), ("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")];
+/// What a server with a limit on memory may do when it is full: refuse writes. The `volatile-…` policies evict only keys that have an
+/// expiry, and no script here sets one; for our keys they are `noeviction`.
+const KEEPING: &[&str] = &["noeviction", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"];
 
 /// Checks, then writes. KEYS: values, versions, names, ages, counter, partitions by age.
 const COMMIT: &str = r"
@@ -182,8 +185,18 @@ impl Server {
         names
     }
 
-    /// A connection to a server that promises what we need, with the scripts loaded.
+    /// The first connection. Where a server that may lose commits is accepted, it may be one.
     pub(super) async fn connect(&self) -> Result<Session, StateError> {
+        self.connect_to(self.options.may_lose).await
+    }
+
+    /// A further connection, to a server that promises no less than the first one did: what it promised is recorded, and callers rely on it.
+    pub(super) async fn reconnect(&self, was_lossy: bool) -> Result<Session, StateError> {
+        self.connect_to(was_lossy).await
+    }
+
+    /// A connection to a server that promises what we need, with the scripts loaded.
+    async fn connect_to(&self, may_lose: bool) -> Result<Session, StateError> {
         let stream = dial((&self.host, self.port), self.tls.as_ref());
         let stream = stream.await.map_err(|error| unreachable("Redis", error.kind()))?;
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER));
@@ -191,7 +204,7 @@ impl Server {
             .await
             .map_err(|error| failed(&error))?;
         tokio::spawn(driver);
-        let is_lossy = self.examine(&mut connection).await?;
+        let is_lossy = examine(&mut connection, may_lose).await?;
         let mut load = async |script: &str| {
             let loaded: Result<String, RedisError> =
                 redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut connection).await;
@@ -202,49 +215,20 @@ impl Server {
         Ok(Session { connection, commit, read, scan, due, is_lossy })
     }
 
-    /// Whether the server may lose commits; an error if it may, and isn't allowed to.
-    async fn examine(&self, connection: &mut MultiplexedConnection) -> Result<bool, StateError> {
-        let info: String = redis::cmd("INFO")
-            .arg("cluster")
-            .query_async(connection)
-            .await
-            .map_err(|error| failed(&error))?;
-        if info.contains("cluster_enabled:1") {
-            return Err(unusable(
-                "Redis",
-                "a cluster can't change records of two slots at once; use a single server",
-            ));
-        }
-        let mut wrong = Vec::new();
-        for (name, expected) in DURABLE {
-            // A server that doesn't tell can't be relied upon.
-            let found: Vec<String> =
-                redis::cmd("CONFIG").arg("GET").arg(name).query_async(connection).await.unwrap_or_default();
-            if found.get(1).map(String::as_str) != Some(expected) {
-                wrong.push(format!("`{name} {expected}`"));
-            }
-        }
-        if !wrong.is_empty() && !self.options.may_lose {
-            return Err(StateError::Lossy(wrong.join(", ")));
-        }
-        Ok(!wrong.is_empty())
-    }
-
     /// Turns messages into wake-ups for as long as the state is open. Connects again when the connection is lost.
     pub(super) async fn listen(
         &self,
         changed: &watch::Sender<u64>,
         ready: oneshot::Sender<Result<(), StateError>>,
     ) {
-        let mut ready = Some(ready);
-        let mut pause = AGAIN;
+        let (mut ready, mut pause) = (Some(ready), ReconnectPause::new());
         loop {
             let subscribed = self.subscribe().await;
             // Commits during the disconnection must be read back.
             wake(changed);
+            let began = Instant::now();
             match (subscribed, ready.take()) {
                 (Ok(subscription), ready) => {
-                    pause = AGAIN;
                     ready.into_iter().for_each(|ready| drop(ready.send(Ok(()))));
                     let mut messages = subscription.into_on_message();
                     while poll_fn(|context| Pin::new(&mut messages).poll_next(context)).await.is_some() {
@@ -252,21 +236,65 @@ impl Server {
                     }
                 }
                 (Err(error), Some(ready)) => return drop(ready.send(Err(error))),
-                (Err(_unreachable), None) => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(AGAIN_MAX);
-                }
+                (Err(_unreachable), None) => {}
             }
+            tokio::time::sleep(pause.after(began.elapsed())).await;
         }
     }
 
-    async fn subscribe(&self) -> Result<PubSub, StateError> {
-        let stream = dial((&self.host, self.port), self.tls.as_ref());
-        let stream = stream.await.map_err(|error| unreachable("Redis", error.kind()))?;
-        let mut subscription = PubSub::new(&self.login, stream).await.map_err(|error| failed(&error))?;
-        subscription.subscribe(self.channel()).await.map_err(|error| failed(&error))?;
-        Ok(subscription)
+    /// A connection that receives what is published. The server has to answer in time.
+    pub(super) async fn subscribe(&self) -> Result<PubSub, StateError> {
+        let subscribed = tokio::time::timeout(ANSWER, async {
+            let stream = dial((&self.host, self.port), self.tls.as_ref());
+            let stream = stream.await.map_err(|error| unreachable("Redis", error.kind()))?;
+            let mut subscription = PubSub::new(&self.login, stream).await.map_err(|error| failed(&error))?;
+            subscription.subscribe(self.channel()).await.map_err(|error| failed(&error))?;
+            Ok(subscription)
+        });
+        subscribed.await.unwrap_or_else(|_| Err(unreachable("Redis", "it doesn't answer")))
     }
+}
+
+/// Whether the server may lose commits; an error if it may, and isn't allowed to.
+async fn examine(connection: &mut MultiplexedConnection, may_lose: bool) -> Result<bool, StateError> {
+    let info: String =
+        redis::cmd("INFO").arg("cluster").query_async(connection).await.map_err(|error| failed(&error))?;
+    if info.contains("cluster_enabled:1") {
+        return Err(unusable(
+            "Redis",
+            "a cluster can't change records of two slots at once; use a single server",
+        ));
+    }
+    let names = DURABLE.iter().map(|(name, _)| *name).chain(["maxmemory", "maxmemory-policy"]);
+    let mut settings = BTreeMap::new();
+    for name in names {
+        // A server that doesn't tell can't be relied upon.
+        let found: Vec<String> =
+            redis::cmd("CONFIG").arg("GET").arg(name).query_async(connection).await.unwrap_or_default();
+        settings.extend(found.into_iter().nth(1).map(|value| (name, value)));
+    }
+    let wrong = lossy_settings(&settings);
+    if !wrong.is_empty() && !may_lose {
+        return Err(StateError::Lossy(wrong.join(", ")));
+    }
+    Ok(!wrong.is_empty())
+}
+
+/// The settings that a server lacks to keep all that it has acknowledged.
+pub(super) fn lossy_settings(settings: &BTreeMap<&str, String>) -> Vec<String> {
+    let found = |name: &str| settings.get(name).map(String::as_str);
+    let mut wrong = Vec::new();
+    for (name, expected) in DURABLE {
+        if found(name) != Some(expected) {
+            wrong.push(format!("`{name} {expected}`"));
+        }
+    }
+    let keeps = found("maxmemory") == Some("0")
+        || found("maxmemory-policy").is_some_and(|policy| KEEPING.contains(&policy));
+    if !keeps {
+        wrong.push("`maxmemory-policy noeviction`".to_owned());
+    }
+    wrong
 }
 
 /// Whether a connection can't be used any more, or its scripts are gone.

@@ -1,7 +1,8 @@
-//! Connections to the server of the state: TCP, with TLS where the server isn't on this machine.
+//! Connections to the server of the state: TCP, with TLS where the server isn't on this machine, and how they are made again.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -12,7 +13,17 @@ use crate::StateError;
 
 /// How long a server may take to accept a connection.
 #[cfg(any(feature = "redis", feature = "dynamodb"))]
-const CONNECT: std::time::Duration = std::time::Duration::from_secs(5);
+const CONNECT: Duration = Duration::from_secs(5);
+/// A connection that only receives isn't told when its server is gone without a word. The system asks the server after this time, so
+/// often, and gives up after so many questions without an answer: after 30 s.
+pub(crate) const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+pub(crate) const KEEPALIVE_PROBES: u32 = 3;
+/// How soon a lost subscription is made again, at first and at last.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+const AGAIN: Duration = Duration::from_millis(50);
+#[cfg(any(feature = "postgres", feature = "redis"))]
+const AGAIN_MAX: Duration = Duration::from_secs(2);
 
 /// Something that bytes are sent over.
 #[cfg(any(feature = "redis", feature = "dynamodb"))]
@@ -52,8 +63,7 @@ pub(crate) async fn dial(
     tls: Option<&TlsConnector>,
 ) -> std::io::Result<Box<dyn Stream>> {
     let connected = async {
-        let stream = tokio::net::TcpStream::connect((host, port)).await?;
-        stream.set_nodelay(true)?;
+        let stream = connect_tcp((host, port)).await?;
         let Some(tls) = tls else { return Ok(Box::new(stream) as Box<dyn Stream>) };
         let name = tokio_rustls::rustls::pki_types::ServerName::try_from(host.to_owned())
             .map_err(|_| std::io::Error::other("its name can't be verified"))?;
@@ -62,4 +72,39 @@ pub(crate) async fn dial(
     tokio::time::timeout(CONNECT, connected)
         .await
         .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+}
+
+#[cfg(any(feature = "redis", feature = "dynamodb"))]
+pub(super) async fn connect_tcp(address: (&str, u16)) -> std::io::Result<tokio::net::TcpStream> {
+    use rustix::net::sockopt;
+    let stream = tokio::net::TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_PROBES)?;
+    sockopt::set_socket_keepalive(&stream, true)?;
+    Ok(stream)
+}
+
+/// The pauses between subscriptions: longer after each one that failed or ended soon, so that a server that closes all of them isn't asked
+/// without a pause.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+#[derive(Debug)]
+pub(crate) struct ReconnectPause(Duration);
+
+#[cfg(any(feature = "postgres", feature = "redis"))]
+impl ReconnectPause {
+    pub(crate) fn new() -> Self {
+        Self(AGAIN)
+    }
+
+    /// The pause after a subscription that lasted so long; no time, if there was none.
+    pub(crate) fn after(&mut self, lasted: Duration) -> Duration {
+        if lasted >= AGAIN_MAX {
+            self.0 = AGAIN;
+        }
+        let pause = self.0;
+        self.0 = pause.saturating_mul(2).min(AGAIN_MAX);
+        pause
+    }
 }

@@ -27,6 +27,7 @@ fn our_options_are_taken_out_and_the_others_stay() {
     assert_eq!((url.query(), options.namespace.as_str(), options.may_lose), (None, "regent", true));
 }
 
+#[cfg(any(feature = "redis", feature = "dynamodb"))]
 #[test]
 fn only_this_machine_is_reached_without_tls() {
     for (url, expected) in [
@@ -39,4 +40,31 @@ fn only_this_machine_is_reached_without_tls() {
     ] {
         assert_eq!(is_here(&Url::parse(url).unwrap()), expected, "{url}");
     }
+}
+
+#[cfg(any(feature = "redis", feature = "dynamodb"))]
+#[tokio::test]
+async fn a_connection_asks_whether_its_server_is_still_there() {
+    use rustix::net::sockopt;
+    use std::time::Duration;
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let stream = connect::connect_tcp(("127.0.0.1", port)).await.unwrap();
+    assert!(sockopt::socket_keepalive(&stream).unwrap());
+    let times = (sockopt::tcp_keepidle(&stream).unwrap(), sockopt::tcp_keepintvl(&stream).unwrap());
+    assert_eq!(times, (Duration::from_secs(15), Duration::from_secs(5)));
+    assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), 3);
+}
+
+#[cfg(any(feature = "postgres", feature = "redis"))]
+#[test]
+fn there_is_a_pause_after_every_subscription_also_after_one_that_succeeded() {
+    use std::time::Duration;
+    let mut pause = ReconnectPause::new();
+    let ended_at_once = [0, 1, 0, 10, 0, 0, 1_999, 0];
+    let pauses: Vec<u128> =
+        ended_at_once.iter().map(|ms| pause.after(Duration::from_millis(*ms)).as_millis()).collect();
+    assert_eq!(pauses, [50, 100, 200, 400, 800, 1_600, 2_000, 2_000]);
+    assert_eq!(pause.after(Duration::from_secs(2)).as_millis(), 50, "after one that lasted");
+    assert_eq!(pause.after(Duration::ZERO).as_millis(), 100);
 }
