@@ -92,6 +92,22 @@ pub enum StateError {
     Unusable(String),
 }
 
+impl StateError {
+    /// Whether the same may work a moment later.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Busy | Self::Unreachable(_) => true,
+            Self::Corrupt(_)
+            | Self::Newer { .. }
+            | Self::Full
+            | Self::TooLarge(_)
+            | Self::Lossy(_)
+            | Self::NotBuilt(_)
+            | Self::Unusable(_) => false,
+        }
+    }
+}
+
 /// A record's JSON. What doesn't parse was not written by us.
 pub fn parse<T: DeserializeOwned>(key: &str, bytes: &[u8]) -> Result<T, StateError> {
     serde_json::from_slice(bytes)

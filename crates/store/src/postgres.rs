@@ -14,12 +14,14 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Row, Statement};
 
 use crate::StateError;
-use crate::remote::{StateUrl, remove_due, upper_bound};
+use crate::remote::{SharedConnection, StateUrl, remove_due, upper_bound};
 use crate::state::{BoxFuture, Change, Committed, Partition, Record, State, Version, Versioned};
 use batch::Job;
-use session::{Server, Session, failed};
+use session::{Server, Session, failed, in_time};
 
 /// Connections that write, so that one batch is validated while another waits for the disk.
 const WRITERS: usize = 2;
@@ -28,7 +30,7 @@ const WRITERS: usize = 2;
 #[derive(Debug)]
 pub struct PostgresState {
     server: Arc<Server>,
-    reads: Mutex<Option<Arc<Session>>>,
+    reads: SharedConnection<Arc<Session>>,
     writes: mpsc::UnboundedSender<Job>,
     changed: watch::Sender<u64>,
     tasks: Vec<AbortHandle>,
@@ -50,20 +52,26 @@ impl PostgresState {
         let (ready, is_ready) = oneshot::channel();
         let (listening, waiters) = (Arc::clone(&server), changed.clone());
         tasks.push(tokio::spawn(async move { listening.listen(&waiters, ready).await }).abort_handle());
-        let state = Self { server, reads: Mutex::new(Some(Arc::new(session))), writes, changed, tasks };
+        let state = Self { server, reads: SharedConnection::new(Arc::new(session)), writes, changed, tasks };
         is_ready.await.unwrap_or(Err(StateError::Busy))?;
         Ok(state)
     }
 
-    /// The connection that reads; made anew if the last one has ended.
-    async fn session(&self) -> Result<Arc<Session>, StateError> {
-        let mut reads = self.reads.lock().await;
-        if let Some(session) = reads.as_ref().filter(|session| !session.client.is_closed()) {
-            return Ok(Arc::clone(session));
+    /// Asks the server. A connection that doesn't answer in time isn't used again.
+    async fn query(
+        &self,
+        statement: impl Fn(&Session) -> &Statement,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, StateError> {
+        let connect = async { self.server.connect().await.map(Arc::new) };
+        let session = self.reads.get(|session| !session.client.is_closed(), connect).await?;
+        match in_time(async { Ok(session.client.query(statement(&session), values).await) }).await {
+            Ok(rows) => rows.map_err(|error| failed(&error)),
+            Err(late) => {
+                self.reads.drop_current().await;
+                Err(late)
+            }
         }
-        let session = Arc::new(self.server.connect().await?);
-        *reads = Some(Arc::clone(&session));
-        Ok(session)
     }
 }
 
@@ -80,11 +88,11 @@ impl State for PostgresState {
         keys: &'s [String],
     ) -> BoxFuture<'s, Result<Vec<Option<Versioned>>, StateError>> {
         Box::pin(async move {
-            let session = self.session().await?;
             let wanted: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
-            let rows = session.client.query(&session.read, &[&partition.as_str().as_bytes(), &wanted]).await;
+            let rows =
+                self.query(|session| &session.read, &[&partition.as_str().as_bytes(), &wanted]).await?;
             let mut found = std::collections::BTreeMap::new();
-            for row in rows.map_err(|error| failed(&error))? {
+            for row in rows {
                 let Record { key, value, version, keep_until_ms } = record(&row)?;
                 found.insert(key, Versioned { value, version, keep_until_ms });
             }
@@ -98,11 +106,9 @@ impl State for PostgresState {
         prefix: &'s str,
     ) -> BoxFuture<'s, Result<Vec<Record>, StateError>> {
         Box::pin(async move {
-            let session = self.session().await?;
             let (from, to) = (prefix.as_bytes(), upper_bound(prefix));
-            let rows =
-                session.client.query(&session.scan, &[&partition.as_str().as_bytes(), &from, &to]).await;
-            rows.map_err(|error| failed(&error))?.iter().map(record).collect()
+            let values: [&(dyn ToSql + Sync); 3] = [&partition.as_str().as_bytes(), &from, &to];
+            self.query(|session| &session.scan, &values).await?.iter().map(record).collect()
         })
     }
 
@@ -122,11 +128,9 @@ impl State for PostgresState {
 
     fn sweep(&self, now_ms: i64, max: usize) -> BoxFuture<'_, Result<usize, StateError>> {
         Box::pin(async move {
-            let session = self.session().await?;
             let limit = i64::try_from(max).unwrap_or(i64::MAX);
-            let rows = session.client.query(&session.due, &[&now_ms, &limit]).await;
             let mut due = Vec::new();
-            for row in rows.map_err(|error| failed(&error))? {
+            for row in self.query(|session| &session.due, &[&now_ms, &limit]).await? {
                 due.push((Partition::new(text(&row, 0)?)?, text(&row, 1)?, version(&row, 2)?));
             }
             remove_due(self, due).await

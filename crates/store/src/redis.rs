@@ -11,12 +11,11 @@ mod tests;
 
 use std::sync::Arc;
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError};
-use tokio::sync::{Mutex, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
-use crate::remote::{StateUrl, remove_due, upper_bound, wake};
+use crate::remote::{SharedConnection, StateUrl, remove_due, upper_bound, wake};
 use crate::state::{
     BoxFuture, Change, Check, Committed, Partition, Record, State, Version, Versioned, Write,
 };
@@ -27,7 +26,7 @@ use session::{Server, Session, failed};
 #[derive(Debug)]
 pub struct RedisState {
     server: Arc<Server>,
-    session: Mutex<Option<Session>>,
+    session: SharedConnection<Arc<Session>>,
     changed: watch::Sender<u64>,
     listener: AbortHandle,
     is_lossy: bool,
@@ -44,7 +43,7 @@ impl RedisState {
         let task = tokio::spawn(async move { listening.listen(&waiters, ready).await });
         let state = Self {
             server,
-            session: Mutex::new(Some(session)),
+            session: SharedConnection::new(Arc::new(session)),
             changed,
             listener: task.abort_handle(),
             is_lossy,
@@ -58,21 +57,14 @@ impl RedisState {
         &self,
         command: impl FnOnce(&Session) -> Cmd,
     ) -> Result<T, StateError> {
-        let (mut connection, command): (MultiplexedConnection, Cmd) = {
-            let mut session = self.session.lock().await;
-            let current = match session.take() {
-                Some(current) => current,
-                None => self.server.reconnect(self.is_lossy).await?,
-            };
-            let asked = (current.connection.clone(), command(&current));
-            *session = Some(current);
-            asked
-        };
-        let answer: Result<T, RedisError> = command.query_async(&mut connection).await;
+        let connect = async { self.server.reconnect(self.is_lossy).await.map(Arc::new) };
+        let session = self.session.get(|_| true, connect).await?;
+        let answer: Result<T, RedisError> =
+            command(&session).query_async(&mut session.connection.clone()).await;
         if let Err(error) = &answer
             && session::is_over(error)
         {
-            *self.session.lock().await = None;
+            self.session.drop_current().await;
         }
         answer.map_err(|error| failed(&error))
     }

@@ -1,6 +1,8 @@
 //! What the backends on servers share: the address with its secrets, TLS, and how a connection is made.
 
 mod connect;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +24,8 @@ pub(crate) use connect::dial;
 pub(crate) use connect::tls;
 #[cfg(feature = "postgres")]
 pub(crate) use connect::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) use shared::SharedConnection;
 
 /// Where state on a server is, with the password if there is one. Neither appears in output: only the scheme appears.
 #[derive(Clone)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio_postgres::Transaction;
 
-use super::session::{Server, Session, failed};
+use super::session::{Server, Session, failed, in_time};
 use super::{text, version};
 use crate::StateError;
 use crate::remote::{upper_bound, wake};
@@ -99,8 +99,10 @@ async fn commit(
             Some(session) => session,
             None => server.connect().await?,
         };
-        match commit_once(server, &mut current, batch).await {
+        match in_time(commit_once(server, &mut current, batch)).await {
             Err(StateError::Busy) if tries < TRIES_MAX => tries += 1,
+            // The transaction may still be open there.
+            Err(error @ StateError::Unreachable(_)) => return Err(error),
             result => {
                 *session = Some(current);
                 return result;

@@ -22,6 +22,8 @@ const SCHEMA: i64 = 1;
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long it may take to subscribe.
 const SUBSCRIBE: Duration = Duration::from_secs(10);
+/// How long a server may take to answer: longer than a statement may run there.
+const ANSWER: Duration = Duration::from_secs(40);
 
 /// A server, and how to reach it.
 pub(super) struct Server {
@@ -79,11 +81,14 @@ impl Server {
 
     /// A connection whose tables are there.
     pub(super) async fn connect(&self) -> Result<Session, StateError> {
-        let (client, connection) =
-            self.config.connect(self.tls.clone()).await.map_err(|error| failed(&error))?;
-        tokio::spawn(connection);
-        make_tables(&client, &self.options.namespace).await?;
-        Session::prepare(client, &self.options.namespace).await.map_err(|error| failed(&error))
+        in_time(async {
+            let (client, connection) =
+                self.config.connect(self.tls.clone()).await.map_err(|error| failed(&error))?;
+            tokio::spawn(connection);
+            make_tables(&client, &self.options.namespace).await?;
+            Session::prepare(client, &self.options.namespace).await.map_err(|error| failed(&error))
+        })
+        .await
     }
 
     /// Turns notifications into wake-ups for as long as the state is open. Connects again when the connection is lost.
@@ -134,6 +139,12 @@ impl Server {
         });
         subscribed.await.unwrap_or_else(|_| Err(unreachable("Postgres", "it doesn't answer")))
     }
+}
+
+/// The answer of a server, which must come in time: one that is stopped keeps its connections, and answers nothing.
+pub(super) async fn in_time<T>(asked: impl Future<Output = Result<T, StateError>>) -> Result<T, StateError> {
+    let answer = tokio::time::timeout(ANSWER, asked).await;
+    answer.unwrap_or_else(|_| Err(unreachable("Postgres", "it doesn't answer")))
 }
 
 /// Whether nothing leaves the machine on the way to any server that may be connected to. The client takes them from the address and

@@ -268,9 +268,14 @@ async fn examine(connection: &mut MultiplexedConnection, may_lose: bool) -> Resu
     let names = DURABLE.iter().map(|(name, _)| *name).chain(["maxmemory", "maxmemory-policy"]);
     let mut settings = BTreeMap::new();
     for name in names {
-        // A server that doesn't tell can't be relied upon.
-        let found: Vec<String> =
-            redis::cmd("CONFIG").arg("GET").arg(name).query_async(connection).await.unwrap_or_default();
+        let asked: Result<Vec<String>, RedisError> =
+            redis::cmd("CONFIG").arg("GET").arg(name).query_async(connection).await;
+        let found = match asked {
+            Ok(found) => found,
+            Err(error) if is_over(&error) => return Err(failed(&error)),
+            // A server that doesn't tell can't be relied upon.
+            Err(_refused) => Vec::new(),
+        };
         settings.extend(found.into_iter().nth(1).map(|value| (name, value)));
     }
     let wrong = lossy_settings(&settings);
