@@ -245,25 +245,25 @@ impl Judge {
         applies_changes: bool,
     ) -> Result<JudgeBegun, JudgeError> {
         let unreadable = |error: serde_json::Error| JudgeError::Unreadable(error.to_string());
-        let mut tools: BTreeMap<String, Declared> = if tools.is_null() {
+        let tools: BTreeMap<String, Declared> = if tools.is_null() {
             Default::default()
         } else {
             Deserialize::deserialize(tools).map_err(unreadable)?
         };
-        let noted = self.parts.labels.known.begin(&mut tools).await.map_err(JudgeError::Refused)?;
         let flagged = flagged(&tools, self.parts.scan);
         let existing = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
         if let Some(session) = existing {
             // A second beginning can only narrow: the kernel compares.
             let mut session = session.lock().await;
             self.bring_back(&session).await;
-            let told = self.begin_request(&session.agent, &session.id, (prompt, tools), trusted).await;
+            let begun = self.begin_request(&session.agent, &session.id, (prompt, tools), trusted).await;
             self.used(&session).await;
+            let (told, watched) = begun?;
             // A tool that was brought before keeps its labels, and so whether it is watched.
-            for (tool, key) in &noted.watched {
-                session.watched.entry(tool.clone()).or_insert_with(|| key.clone());
+            for (tool, key) in watched {
+                session.watched.entry(tool).or_insert(key);
             }
-            return told.map(|told| with_noted(told, &noted));
+            return Ok(told);
         }
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             return Err(JudgeError::Unreadable("a session has a name of 1 to 256 bytes".to_owned()));
@@ -279,15 +279,14 @@ impl Judge {
         let agent = self.parts.kernel.principal_of(&self.caller, &id);
         let agent =
             agent.ok_or_else(|| JudgeError::Refused("the session's agent can't be found".to_owned()))?;
-        let mut told = match self.begin_request(&agent, &id, (prompt, tools), trusted).await {
+        let (mut told, watched) = match self.begin_request(&agent, &id, (prompt, tools), trusted).await {
             Ok(told) => told,
             Err(error) => {
                 self.parts.kernel.syscall(&agent, Op::Exit { code: 1 }).await?;
                 return Err(error);
             }
         };
-        let (watched, (waiting, performed)) = (noted.watched.clone(), Default::default());
-        let attached = false;
+        let (attached, (waiting, performed)) = (false, Default::default());
         let session =
             Session { agent: agent.clone(), id, attached, applies_changes, waiting, performed, watched };
         self.used(&session).await;
@@ -298,7 +297,7 @@ impl Judge {
             return Err(error);
         }
         told.flagged = flagged;
-        Ok(with_noted(told, &noted))
+        Ok(told)
     }
 
     /// A service's agents have its name, so that rules can tell them apart.
@@ -325,19 +324,22 @@ impl Judge {
         self.keep(name, session).map(|()| answer)
     }
 
-    /// Begins the request, or its next turn, with a plan that is proposed if the host brings none.
+    /// Begins the request, or its next turn, with a plan that is proposed if the host brings none. The tools are remembered here: the kernel
+    /// has accepted the caller by then.
     async fn begin_request(
         &self,
         agent: &Principal,
         id: &AgentId,
-        (request, tools): (String, BTreeMap<String, Declared>),
+        (request, mut tools): (String, BTreeMap<String, Declared>),
         trusted: Value,
-    ) -> Result<JudgeBegun, JudgeError> {
+    ) -> Result<(JudgeBegun, WatchedTools), JudgeError> {
+        let noted = self.parts.labels.known.begin(&mut tools).await.map_err(JudgeError::Refused)?;
         let proposal =
             self.parts.planner.propose(&self.parts.kernel, agent, (&request, &tools), trusted).await;
         let begin = Box::new(Begin { request, tools, trusted: proposal.trusted });
         let request = Some(self.own(Op::Begin { agent: id.clone(), begin }).await?);
-        Ok(JudgeBegun { request, planner: proposal.told, ..JudgeBegun::default() })
+        let told = JudgeBegun { request, planner: proposal.told, ..JudgeBegun::default() };
+        Ok((with_noted(told, &noted), noted.watched))
     }
 
     fn keep(&self, name: String, session: Session) -> Result<(), JudgeError> {
@@ -435,7 +437,7 @@ impl Judge {
             Judged::Allowed { intent, observe, reply } => {
                 (intent, performed(observe, reply, observation).await?)
             }
-            Judged::Asked { ticket, .. } if self.caller.role().is_none() => {
+            Judged::Asked { ticket, .. } if !self.caller.may_approve() => {
                 let why =
                     format!("it needs an approval here first: `regent approve {ticket}`, then decide again");
                 return Err(JudgeError::Refused(why));
@@ -495,21 +497,24 @@ impl Judge {
                     let _unknown = reply.await;
                 }
                 // The question was put to people here, and is theirs to answer.
-                Judged::Asked { .. } if self.caller.role().is_none() => {}
+                Judged::Asked { .. } if !self.caller.may_approve() => {}
                 Judged::Asked { ticket, .. } => {
                     let because = Some("the session ended without it".to_owned());
                     let answer = ApprovalAnswer::Deny { because };
-                    let _taken: AnswerTaken =
-                        self.own(Op::Answer { ticket, with: Vec::new(), answer }).await?;
+                    // A question that is answered, used up or expired needs no denial.
+                    let denied: Result<AnswerTaken, JudgeError> =
+                        self.own(Op::Answer { ticket, with: Vec::new(), answer }).await;
+                    drop(denied);
                 }
             }
         }
         if session.attached {
             return Ok(());
         }
-        self.parts.memory.forget(&session.id);
-        self.parts.kernel.syscall(&session.agent, Op::Exit { code: 0 }).await?;
+        let ended = self.parts.kernel.syscall(&session.agent, Op::Exit { code: 0 }).await;
         self.parts.kernel.forget_request(&self.caller, &session.id);
+        self.parts.memory.forget(&session.id);
+        ended?;
         Ok(())
     }
 

@@ -30,6 +30,8 @@ impl Judge {
         output: JudgeReport,
         store: &Value,
     ) -> Result<JudgeObserved, JudgeError> {
+        // Only a session whose caller the kernel has accepted changes what is kept.
+        self.session(name)?;
         let used = self.parts.labels.stores.read(store, &call.args).await.map_err(JudgeError::Refused)?;
         let wrote = used.clone().filter(|used| used.wrote.is_some());
         let (output, observation) = Observation::from_report(output, used);
