@@ -37,7 +37,7 @@ use questions::{AnswerResult, Consulted, Questions};
 use regent_wire::result::AnswerTaken;
 pub use regent_wire::result::{SkipReason, Skipped};
 pub use regent_wire::{ApprovalAnswer, Scope, TicketId, Voice};
-use waiting::Waiting;
+use waiting::{Waiting, outlasting};
 
 /// How many questions one session may put within a minute for the same cause.
 const NEW_PER_MINUTE_MAX: u32 = 20;
@@ -133,7 +133,8 @@ impl Kernel {
             // Listening before looking, so that an answer in between isn't missed.
             let listening = std::pin::pin!(place.listen());
             let now_ms = clock.now_ms();
-            let (standing, until_ms) = approvals.questions.standing_until(ticket, now_ms).await?;
+            let (standing, until_ms) =
+                outlasting(|| approvals.questions.standing_until(ticket, now_ms)).await?;
             match standing {
                 Answered::Waiting { .. } => {}
                 done @ (Answered::Approved | Answered::Denied { .. } | Answered::Gone) => return Ok(done),
@@ -289,7 +290,15 @@ impl Core {
         asks: (&Verdict, &Question),
         (digest, bound): (CallDigest, Bound),
     ) -> Result<Consent, Fault> {
-        Ok(match self.consult(call, sheet, asks, (digest, &bound)).await? {
+        let mut consulted = self.consult(call, sheet, asks, (digest, &bound)).await?;
+        // A revocation can miss an approval: a locked vault hides it, or a call had just used it up and gave it back.
+        while let Ok(Consulted::Approved(approved)) = &consulted
+            && let Some(revoked) = self.tokens.first_revoked(&approved.tokens).await?
+        {
+            self.gate.approvals.questions.disown(approved, revoked).await?;
+            consulted = self.consult(call, sheet, asks, (digest, &bound)).await?;
+        }
+        Ok(match consulted {
             Ok(Consulted::Approved(approved)) => Consent::Given(approved, bound),
             Ok(Consulted::Asked(mut question)) => {
                 let person = call.principal().sponsor();

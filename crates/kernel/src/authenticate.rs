@@ -4,6 +4,7 @@ use regent_policy::{Class, Reason};
 use regent_store::StateError;
 use regent_wire::result::Identity;
 
+use crate::call::Op;
 use crate::executor::{ExecuteError, RawOutput};
 use crate::facts::refusal;
 use crate::host::Host;
@@ -121,8 +122,8 @@ impl Core {
     }
 
     /// Why a caller that came with a token makes no more calls: asked at each call, so that a revocation counts from the next one on. It counts
-    /// for the agents of the caller as well; they go on if the token only was replaced or has expired.
-    pub(crate) async fn refuses_token(&self, who: &Principal) -> Result<Option<Reason>, StateError> {
+    /// for the agents of the caller as well; they go on if the token only was replaced or has expired. Such an agent can still end itself.
+    pub(crate) async fn refuses_token(&self, who: &Principal, op: &Op) -> Result<Option<Reason>, StateError> {
         let refused = |unusable| {
             let error = AuthError::from(unusable);
             refusal(error.code(), error.to_string(), "ask an admin for a new token: `regent token create`")
@@ -131,6 +132,9 @@ impl Core {
             && let Err(unusable) = self.tokens.check(presented, self.clock.now_ms()).await?
         {
             return Ok(Some(refused(unusable)));
+        }
+        if matches!(op, Op::Exit { .. }) {
+            return Ok(None);
         }
         for presented in who.line().skip(1).filter_map(Principal::presented) {
             if self.tokens.is_revoked(&presented.id).await? {

@@ -142,7 +142,7 @@ impl Core {
         } else {
             self.facts_of_own(&mut sheet, call, &call.op);
         }
-        if let Some(reason) = self.refuses_token(who).await? {
+        if let Some(reason) = self.refuses_token(who, &call.op).await? {
             sheet.refusal = Some(reason);
         } else if sheet.refusal.is_none() {
             sheet.refusal = role::refuses(who, call.op.name());

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::agent::AgentId;
 use crate::call::{Call, HostCall, Op};
-use crate::catalogue::{SideEffect, Tool, ToolSpec};
+use crate::catalogue::{DriverKind, SideEffect, Tool, ToolSpec};
 use crate::executor::RawOutput;
 use crate::facts::{Sheet, refusal};
 use crate::kernel::Core;
@@ -204,9 +204,12 @@ impl Core {
             // Made since the request began. Where there is no room for another, there is no such tool.
             let _is_known = working.session.add_tools([(tool.to_owned(), own.spec().field_labels())].into());
         }
-        let report = match &call.op {
-            Op::Elsewhere(host) if is_hosts(call) => host.derived_from.as_deref(),
-            _no_report => None,
+        let report = if let Op::Elsewhere(host) = &call.op
+            && is_hosts(call)
+        {
+            host.derived_from.as_deref()
+        } else {
+            None
         };
         let lines = own.as_ref().map(|own| reach::in_lines(own, args));
         let mut ruling = working.session.rule_derived(tool, lines.as_ref().unwrap_or(args), report, &free);
@@ -329,7 +332,12 @@ impl Core {
             Status::Faulted(message) => message,
             Status::Ok | Status::TimedOut | Status::Cancelled => return None,
         };
-        let is_ours = |tool: &ToolSpec| tool.tiers == [Tier::Host] && tool.effect != SideEffect::Network;
+        // A remote server's words come through a driver of ours, and are not ours.
+        let is_ours = |tool: &ToolSpec| {
+            tool.driver == DriverKind::Host
+                && tool.tiers == [Tier::Host]
+                && tool.effect != SideEffect::Network
+        };
         if let Op::RunTool(run) = &call.op
             && quotes_only(said, &run.args)
             && self.catalogue.get(&run.tool).is_some_and(|tool| is_ours(tool.spec()))

@@ -71,6 +71,13 @@ const ACCESS: &[(&str, Access)] = &[
     ("auth.whoami", access(EVERYBODY, PROGRAMS)),
 ];
 
+impl Principal {
+    /// Whether this is a person whose answer to a question counts.
+    pub fn may_approve(&self) -> bool {
+        self.class() == Class::Operator && refuses(self, "approval.answer").is_none()
+    }
+}
+
 /// Why a caller may not ask for an operation, whatever policy says.
 pub(crate) fn refuses(who: &Principal, op: &str) -> Option<Reason> {
     let Some((_, access)) = ACCESS.iter().find(|(name, _)| *name == op) else {

@@ -263,6 +263,19 @@ impl Tokens {
         Ok(self.kept(id).await?.is_none_or(|kept| kept.revoked_at_ms.is_some()))
     }
 
+    /// The first of these tokens that was revoked.
+    pub(crate) async fn first_revoked<'t>(
+        &self,
+        ids: &'t [TokenId],
+    ) -> Result<Option<&'t TokenId>, StateError> {
+        for id in ids {
+            if self.is_revoked(id).await? {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+
     /// Records the hour of use, for display. A full disk therefore refuses no caller.
     async fn note_use(&self, id: &TokenId, kept: &StoredToken, now_ms: i64) {
         let hour_ms = now_ms.saturating_sub(now_ms.rem_euclid(USED_STEP_MS));

@@ -206,8 +206,9 @@ async fn ask(context: &Context, host: &Host, ticket: &Ticket) -> Result<(), Fail
                 return Err(Failure::new(codes::INTERRUPTED, message));
             }
             answered = host.answered(&ticket.id) => {
+                let answered = answered.map_err(|error| crate::state::failed(context, &error))?;
                 context.screen.say("answered from another terminal\n");
-                return elsewhere(answered.ok(), ticket);
+                return elsewhere(answered, ticket);
             }
             typed = prompt::awaited(&context.screen, &asked) => typed?.unwrap_or_default(),
         };
@@ -237,14 +238,14 @@ async fn ask(context: &Context, host: &Host, ticket: &Ticket) -> Result<(), Fail
 }
 
 /// What an answer from another terminal means for the pending call here.
-fn elsewhere(answered: Option<Answered>, ticket: &Ticket) -> Result<(), Failure> {
+fn elsewhere(answered: Answered, ticket: &Ticket) -> Result<(), Failure> {
     match answered {
-        Some(Answered::Approved) => Ok(()),
-        Some(Answered::Denied { because }) => {
+        Answered::Approved => Ok(()),
+        Answered::Denied { because } => {
             let advice = because.map(|because| format!(": {because}")).unwrap_or_default();
             Err(Failure::new(codes::APPROVAL_REFUSED, format!("the call was denied{advice}")))
         }
-        Some(Answered::Waiting { .. } | Answered::Gone) | None => Err(pending(ticket)),
+        Answered::Waiting { .. } | Answered::Gone => Err(pending(ticket)),
     }
 }
 

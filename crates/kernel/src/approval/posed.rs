@@ -144,6 +144,7 @@ impl Posed {
             decided_at_ms: agreed().map(|(_, said, _)| said.at_ms).max().unwrap_or(now_ms),
             scope: agreed().map(|(_, _, scope)| scope).min().unwrap_or(Scope::Once),
             ticket: self.question.id.clone(),
+            tokens: agreed().filter_map(|(_, said, _)| said.token.clone()).collect(),
             used_up: None,
             voice: if hosts { Voice::HostSays } else { Voice::Person },
         }

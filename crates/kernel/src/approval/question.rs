@@ -3,7 +3,7 @@
 use regent_ledger::Digest;
 use regent_policy::{Cover, RuleRef};
 pub use regent_wire::{Answered, BoundFile, LedgerPlace, OpenQuestion, Traced};
-use regent_wire::{Scope, TicketId, Voice};
+use regent_wire::{Scope, TicketId, TokenId, Voice};
 
 use crate::approval::posed::Posed;
 
@@ -28,6 +28,8 @@ pub struct Approved {
     pub ticket: TicketId,
     /// Whose word it is.
     pub voice: Voice,
+    /// The tokens that the answers were given with.
+    pub(crate) tokens: Vec<TokenId>,
     /// The question as it was before this used it up, if it did.
     pub(crate) used_up: Option<Box<Posed>>,
 }

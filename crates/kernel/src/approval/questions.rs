@@ -26,7 +26,7 @@ const ANSWERS_MAX: usize = 64;
 const BATCH_MAX: usize = 64;
 /// A rule longer than this is not small, and no reviewer would read it.
 const COVER_BYTES_MAX: usize = 16 << 10;
-/// What a host's reports are kept under. No person is called so: an operator's name ends with a number, and that of a token has no space.
+/// What a host's reports are kept under. No person is called so: names have no space.
 const HOST: &str = "host says";
 
 /// The questions of a project and their answers.
@@ -324,6 +324,18 @@ impl Questions {
     pub(crate) async fn give_back(&self, approved: &Approved) -> Result<(), StateError> {
         let Some(posed) = &approved.used_up else { return Ok(()) };
         self.change(|records| posed.save(records)).await
+    }
+
+    /// Takes back an answer that was found, but was given with a token that has been revoked. What the approval used up is asked again.
+    pub(crate) async fn disown(&self, approved: &Approved, token: &TokenId) -> Result<(), StateError> {
+        let key = key_of(&approved.ticket);
+        self.change(|records| {
+            let kept = posed(records, &key)?.or_else(|| approved.used_up.as_deref().cloned());
+            let Some(mut posed) = kept else { return Ok(()) };
+            posed.withdraw(token);
+            posed.save(records)
+        })
+        .await
     }
 
     /// Puts a question, unless another caller has just put the same.

@@ -13,6 +13,9 @@ use tokio::sync::{Notify, watch};
 /// A busy state changes often, and an answer may be seen this much later.
 const SETTLE_MS: u64 = 25;
 
+/// How soon a state that didn't answer is read again.
+const RETRY_MS: u64 = 1_000;
+
 /// Waiters, by ticket.
 #[derive(Debug)]
 pub(super) struct Waiting {
@@ -68,7 +71,7 @@ impl Waiting {
         let mut watching = self.watching.lock().await;
         loop {
             watching.changes.borrow_and_update();
-            let now = questions.answers().await?;
+            let now = outlasting(|| questions.answers()).await?;
             match watching.seen.as_ref().map(|seen| now.since(seen)) {
                 Some(Some(tickets)) => self.wake(tickets),
                 // The first look, or more answers than are remembered.
@@ -79,6 +82,20 @@ impl Waiting {
                 return Err(StateError::Unusable("the shared state is closed".to_owned()));
             }
             tokio::time::sleep(Duration::from_millis(SETTLE_MS)).await;
+        }
+    }
+}
+
+/// Reads again until the state answers: a person's answer is worth waiting for, also while a server starts again.
+pub(super) async fn outlasting<T, F: Future<Output = Result<T, StateError>>>(
+    read: impl Fn() -> F,
+) -> Result<T, StateError> {
+    loop {
+        match read().await {
+            Err(error) if error.is_passing() => {
+                tokio::time::sleep(Duration::from_millis(RETRY_MS)).await;
+            }
+            result => return result,
         }
     }
 }

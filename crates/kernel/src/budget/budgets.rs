@@ -18,6 +18,16 @@ const ATTEMPTS_MAX: u32 = 64;
 /// The budgets that processes share.
 const SHARED: [BudgetScope; 2] = [BudgetScope::UserDay, BudgetScope::Project];
 
+/// What is left where nobody knows.
+const NOTHING_LEFT: BudgetLeft = BudgetLeft {
+    money_microusd: Some(0),
+    tokens: Some(0),
+    calls: Some(0),
+    wall_ms: Some(0),
+    bytes_out: Some(0),
+    approvals: Some(0),
+};
+
 /// All budgets that this kernel knows.
 #[derive(Debug)]
 pub(crate) struct Budgets(Arc<Book>);
@@ -56,8 +66,11 @@ impl Budgets {
     /// What a caller has left in everything: the tightest of its levels. `lineage` is the agents it descends from, oldest first, and
     /// itself if it is one. A look, not a promise; [`reserve`](Self::reserve) is.
     pub(crate) async fn left(&self, lineage: &[AgentId], now: Now) -> BudgetLeft {
-        // What can't be read now can't be reserved either, so the call ends there.
-        if self.0.look(now).await.is_err() || !self.0.limited.load(Ordering::Acquire) {
+        // What can't be read counts as used up: a rule about a low budget must hold then.
+        if self.0.look(now).await.is_err() {
+            return NOTHING_LEFT;
+        }
+        if !self.0.limited.load(Ordering::Acquire) {
             return BudgetLeft::default();
         }
         let levels = self.0.levels();

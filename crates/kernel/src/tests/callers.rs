@@ -248,6 +248,31 @@ async fn what_was_approved_with_a_token_ends_with_its_revocation() {
 }
 
 #[tokio::test]
+async fn an_approval_that_a_revocation_missed_does_not_count() {
+    for scope in [Scope::Once, Scope::Session] {
+        let world = ProjectFixture::new(TWO, Arc::new(MemoryState::default())).await;
+        let admin = world.kernel.operator();
+        let token = world.token(&person("carl", PersonRole::Approver), None).await;
+        let carl = world.bearer(token.reveal()).await.unwrap();
+        let dora = world.caller(&person("dora", PersonRole::Approver)).await;
+        let call = || work(json!({"text": "deploy"}));
+        let Reply::Pending(ticket) = world.work(json!({"text": "deploy"})).await else { panic!("not asked") };
+        world.clock.advance_ms(60_000);
+        let answer = ApprovalAnswer::Approve { scope, valid_ms: 3_600_000 };
+        let approve = Op::Answer { ticket: ticket.id.clone(), with: Vec::new(), answer };
+        world.perform(&carl, approve.clone()).await;
+        world.perform(&dora, approve.clone()).await;
+        // As a process does that can't read the questions: the token is over, and nothing is taken back.
+        let now_ms = START_MS + 60_000;
+        world.kernel.kernel().0.tokens.revoke(token.id(), now_ms).await.unwrap();
+        assert_eq!(world.code(&admin, call()).await, "pending", "{scope:?}");
+        let erin = world.caller(&person("erin", PersonRole::Approver)).await;
+        world.perform(&erin, approve).await;
+        assert_eq!(world.code(&admin, call()).await, "ok", "{scope:?}: dora's still counts");
+    }
+}
+
+#[tokio::test]
 async fn nobody_has_the_name_of_somebody_else_in_other_capitals() {
     let world = world().await;
     world.token(&person("alice", PersonRole::Approver), None).await;
