@@ -35,7 +35,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("models", &["kernel", "egress", "vault", "wire"]),
     ("inference", &["kernel", "models"]),
     ("runtime", &["guard", "kernel", "tools-macros", "wire"]),
-    ("protocols", &["policy", "ledger", "store", "kernel", "vault", "runtime", "wire"]),
+    ("protocols", &["policy", "ledger", "store", "kernel", "control", "vault", "runtime", "wire"]),
     ("skills", &["guard", "policy", "ledger", "kernel", "sandbox", "microvm", "tools", "vault"]),
     ("testkit", &["policy", "ledger", "store", "kernel", "wire"]),
     (

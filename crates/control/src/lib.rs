@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod listening;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,8 @@ use regent_wire::{Op, Reply};
 use serde::{Deserialize, Serialize};
 
 pub use client::{Peer, processes};
-pub use server::{Listening, Served, listen};
+pub use listening::{Listening, bind_private};
+pub use server::{Served, listen};
 
 /// The version of what is spoken.
 const VERSION: u32 = 1;

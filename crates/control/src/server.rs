@@ -1,7 +1,7 @@
 //! The kernel's end of the control socket.
 
 use std::fs::DirBuilder;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,8 +13,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::unix::OwnedReadHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
 
+use super::listening::{Listening, bind_private};
 use super::{Body, ControlError, Hello, REQUEST_BYTES_MAX, Request, Response, VERSION};
 
 /// How many may be connected at once.
@@ -25,28 +25,6 @@ const IDLE_MS_MAX: u64 = 60_000;
 const WRITE_MS_MAX: u64 = 30_000;
 /// How long we wait after the system has refused us a connection (out of descriptors).
 const PAUSE_MS: u64 = 100;
-
-/// A served control socket. Dropping it removes the socket.
-#[derive(Debug)]
-pub struct Listening {
-    path: PathBuf,
-    task: AbortHandle,
-}
-
-impl Listening {
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        self.task.abort();
-        // A socket that stays behind is swept by the next kernel.
-        drop(std::fs::remove_file(&self.path));
-    }
-}
 
 /// What the socket serves. The composition root hands this over.
 #[derive(Debug, Clone)]
@@ -66,7 +44,7 @@ pub async fn listen(served: Served, folder: &Path) -> Result<Listening, ControlE
     let (listener, path) = bind(folder)?;
     let hello = Arc::new(Greeter { started_at_ms: served.kernel.now_ms(), served });
     let task = tokio::spawn(accept(listener, hello)).abort_handle();
-    Ok(Listening { path, task })
+    Ok(Listening::new(path, task))
 }
 
 /// The folder must be our own, closed to others, and no link to somewhere else.
@@ -94,8 +72,7 @@ pub(super) fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Binds under a temporary name, and takes the real one when the socket is ready: no client ever finds one that can't be
-/// connected to, or with another mode, so a sweep can't take a live one for dead.
+/// Binds the socket of one kernel. It has its name only when it is ready, so a sweep can't take a live one for dead.
 fn bind(folder: &Path) -> Result<(UnixListener, PathBuf), ControlError> {
     static COUNT: AtomicU32 = AtomicU32::new(1);
     let (pid, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -105,15 +82,7 @@ fn bind(folder: &Path) -> Result<(UnixListener, PathBuf), ControlError> {
         more => folder.join(format!("{pid}-{more}.sock")),
     };
     let unready = folder.join(format!(".{pid}-{count}"));
-    let failed = |error| ControlError::socket(&path, error);
-    drop(std::fs::remove_file(&unready));
-    let listener = UnixListener::bind(&unready).map_err(failed)?;
-    let ready = std::fs::set_permissions(&unready, std::fs::Permissions::from_mode(0o600))
-        .and_then(|()| std::fs::rename(&unready, &path));
-    if let Err(error) = ready {
-        drop(std::fs::remove_file(&unready));
-        return Err(failed(error));
-    }
+    let listener = bind_private(&path, &unready).map_err(|error| ControlError::socket(&path, error))?;
     Ok((listener, path))
 }
 

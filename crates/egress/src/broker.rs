@@ -123,7 +123,12 @@ impl Broker {
         }
     }
 
-    async fn accept(&self, listener: &tokio::net::TcpListener, front: Arc<Front>) {
+    /// Boxed, so that the proxy is compiled here and not in each crate that serves a sandbox.
+    fn accept<'a>(&'a self, listener: &'a tokio::net::TcpListener, front: Arc<Front>) -> BoxFuture<'a, ()> {
+        Box::pin(self.accepting(listener, front))
+    }
+
+    async fn accepting(&self, listener: &tokio::net::TcpListener, front: Arc<Front>) {
         let mut connections = JoinSet::new();
         let connections_max = self.0.reach.network.connections_max;
         loop {

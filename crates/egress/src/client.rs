@@ -9,6 +9,7 @@ use hyper::client::conn::http1;
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode};
 use hyper_util::rt::TokioIo;
+use regent_kernel::BoxFuture;
 use url::Url;
 
 use crate::reach::{EgressStream, Reach, ReachError, within};
@@ -89,17 +90,32 @@ impl Client {
     }
 
     /// Sends a request and reads the response with at most `bytes_max` bytes of its body.
-    pub async fn send(&self, request: &Request, bytes_max: u64) -> Result<Response, ReachError> {
-        let total = Duration::from_millis(self.0.network.total_ms_max);
-        match tokio::time::timeout(total, self.exchange(request, bytes_max)).await {
-            Ok(response) => response,
-            Err(_) => Err(ReachError::Timeout("the request exceeded its total time limit")),
-        }
+    pub fn send<'a>(
+        &'a self,
+        request: &'a Request,
+        bytes_max: u64,
+    ) -> BoxFuture<'a, Result<Response, ReachError>> {
+        Box::pin(async move {
+            let total = Duration::from_millis(self.0.network.total_ms_max);
+            match tokio::time::timeout(total, self.exchange(request, bytes_max)).await {
+                Ok(response) => response,
+                Err(_) => Err(ReachError::Timeout("the request exceeded its total time limit")),
+            }
+        })
     }
 
     /// Sends a request and returns once the response's head has arrived, within the given time. The body, up to the given size, is read as
     /// it arrives. The caller limits the total time.
-    pub async fn begin(
+    pub fn begin<'a>(
+        &'a self,
+        request: &'a Request,
+        bytes_max: u64,
+        first_byte_ms_max: u64,
+    ) -> BoxFuture<'a, Result<Incomplete, ReachError>> {
+        Box::pin(self.begun(request, bytes_max, first_byte_ms_max))
+    }
+
+    async fn begun(
         &self,
         request: &Request,
         bytes_max: u64,

@@ -99,7 +99,7 @@ impl ChatTemplate {
                 calls.push(json!({"type": "function", "function": {"name": name, "arguments": args}}));
             }
             let content = marks.add(&message.text())?;
-            let mut one = json!({"role": word(message.role), "content": content});
+            let mut one = json!({"role": message.role.as_str(), "content": content});
             if !calls.is_empty()
                 && let Some(fields) = one.as_object_mut()
             {
@@ -275,15 +275,6 @@ fn to_json(value: Jinja, _options: Kwargs) -> Result<Jinja, Error> {
     let plain = serde_json::to_value(&value)
         .map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))?;
     Ok(Jinja::from(spaced(&plain)))
-}
-
-fn word(role: Role) -> &'static str {
-    match role {
-        Role::System => "system",
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-    }
 }
 
 /// JSON with a space after each comma and colon, the spacing that is most common in training data.

@@ -19,6 +19,7 @@ use regent_policy::{Class, Confidentiality, Integrity, Label};
 use regent_wire::result::AgentView;
 
 use crate::call::{Call, Op};
+use crate::executor::BoxFuture;
 use crate::identity::Identity;
 use crate::principal::Principal;
 use crate::role::PersonRole;
@@ -187,18 +188,18 @@ impl Kernel {
     }
 
     /// Raises a signal for an agent that `caller` started, such as a loop that the caller noticed. Other agents don't get it.
-    pub async fn raise(
-        &self,
+    pub fn raise<'a>(
+        &'a self,
         caller: &Principal,
         agent: &AgentId,
         signal: Signal,
-        why: &str,
-    ) -> Result<Delivered, Fault> {
-        let Some(agent) = self.0.society.agents.get(agent).filter(|agent| agent.was_started_by(caller))
-        else {
-            return Ok(Delivered::Nothing);
-        };
-        self.0.raise(&agent, signal, why).await
+        why: &'a str,
+    ) -> BoxFuture<'a, Result<Delivered, Fault>> {
+        let agent = self.0.society.agents.get(agent).filter(|agent| agent.was_started_by(caller));
+        Box::pin(async move {
+            let Some(agent) = agent else { return Ok(Delivered::Nothing) };
+            self.0.raise(&agent, signal, why).await
+        })
     }
 }
 

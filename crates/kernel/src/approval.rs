@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::budget::Spent;
 use crate::call::{Call, CallDigest, Op};
-use crate::executor::{ExecuteError, RawOutput};
+use crate::executor::{BoxFuture, ExecuteError, RawOutput};
 use crate::facts::{Binding, Bound, Sheet, TreeState};
 use crate::kernel::Core;
 use crate::principal::Principal;
@@ -125,7 +125,11 @@ impl Approvals {
 
 impl Kernel {
     /// Waits until a question is answered, or gone. The answer may come from another process.
-    pub async fn answered(&self, ticket: &TicketId) -> Result<Answered, StateError> {
+    pub fn answered<'a>(&'a self, ticket: &'a TicketId) -> BoxFuture<'a, Result<Answered, StateError>> {
+        Box::pin(self.await_answer(ticket))
+    }
+
+    async fn await_answer(&self, ticket: &TicketId) -> Result<Answered, StateError> {
         let Core { gate, clock, .. } = &*self.0;
         let approvals = &gate.approvals;
         let place = approvals.waiting.enter(ticket);
@@ -147,13 +151,13 @@ impl Kernel {
 
 impl Kernel {
     /// Where a question stands now.
-    pub async fn standing(&self, ticket: &TicketId) -> Result<Answered, StateError> {
-        self.0.gate.approvals.questions.standing(ticket, self.0.clock.now_ms()).await
+    pub fn standing<'a>(&'a self, ticket: &'a TicketId) -> BoxFuture<'a, Result<Answered, StateError>> {
+        Box::pin(self.0.gate.approvals.questions.standing(ticket, self.0.clock.now_ms()))
     }
 
     /// How many calls wait that an answer to this question is for: its own, and those of its cause that were asked about before it.
-    pub async fn count_up_to(&self, ticket: &TicketId) -> Result<usize, StateError> {
-        self.0.gate.approvals.questions.count_up_to(ticket, self.0.clock.now_ms()).await
+    pub fn count_up_to<'a>(&'a self, ticket: &'a TicketId) -> BoxFuture<'a, Result<usize, StateError>> {
+        Box::pin(self.0.gate.approvals.questions.count_up_to(ticket, self.0.clock.now_ms()))
     }
 }
 

@@ -5,7 +5,7 @@ use regent_store::StateError;
 use regent_wire::result::Identity;
 
 use crate::call::Op;
-use crate::executor::{ExecuteError, RawOutput};
+use crate::executor::{BoxFuture, ExecuteError, RawOutput};
 use crate::facts::refusal;
 use crate::host::Host;
 use crate::kernel::Core;
@@ -81,15 +81,20 @@ pub struct Authenticator(Kernel);
 
 impl Authenticator {
     /// Whom a credential stands for.
-    pub async fn authenticate(&self, credential: Credential<'_>) -> Result<Principal, AuthError> {
+    pub fn authenticate<'a>(
+        &'a self,
+        credential: Credential<'a>,
+    ) -> BoxFuture<'a, Result<Principal, AuthError>> {
         let core = &self.0.0;
-        match credential {
-            Credential::PeerUid(uid) if uid == rustix::process::geteuid().as_raw() => {
-                Ok(core.operator.clone())
+        Box::pin(async move {
+            match credential {
+                Credential::PeerUid(uid) if uid == rustix::process::geteuid().as_raw() => {
+                    Ok(core.operator.clone())
+                }
+                Credential::PeerUid(_) => Err(AuthError::OtherUser),
+                Credential::Bearer(text) => core.bearer(text).await,
             }
-            Credential::PeerUid(_) => Err(AuthError::OtherUser),
-            Credential::Bearer(text) => core.bearer(text).await,
-        }
+        })
     }
 }
 
@@ -97,11 +102,6 @@ impl Host {
     /// What turns a connection into a principal.
     pub fn authenticator(&self) -> Authenticator {
         Authenticator(self.kernel())
-    }
-
-    /// Whom a credential stands for.
-    pub async fn authenticate(&self, credential: Credential<'_>) -> Result<Principal, AuthError> {
-        self.authenticator().authenticate(credential).await
     }
 }
 

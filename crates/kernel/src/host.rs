@@ -19,6 +19,7 @@ use crate::agent::{AgentId, Delivered};
 use crate::budget::{BudgetScope, Standing};
 use crate::call::{Call, Op};
 use crate::catalogue::{Catalogue, Tool};
+use crate::executor::BoxFuture;
 use crate::kernel::{Core, InForce, Parts};
 use crate::principal::Principal;
 use crate::record;
@@ -82,7 +83,11 @@ impl Records {
 
 impl Host {
     /// Boots a kernel and records it.
-    pub async fn boot(parts: Parts) -> Result<Self, Fault> {
+    pub fn boot(parts: Parts) -> BoxFuture<'static, Result<Self, Fault>> {
+        Box::pin(Self::booted(parts))
+    }
+
+    async fn booted(parts: Parts) -> Result<Self, Fault> {
         let start = parts.ledger.head();
         let core = Arc::new(Core::new(parts));
         let policy = core.policy();
@@ -105,12 +110,8 @@ impl Host {
 
     /// A call that its caller owns: dropping the future is a crash in the middle of the call. For simulations; all other callers
     /// use [`Kernel::syscall`].
-    pub fn attached(
-        &self,
-        caller: &Principal,
-        op: Op,
-    ) -> impl Future<Output = Result<Reply, Fault>> + Send + use<> {
-        Arc::clone(self.core()).enter(Call::top_level(caller, op))
+    pub fn attached(&self, caller: &Principal, op: Op) -> BoxFuture<'static, Result<Reply, Fault>> {
+        Box::pin(Arc::clone(self.core()).enter(Call::top_level(caller, op)))
     }
 
     fn core(&self) -> &Arc<Core> {
@@ -128,12 +129,16 @@ impl Host {
     }
 
     /// How a budget stands.
-    pub async fn budget(&self, scope: &BudgetScope) -> Result<Standing, Fault> {
-        Ok(self.core().gate.budgets.standing(scope, self.core().clock.now_ms()).await?)
+    pub fn budget<'a>(&'a self, scope: &'a BudgetScope) -> BoxFuture<'a, Result<Standing, Fault>> {
+        Box::pin(async { Ok(self.core().gate.budgets.standing(scope, self.core().clock.now_ms()).await?) })
     }
 
     /// Activates another policy, and records that. Calls that the old one judged continue.
-    pub async fn replace_policy(&self, policy: Policy) -> Result<(), Fault> {
+    pub fn replace_policy(&self, policy: Policy) -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(self.replaced(policy))
+    }
+
+    async fn replaced(&self, policy: Policy) -> Result<(), Fault> {
         let (core, next) = (self.core(), InForce::new(policy));
         let files = next.policy.outline().into_iter().map(|one| Cow::Owned(one.name)).collect();
         let was = core.policy();
@@ -180,12 +185,21 @@ impl Host {
     }
 
     /// Raises a signal on the kernel's own account.
-    pub async fn raise(&self, agent: &AgentId, signal: Signal, why: &str) -> Result<Delivered, Fault> {
-        self.kernel.raise(&self.operator(), agent, signal, why).await
+    pub fn raise<'a>(
+        &'a self,
+        agent: &'a AgentId,
+        signal: Signal,
+        why: &'a str,
+    ) -> BoxFuture<'a, Result<Delivered, Fault>> {
+        self.kernel.raise(&self.operator(), agent, signal, why)
     }
 
     /// Stops taking calls, stops the running ones, and closes the ledger.
-    pub async fn shutdown(&self) -> Result<(), Fault> {
+    pub fn shutdown(&self) -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(self.closed())
+    }
+
+    async fn closed(&self) -> Result<(), Fault> {
         let core = self.core();
         core.recorder.turn(Phase::Shutdown);
         core.end_agents().await;

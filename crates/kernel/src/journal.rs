@@ -23,6 +23,7 @@ use serde_json::Value;
 use crate::budget::Spent;
 use crate::call::{Call, Op};
 use crate::evidence::EvidenceRef;
+use crate::executor::BoxFuture;
 use crate::kernel::Core;
 use crate::principal::Principal;
 use crate::syscall::{Denial, Fault, Kernel, Labelled, Outcome, Reply, Status};
@@ -133,11 +134,13 @@ impl Principal {
 
 impl Kernel {
     /// Reads the steps of tasks from the ledger, so that they can be resumed. Returns how many steps of each are complete.
-    pub async fn adopt(&self, tasks: &[TaskId]) -> Result<BTreeMap<TaskId, u64>, Fault> {
-        let noted = self.0.noted_lanes(tasks).await?;
-        let (core, tasks) = (Arc::clone(&self.0), tasks.to_vec());
-        let read = tokio::task::spawn_blocking(move || core.read_steps(&tasks, noted)).await;
-        read.unwrap_or(Err(Fault::TornDown))
+    pub fn adopt<'a>(&'a self, tasks: &'a [TaskId]) -> BoxFuture<'a, Result<BTreeMap<TaskId, u64>, Fault>> {
+        Box::pin(async move {
+            let noted = self.0.noted_lanes(tasks).await?;
+            let (core, tasks) = (Arc::clone(&self.0), tasks.to_vec());
+            let read = tokio::task::spawn_blocking(move || core.read_steps(&tasks, noted)).await;
+            read.unwrap_or(Err(Fault::TornDown))
+        })
     }
 
     /// A task that has no steps yet.

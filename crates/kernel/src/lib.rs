@@ -23,6 +23,7 @@ mod identity;
 mod journal;
 mod kernel;
 mod model;
+mod off_worker;
 mod pipe;
 mod principal;
 mod rate;

@@ -27,7 +27,7 @@ use crate::budget::{Reservation, Spent};
 use crate::call::{Call, Op};
 use crate::carried::Ahead;
 use crate::evidence::{DoubtOutcome, Evidence};
-use crate::executor::RawOutput;
+use crate::executor::{BoxFuture, RawOutput};
 use crate::facts::{Binding, Bound, Sheet};
 use crate::journal::{Doubt, JournalLookup};
 use crate::kernel::Core;
@@ -171,8 +171,11 @@ pub struct Kernel(pub(crate) Arc<Core>);
 
 impl Kernel {
     /// Makes a system call: the only way to cause an effect. The kernel owns the running call: if the caller goes away, the call still ends with an outcome.
-    pub async fn syscall(&self, caller: &Principal, op: Op) -> Result<Reply, Fault> {
-        Arc::clone(&self.0).owned(Call::top_level(caller, op)).await
+    ///
+    /// Like every asynchronous function of the kernel's public face it returns a boxed future: an `async fn` would be compiled again, with
+    /// the whole path below it, in each crate that awaits it.
+    pub fn syscall(&self, caller: &Principal, op: Op) -> BoxFuture<'static, Result<Reply, Fault>> {
+        Arc::clone(&self.0).owned(Call::top_level(caller, op))
     }
 }
 
@@ -180,19 +183,21 @@ impl Core {
     /// Runs a call so that dropping the caller's future doesn't drop the call: what isn't over at the first poll continues in a task
     /// of its own. Nothing can be dropped before that, because nothing is awaited. A deeply nested call starts in its task, so that the
     /// stack doesn't grow with what guests call.
-    pub(crate) async fn owned(self: Arc<Self>, call: Call) -> Result<Reply, Fault> {
+    pub(crate) fn owned(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Reply, Fault>> {
         let is_deep = call.depth > INLINE_DEPTH_MAX;
-        let mut running = Box::pin(self.enter(call));
-        if !is_deep {
-            let first = std::future::poll_fn(|context| Poll::Ready(running.as_mut().poll(context))).await;
-            if let Poll::Ready(reply) = first {
-                return reply;
+        let mut running: BoxFuture<'static, _> = Box::pin(self.enter(call));
+        Box::pin(async move {
+            if !is_deep {
+                let first = std::future::poll_fn(|context| Poll::Ready(running.as_mut().poll(context))).await;
+                if let Poll::Ready(reply) = first {
+                    return reply;
+                }
             }
-        }
-        match tokio::spawn(running).await {
-            Ok(reply) => reply,
-            Err(_torn_down) => Err(Fault::TornDown),
-        }
+            match tokio::spawn(running).await {
+                Ok(reply) => reply,
+                Err(_torn_down) => Err(Fault::TornDown),
+            }
+        })
     }
 
     pub(crate) async fn enter(self: Arc<Self>, call: Call) -> Result<Reply, Fault> {
@@ -275,7 +280,7 @@ impl Core {
         }
     }
 
-    async fn make(self: Arc<Self>, mut call: Call, doubt: Option<Doubt>) -> Result<Reply, Fault> {
+    async fn make(self: Arc<Self>, call: Call, doubt: Option<Doubt>) -> Result<Reply, Fault> {
         // 1 facts: what policy may look at, whole. What can't be established is a refusal, not a guess.
         let mut facts = self.facts(&call).await?;
         // A call that a crash cut off: where its target file proves whether it took effect, no question is needed.
@@ -318,30 +323,13 @@ impl Core {
         let running = self.society.calls.enter(call.principal(), intent.seq, facts.program());
         let agreed_to = facts.take_agreed();
         let agreed_trees = agreed_to.as_ref().map(|(bound, _)| bound.trees.clone()).unwrap_or_default();
-        let (args, targets) = (facts.take_args(), facts.take_targets());
-        let (core, limits, cancel) = (Arc::clone(&self), grant.limits, running.cancel());
-        let reviewed = self.policy().policy.reviews(call.op.name());
         let floor = grant
             .result
             .map_or(facts.output_floor(), |at_least| facts.output_floor().join(label::at_least(at_least)));
-        let flow = Flow::new(call.listener.take(), floor, reviewed);
-        let (held, tool, agreed) = (tokio::sync::Mutex::new(None), facts.tool.clone(), facts.is_agreed());
-        let began_ms = self.clock.now_ms();
-        let frame = Frame {
-            core,
-            call,
-            tool,
-            args,
-            targets,
-            limits,
-            intent,
-            began_ms,
-            agreed,
-            agreed_trees,
-            cancel,
-            flow,
-            held,
-        };
+        let (agreed, targets) = (facts.is_agreed(), facts.take_targets());
+        let (core, limits) = (Arc::clone(&self), (grant.limits, floor));
+        let frame = Frame::new(core, call, &mut facts, targets, limits, intent, running.cancel());
+        let frame = Frame { agreed, agreed_trees, ..frame };
         let mut deadline = effect::Deadline::of(&frame);
         let ready = self.ready(&frame, &facts, grant.tier, (noted, agreed_to));
         let ready = deadline.meets(&frame, ready).await;
@@ -383,7 +371,7 @@ impl Core {
     /// owed.
     async fn recovered(
         self: Arc<Self>,
-        mut call: Call,
+        call: Call,
         mut facts: Sheet,
         intent: Receipt,
         evidence: &Evidence,
@@ -392,27 +380,8 @@ impl Core {
         self.recorder.unended.resumed(&intent);
         self.await_again(&call, &mut facts);
         let running = self.society.calls.enter(call.principal(), intent.seq, facts.program());
-        let (tool, args, targets) = (facts.tool.clone(), facts.take_args(), evidence.targets());
-        let (core, limits, cancel) = (Arc::clone(&self), Limits::default(), running.cancel());
-        let reviewed = self.policy().policy.reviews(call.op.name());
-        let flow = Flow::new(call.listener.take(), facts.output_floor(), reviewed);
-        let (held, agreed, began_ms) = (tokio::sync::Mutex::new(None), false, self.clock.now_ms());
-        let agreed_trees = Vec::new();
-        let frame = Frame {
-            core,
-            call,
-            tool,
-            args,
-            targets,
-            limits,
-            intent,
-            began_ms,
-            agreed,
-            agreed_trees,
-            cancel,
-            flow,
-            held,
-        };
+        let (core, limits) = (Arc::clone(&self), (Limits::default(), facts.output_floor()));
+        let frame = Frame::new(core, call, &mut facts, evidence.targets(), limits, intent, running.cancel());
         let ended = (effect::Ended::Itself(Ok(evidence.output())), Ahead::unknown(&frame, &facts));
         self.conclude(frame, facts, None, ended, running).await
     }

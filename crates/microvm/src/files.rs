@@ -100,6 +100,23 @@ pub(super) enum OpenKind {
     },
 }
 
+impl OpenKind {
+    /// What it writes to, by index: a draft, or a temporary file.
+    pub(super) fn draft_or_tmp(&self) -> (Option<usize>, Option<usize>) {
+        match self {
+            Self::Draft(id) => (Some(*id), None),
+            Self::Tmp(id) => (None, Some(*id)),
+            Self::Input
+            | Self::Stdout
+            | Self::Stderr
+            | Self::Device(_)
+            | Self::Folder { .. }
+            | Self::Read { .. }
+            | Self::PipeEnd { .. } => (None, None),
+        }
+    }
+}
+
 /// Content that will be a file of the workspace.
 #[derive(Debug)]
 pub(super) struct FileDraft {

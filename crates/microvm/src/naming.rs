@@ -39,17 +39,7 @@ impl GuestFiles {
             GuestPath::Nowhere if flags & CREATE != 0 => return Err(Errno::ACCESS),
             GuestPath::Nowhere => return Err(Errno::NOENT),
         };
-        let (draft, node) = match what {
-            OpenKind::Draft(id) => (Some(id), None),
-            OpenKind::Tmp(id) => (None, Some(id)),
-            OpenKind::Input
-            | OpenKind::Stdout
-            | OpenKind::Stderr
-            | OpenKind::Device(_)
-            | OpenKind::Folder { .. }
-            | OpenKind::Read { .. }
-            | OpenKind::PipeEnd { .. } => (None, None),
-        };
+        let (draft, node) = what.draft_or_tmp();
         let number = self.install(what, flags)?;
         if let Some(draft) = draft.and_then(|id| self.drafts.get_mut(id)).and_then(Option::as_mut) {
             draft.opened = draft.opened.saturating_add(1);

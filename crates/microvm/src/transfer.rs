@@ -160,17 +160,10 @@ impl GuestFiles {
         if open.flags & libc::O_ACCMODE.cast_unsigned() == libc::O_RDONLY.cast_unsigned() {
             return Err(Errno::INVAL);
         }
-        let (tmp, draft) = match open.what {
-            OpenKind::Tmp(id) => (Some(id), None),
-            OpenKind::Draft(id) => (None, Some(id)),
-            OpenKind::Input
-            | OpenKind::Stdout
-            | OpenKind::Stderr
-            | OpenKind::Device(_)
-            | OpenKind::Folder { .. }
-            | OpenKind::Read { .. }
-            | OpenKind::PipeEnd { .. } => return Err(Errno::INVAL),
-        };
+        let (draft, tmp) = open.what.draft_or_tmp();
+        if draft.is_none() && tmp.is_none() {
+            return Err(Errno::INVAL);
+        }
         let most = self.limits.file_bytes_max.min(if draft.is_some() { DRAFT_BYTES_MAX } else { u64::MAX });
         let bytes = usize::try_from(len).ok().filter(|_| len <= most).ok_or(Errno::FBIG)?;
         let content = self.content_mut(tmp, draft)?;

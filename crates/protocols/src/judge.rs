@@ -37,7 +37,7 @@ pub use observing::Labels;
 use observing::with_noted;
 pub use planner::Planner;
 use socket::Connection;
-pub use socket::{Listening, listen};
+pub use socket::listen;
 
 use crate::labels::known::WatchedTools;
 

@@ -46,7 +46,7 @@ pub(crate) async fn authenticate(context: &Context, host: &Host) -> Result<Princ
         Some(token) => Credential::Bearer(token.text()),
         None => Credential::PeerUid(rustix::process::geteuid().as_raw()),
     };
-    host.authenticate(credential).await.map_err(refused)
+    host.authenticator().authenticate(credential).await.map_err(refused)
 }
 
 fn refused(error: AuthError) -> Failure {

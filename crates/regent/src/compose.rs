@@ -38,7 +38,7 @@ use crate::calls;
 use crate::chores::{self, Eraser};
 use crate::codes;
 use crate::context::Context;
-use crate::egress_proxy::EgressProxy;
+use crate::egress_proxy::BrokerProxy;
 use crate::failure::Failure;
 use crate::labels;
 use crate::past;
@@ -339,7 +339,7 @@ impl ToolTiers {
         let broker = Broker::new(network, &context.paths.runtime);
         let process = ProcessTier::new(floor(context))
             .with_memory(context.settings.memory_floor())
-            .with_outlet(Arc::new(EgressProxy(broker.clone())));
+            .with_egress_proxy(Arc::new(BrokerProxy(broker.clone())));
         Self {
             broker,
             process,

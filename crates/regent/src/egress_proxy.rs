@@ -4,15 +4,15 @@ use std::net::TcpListener;
 
 use regent_egress::{Broker, CERTIFICATES};
 use regent_kernel::{BoxFuture, Permit, tier};
-use regent_sandbox::{Bind, OUTLET, Outfit, Outlet};
+use regent_sandbox::{Bind, EGRESS_PROXY, EgressProxy, Outfit};
 
 /// The broker, as the sandbox sees it.
 #[derive(Debug)]
-pub(crate) struct EgressProxy(pub(crate) Broker);
+pub(crate) struct BrokerProxy(pub(crate) Broker);
 
-impl Outlet for EgressProxy {
+impl EgressProxy for BrokerProxy {
     fn outfit(&self) -> Result<Outfit, String> {
-        let outfit = self.0.outfit(OUTLET)?;
+        let outfit = self.0.outfit(EGRESS_PROXY)?;
         Ok(Outfit {
             env: outfit.env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
             binds: vec![Bind { host: outfit.certificates, at: CERTIFICATES.into() }],

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use regent_kernel::{Channel, Chunk, Fault, Kernel, Op, Principal, Reply};
+use regent_kernel::{Channel, Chunk, Fault, Kernel, Op, Principal, Reply, Stream};
 
 use crate::event::{Event, Events};
 
@@ -34,25 +34,37 @@ pub(crate) async fn asked(
     }
     let mut stream = kernel.stream(who, op);
     let (mut news, mut pace) = (News::default(), Pace::default());
+    let mut told = Vec::new();
+    while gather(&mut stream, |chunk| {
+        news.take(chunk, step).into_iter().for_each(|next| join(&mut told, next));
+        true
+    })
+    .await
+    {
+        if !pace.is_kept(events).await {
+            news = News::default();
+            told.clear();
+            continue;
+        }
+        told.drain(..).for_each(|event| events.send(event));
+    }
+    stream.reply().await
+}
+
+/// Waits for a chunk and takes it, with those that have come meanwhile while there is room for more. False when no more will come.
+async fn gather(stream: &mut Stream, mut take: impl FnMut(&Chunk) -> bool) -> bool {
     while let Some(chunk) = stream.next().await {
         // The whole at once, after a review, is no news: the reply follows.
         if chunk.is_whole {
             continue;
         }
-        let mut told = news.take(&chunk, step);
-        // Whatever has come meanwhile goes with it.
-        while let Some(more) = stream.try_next() {
-            for next in news.take(&more, step) {
-                join(&mut told, next);
-            }
+        let mut has_room = take(&chunk);
+        while let Some(more) = has_room.then(|| stream.try_next()).flatten() {
+            has_room = take(&more);
         }
-        if !pace.is_kept(events).await {
-            news = News::default();
-            continue;
-        }
-        told.into_iter().for_each(|event| events.send(event));
+        return true;
     }
-    stream.reply().await
+    false
 }
 
 /// What has come on each channel and isn't whole yet.
@@ -102,16 +114,12 @@ pub(crate) async fn called(
     }
     let mut stream = kernel.stream(who, op);
     let mut output = Output::default();
-    while let Some(chunk) = stream.next().await {
-        // The whole at once, after a review, is no news: the reply follows.
-        if chunk.is_whole {
-            continue;
-        }
+    while gather(&mut stream, |chunk| {
         output.take(chunk.channel, chunk.output.bytes());
-        // Whatever has come meanwhile goes with it.
-        while let Some(more) = output.has_room().then(|| stream.try_next()).flatten() {
-            output.take(more.channel, more.output.bytes());
-        }
+        output.has_room()
+    })
+    .await
+    {
         for (channel, text) in output.parts() {
             if output.pace.is_kept(events).await {
                 events.send(Event::Output { step: step.to_owned(), channel, text });

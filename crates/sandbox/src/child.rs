@@ -19,11 +19,11 @@ use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::children;
+use crate::egress_proxy;
 use crate::ended::Confinement;
 use crate::error::SetupStep;
 use crate::handover;
 use crate::mounts;
-use crate::outlet;
 use crate::plan::{LaunchPayload, LaunchPlan};
 use crate::sys;
 use crate::view::HOSTNAME;
@@ -117,7 +117,7 @@ fn hand_over(start: &ProgramStart<'_>) -> Result<OwnedFd, SetupFailure> {
     // Ends that only the other process may hold, or nobody would ever see them close.
     // SAFETY: this process has no objects for its standard descriptors.
     unsafe { sys::close_range(0, 2) }.map_err(setup_failure(SetupStep::Stdio))?;
-    for fd in plan.stdio.iter().chain(&plan.outlet).chain(&plan.supervisor).chain([&start.begun.1]) {
+    for fd in plan.stdio.iter().chain(&plan.egress_proxy).chain(&plan.supervisor).chain([&start.begun.1]) {
         // SAFETY: nothing below uses these ends again, and their owners are never dropped: this process ends in `exit`.
         unsafe { sys::close(fd.as_raw_fd()) }.map_err(setup_failure(SetupStep::Stdio))?;
     }
@@ -232,8 +232,8 @@ fn program(start: &ProgramStart<'_>) -> Result<i32, SetupFailure> {
         sys::unshare_network().map_err(setup_failure(SetupStep::Network))?;
         // For servers that the program starts and connects to. Without it there is no network at all, which is no less safe.
         sys::loopback_up().ok();
-        if let Some(channel) = &plan.outlet {
-            outlet::open(channel.as_fd()).map_err(setup_failure(SetupStep::Outlet))?;
+        if let Some(channel) = &plan.egress_proxy {
+            egress_proxy::open(channel.as_fd()).map_err(setup_failure(SetupStep::EgressProxy))?;
         }
     }
     give_up_privileges()?;

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// A run that took place.
 #[derive(Debug, Clone)]
@@ -39,8 +40,86 @@ pub struct FinishedRun {
     pub wall_ms: u64,
 }
 
+/// How a run ended, in its receipt under `ended`. Names that aren't UTF-8 are shown as far as they can be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramEnded {
+    /// How the program itself ended.
+    pub status: Exit,
+    /// Who ended it.
+    pub why: EndedBy,
+    /// Bytes on standard output.
+    pub stdout_bytes: u64,
+    /// Bytes on standard error.
+    pub stderr_bytes: u64,
+    /// Whether output beyond the cap was thrown away.
+    pub truncated: bool,
+    /// Guarded names that appeared although the program could not make them.
+    pub planted: Vec<PlantedName>,
+    /// Guarded names that it was refused.
+    pub refused: Vec<String>,
+    /// Names that policy asks about or denies.
+    pub refused_by_policy: Vec<String>,
+    /// Folders that could not be searched.
+    pub refused_unsearched: Vec<String>,
+    /// How many more there were.
+    pub refused_more: u64,
+    /// How long its calls waited for other sandboxes of this user.
+    pub waited_ms: u64,
+    /// Processor time of the whole run.
+    pub cpu_ms: u64,
+    /// Largest resident size of any one of its processes.
+    pub rss_bytes_peak: u64,
+    /// Real time.
+    pub wall_ms: u64,
+}
+
+/// A guarded name that appeared, as a receipt has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlantedName {
+    /// Where it appeared.
+    pub path: String,
+    /// Where it is now; `None` if it could not be moved and is still there.
+    pub moved_to: Option<String>,
+    /// Why it could not be moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_because: Option<String>,
+}
+
+impl ProgramEnded {
+    pub(crate) fn new(run: &FinishedRun, (stdout_bytes, stderr_bytes): (u64, u64)) -> Self {
+        let name = |path: &PathBuf| path.to_string_lossy().into_owned();
+        let names = |paths: &[PathBuf]| paths.iter().map(name).collect();
+        let planted = |one: &Planted| PlantedName {
+            path: name(&one.path),
+            moved_to: one.moved_to.as_ref().map(name),
+            left_because: one.left_because.clone(),
+        };
+        Self {
+            status: run.status,
+            why: run.why,
+            stdout_bytes,
+            stderr_bytes,
+            truncated: run.truncated,
+            planted: run.planted.iter().map(planted).collect(),
+            refused: names(&run.refused),
+            refused_by_policy: names(&run.refused_by_policy),
+            refused_unsearched: names(&run.refused_unsearched),
+            refused_more: run.refused_more,
+            waited_ms: run.waited_ms,
+            cpu_ms: run.cpu_ms,
+            rss_bytes_peak: run.rss_bytes_peak,
+            wall_ms: run.wall_ms,
+        }
+    }
+
+    /// Reads it from the receipt of a program that was started.
+    pub fn read(receipt: &Value) -> Option<Self> {
+        Self::deserialize(receipt.get("ended")?).ok()
+    }
+}
+
 /// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Exit {
     /// It returned this code.
@@ -50,7 +129,7 @@ pub enum Exit {
 }
 
 /// What ended a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndedBy {
     /// The program, by itself.
@@ -66,14 +145,13 @@ pub enum EndedBy {
 }
 
 /// A guarded name that appeared during a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Planted {
     /// Where it appeared.
     pub path: PathBuf,
     /// Where it is now; `None` if it could not be moved and is still there.
     pub moved_to: Option<PathBuf>,
     /// Why it could not be moved.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub left_because: Option<String>,
 }
 
@@ -91,7 +169,7 @@ pub struct Obtained {
     /// Network namespace, empty.
     pub net_ns: bool,
     /// Its egress proxy.
-    pub outlet: bool,
+    pub egress_proxy: bool,
     /// System V and POSIX message queue namespace.
     pub ipc_ns: bool,
     /// Host name namespace.

@@ -32,7 +32,7 @@ pub enum SandboxError {
     #[error(
         "this host has no network namespaces, so a program with network access could bypass the egress proxy"
     )]
-    NoOutlet {
+    NoEgressProxy {
         /// What the user can do about it, when we know.
         fix: Option<String>,
     },
@@ -146,7 +146,7 @@ steps! {
     /// The empty network.
     Network = "network",
     /// The egress proxy.
-    Outlet = "outlet",
+    EgressProxy = "egress_proxy",
     /// Standard input, output and error.
     Stdio = "stdio",
     /// Session, `umask`, `no_new_privs`.

@@ -20,9 +20,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc, watch};
 
-use crate::ended::{EndedBy, Exit, FinishedRun};
+use crate::egress_proxy::EgressProxy;
+use crate::ended::{EndedBy, Exit, FinishedRun, ProgramEnded};
 use crate::error::{SandboxError, SetupStep};
-use crate::outlet::Outlet;
 use crate::run::run_payload;
 use crate::spec::{
     DEFAULT_PATH, Floor, HOME, Limits, MemoryFloor, Spec, Stdin, WorkspaceMount, git_environment,
@@ -46,14 +46,14 @@ const BYTES_MAX: u64 = 1 << 40;
 pub struct ProcessTier {
     floor: Floor,
     memory: MemoryFloor,
-    outlet: Option<Arc<dyn Outlet>>,
+    egress_proxy: Option<Arc<dyn EgressProxy>>,
     listings: Arc<Listings>,
 }
 
 impl ProcessTier {
     /// An executor that accepts nothing below `floor`.
     pub fn new(floor: Floor) -> Self {
-        Self { floor, memory: MemoryFloor::Any, outlet: None, listings: Arc::default() }
+        Self { floor, memory: MemoryFloor::Any, egress_proxy: None, listings: Arc::default() }
     }
 
     /// The same; refuses a program if its memory limit is enforced by less than this.
@@ -62,10 +62,10 @@ impl ProcessTier {
         Self { memory, ..self }
     }
 
-    /// The same; programs that ask for the network get an egress proxy at `outlet`.
+    /// The same; programs that ask for the network get an egress proxy at `egress_proxy`.
     #[must_use]
-    pub fn with_outlet(self, outlet: Arc<dyn Outlet>) -> Self {
-        Self { outlet: Some(outlet), ..self }
+    pub fn with_egress_proxy(self, egress_proxy: Arc<dyn EgressProxy>) -> Self {
+        Self { egress_proxy: Some(egress_proxy), ..self }
     }
 
     /// The specification of any program in this workspace, before the call's own arguments and limits.
@@ -258,8 +258,8 @@ impl ProcessTier {
         stopped: impl Future<Output = ()>,
     ) -> Result<FinishedRun, Unrun> {
         let nobody = || Unrun::NoNetwork("no egress proxy is available here".to_owned());
-        let outlet = self.outlet.as_ref().ok_or_else(nobody)?;
-        let outfit = outlet.outfit().map_err(Unrun::NoNetwork)?;
+        let egress_proxy = self.egress_proxy.as_ref().ok_or_else(nobody)?;
+        let outfit = egress_proxy.outfit().map_err(Unrun::NoNetwork)?;
         spec.env.retain(|(name, _)| outfit.env.iter().all(|(other, _)| other != name));
         spec.env.extend(outfit.env);
         spec.binds.retain(|bind| !outfit.binds.contains(bind));
@@ -269,7 +269,7 @@ impl ProcessTier {
         let running = run_payload(spec, stopped, None);
         let serving = async {
             if let Some(listener) = listeners.recv().await {
-                outlet.serve(listener, permit).await;
+                egress_proxy.serve(listener, permit).await;
             }
         };
         tokio::pin!(running, serving);
@@ -390,7 +390,7 @@ fn refusal(error: &SandboxError) -> Result<RawOutput, ExecuteError> {
         SandboxError::Memory { fix, .. } => {
             Err(ExecuteError::Unavailable(format!("{message}; to change it: {fix}")))
         }
-        SandboxError::NoOutlet { fix } => {
+        SandboxError::NoEgressProxy { fix } => {
             let fix = fix.as_ref().map(|fix| format!("; to enable it: {fix}")).unwrap_or_default();
             Ok(RawOutput::failed("process.no_network", format!("{message}{fix}")))
         }
@@ -411,26 +411,10 @@ fn refusal(error: &SandboxError) -> Result<RawOutput, ExecuteError> {
     }
 }
 
-fn receipt(ended: &FinishedRun, (stdout_bytes, stderr_bytes): Sizes) -> Value {
+fn receipt(ended: &FinishedRun, sizes: Sizes) -> Value {
     let mut receipt = json!(ended.obtained);
     if let Value::Object(fields) = &mut receipt {
-        let how = json!({
-            "status": ended.status,
-            "why": ended.why,
-            "stdout_bytes": stdout_bytes,
-            "stderr_bytes": stderr_bytes,
-            "truncated": ended.truncated,
-            "planted": ended.planted,
-            "refused": ended.refused,
-            "refused_by_policy": ended.refused_by_policy,
-            "refused_unsearched": ended.refused_unsearched,
-            "refused_more": ended.refused_more,
-            "waited_ms": ended.waited_ms,
-            "cpu_ms": ended.cpu_ms,
-            "rss_bytes_peak": ended.rss_bytes_peak,
-            "wall_ms": ended.wall_ms,
-        });
-        fields.insert("ended".to_owned(), how);
+        fields.insert("ended".to_owned(), json!(ProgramEnded::new(ended, sizes)));
         fields.insert("tier".to_owned(), json!("process"));
     }
     receipt

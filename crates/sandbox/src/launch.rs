@@ -46,7 +46,7 @@ pub(crate) struct SandboxProcess {
     /// Our end of the program's terminal, if it is lent one.
     pub terminal: Option<OwnedFd>,
     /// Where the listener of the egress proxy comes from, if there is one.
-    pub outlet: Option<UnixStream>,
+    pub egress_proxy: Option<UnixStream>,
     /// Performs the calls that make names, where there is something to guard.
     pub supervisor: Option<Supervisor>,
     pub group: RunCgroup,
@@ -76,7 +76,7 @@ impl SandboxProcess {
         let (status, status_in) = pipe()?;
         let (lifeline_out, lifeline) = pipe()?;
         let ChildStreams { stdio, stdout, stderr, terminal } = connect(spec)?;
-        let (outlet, outlet_in) = match &spec.listener {
+        let (egress_proxy, egress_proxy_in) = match &spec.listener {
             Some(_) => handover::channel().map(|(ours, theirs)| (Some(ours), Some(theirs)))?,
             None => (None, None),
         };
@@ -91,7 +91,7 @@ impl SandboxProcess {
             stdio,
             status: status_end,
             lifeline: lifeline_in,
-            outlet: outlet_in,
+            egress_proxy: egress_proxy_in,
             supervisor,
             cgroups,
         };
@@ -112,7 +112,7 @@ impl SandboxProcess {
             stdout,
             stderr,
             terminal,
-            outlet,
+            egress_proxy,
             supervisor: None,
             group,
             pidfd,

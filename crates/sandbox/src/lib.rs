@@ -23,6 +23,7 @@ mod bare;
 mod cgroup;
 mod child;
 mod children;
+mod egress_proxy;
 mod ended;
 mod error;
 mod executor;
@@ -34,7 +35,6 @@ mod hold;
 mod launch;
 mod memory;
 mod mounts;
-mod outlet;
 mod plain;
 mod plan;
 mod planted;
@@ -56,12 +56,15 @@ mod wire;
 mod writes;
 
 pub use cgroup::Hierarchy;
-pub use ended::{Confinement, EndedBy, Exit, FinishedRun, LimitedBy, Obtained, Planted, UnixSockets};
+pub use egress_proxy::{EGRESS_PROXY, EgressProxy, Outfit};
+pub use ended::{
+    Confinement, EndedBy, Exit, FinishedRun, LimitedBy, Obtained, Planted, PlantedName, ProgramEnded,
+    UnixSockets,
+};
 pub use error::{SandboxError, SetupStep};
 pub use executor::{AFTER_KERNEL_MS, MASKED_OUTPUT, ProcessTier, ProgramArguments};
 pub use explain::{Explained, ViewEntry, Visibility, explain};
 pub use guest_thread::confine_guest_thread;
-pub use outlet::{OUTLET, Outfit, Outlet};
 pub use plain::{PlainEnd, run_plain};
 pub use probe::{Closed, Finding, Probe, full_closed, probe};
 pub use run::run;

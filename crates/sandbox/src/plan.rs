@@ -65,7 +65,7 @@ pub(crate) struct LaunchPlan {
     pub status: OwnedFd,
     pub lifeline: OwnedFd,
     /// Where the listener of the egress proxy goes, if there is one.
-    pub outlet: Option<OwnedFd>,
+    pub egress_proxy: Option<OwnedFd>,
     /// Where the listener for supervised calls goes, if there is a supervisor, and the filter that names those calls.
     pub supervisor: Option<OwnedFd>,
     pub supervised: Vec<libc::sock_filter>,
@@ -78,7 +78,7 @@ pub(crate) struct ChildEnds {
     pub stdio: [OwnedFd; 3],
     pub status: OwnedFd,
     pub lifeline: OwnedFd,
-    pub outlet: Option<OwnedFd>,
+    pub egress_proxy: Option<OwnedFd>,
     pub supervisor: Option<OwnedFd>,
     pub cgroups: Vec<OwnedFd>,
 }
@@ -123,11 +123,11 @@ impl LaunchPlan {
             Some(builtin) => LaunchPayload::Builtin(builtin),
             None => exec(spec)?,
         };
-        let ChildEnds { stdio, status, lifeline, outlet, supervisor, cgroups } = ends;
+        let ChildEnds { stdio, status, lifeline, egress_proxy, supervisor, cgroups } = ends;
         let mut keep: Vec<RawFd> = stdio
             .iter()
             .chain(&cgroups)
-            .chain(&outlet)
+            .chain(&egress_proxy)
             .chain(&supervisor)
             .chain([&ruleset, &status, &lifeline])
             .map(AsRawFd::as_raw_fd)
@@ -153,7 +153,7 @@ impl LaunchPlan {
             terminal: spec.terminal.is_some(),
             status,
             lifeline,
-            outlet,
+            egress_proxy,
             supervised: if supervisor.is_some() {
                 supervised::program(means.confinement)
             } else {

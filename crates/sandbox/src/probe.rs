@@ -172,7 +172,7 @@ fn closed(error: &SandboxError) -> Closed {
         | SandboxError::Program { .. }
         | SandboxError::Memory { .. }
         | SandboxError::Unreadable { .. }
-        | SandboxError::NoOutlet { .. }
+        | SandboxError::NoEgressProxy { .. }
         | SandboxError::Host { .. } => None,
     };
     Closed { reason: error.to_string(), fix }

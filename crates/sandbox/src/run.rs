@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
+use crate::egress_proxy;
 use crate::ended::{Confinement, EndedBy, Exit, FinishedRun, LimitedBy, Obtained, UnixSockets};
 use crate::error::{SandboxError, SetupStep};
 use crate::grants::SCOPES_SOCKET_FILES;
 use crate::hold::hold;
 use crate::launch::{SWEEP_S_MAX, SandboxProcess};
 use crate::memory;
-use crate::outlet;
 use crate::plan::{self, Means};
 use crate::planted;
 use crate::probe;
@@ -80,14 +80,14 @@ pub(crate) async fn run_with(
 ) -> Result<FinishedRun, SandboxError> {
     plan::check(spec)?;
     if spec.listener.is_some() && means.confinement != Confinement::Full {
-        return Err(SandboxError::NoOutlet { fix: probe::fix_of_full() });
+        return Err(SandboxError::NoEgressProxy { fix: probe::fix_of_full() });
     }
     let began = Instant::now();
     let survey = looked_at(spec).await?;
     let mut running = SandboxProcess::start(spec, &survey, means, builtin)?;
     let gone = running.pidfd().try_clone().and_then(sys::watch_readable).map_err(watching)?;
-    if let (Some(channel), Some(listener)) = (running.outlet.take(), &spec.listener) {
-        tokio::spawn(outlet::hand_over(channel, listener.clone()));
+    if let (Some(channel), Some(listener)) = (running.egress_proxy.take(), &spec.listener) {
+        tokio::spawn(egress_proxy::hand_over(channel, listener.clone()));
     }
     let relay = match (&spec.terminal, &running.terminal) {
         (Some(terminal), Some(ours)) => {
@@ -336,7 +336,7 @@ fn obtained(spec: &Spec, means: Means, running: &SandboxProcess, bits: u32) -> O
         mount_ns: full,
         pid_ns: full,
         net_ns: full,
-        outlet: spec.listener.is_some(),
+        egress_proxy: spec.listener.is_some(),
         ipc_ns: full,
         uts_ns: full,
         cgroup_ns: full,

@@ -46,7 +46,7 @@ pub struct Spec {
     pub sink: Option<Sink>,
     /// Standard error is the same pipe as standard output: what was written first comes first.
     pub merges_stderr: bool,
-    /// The egress proxy gets the listener of [`crate::OUTLET`] here. `None`: there is no network.
+    /// The egress proxy gets the listener of [`crate::EGRESS_PROXY`] here. `None`: there is no network.
     pub listener: Option<mpsc::Sender<TcpListener>>,
     /// Everything in the sandbox is stopped while this says so. Its wall clock runs on.
     pub held: Option<watch::Receiver<bool>>,

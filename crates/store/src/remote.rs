@@ -17,10 +17,12 @@ use zeroize::Zeroizing;
 use crate::StateError;
 use crate::state::{CHANGE_WRITES_MAX, Change, Check, Committed, Partition, State, Version, Write};
 
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(all(test, any(feature = "postgres", feature = "redis")))]
 pub(crate) use connect::ReconnectPause;
 #[cfg(any(feature = "redis", feature = "dynamodb"))]
 pub(crate) use connect::dial;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) use connect::keep_subscribed;
 pub(crate) use connect::tls;
 #[cfg(feature = "postgres")]
 pub(crate) use connect::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use regent_wire::body::{AgentBody, InDoubtBody, IntentBody, KernelBody, OutcomeBody, PolicyBody};
 use regent_wire::event::EventLine;
 use regent_wire::result::{self, AgentView, Begun};
-use regent_wire::{Op, OpenQuestion, Reply, TokenSummary, judge};
+use regent_wire::{Completion, Inference, Op, OpenQuestion, Reply, TokenSummary, judge};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -18,6 +18,7 @@ type Describe = fn(&mut SchemaGenerator) -> Schema;
 const TOP: &[(&str, Describe)] = &[
     ("op", subschema::<Op>),
     ("reply", subschema::<Reply>),
+    ("inference", subschema::<Inference>),
     ("question", subschema::<OpenQuestion>),
     ("event", subschema::<EventLine>),
     ("judge-message", subschema::<judge::JudgeMessage>),
@@ -36,7 +37,7 @@ const RESULTS: &[(&str, Describe)] = &[
     ("tool.elsewhere", bytes),
     ("request.begin", subschema::<Begun>),
     ("label.declassify", subschema::<result::LabelLowered>),
-    ("model.infer", object),
+    ("model.infer", subschema::<Completion>),
     ("memory.remember", subschema::<result::Remembered>),
     ("memory.recall", subschema::<result::Recollection>),
     ("vfs.open", subschema::<result::Opened>),
@@ -93,11 +94,6 @@ fn subschema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 /// What a tool, a file or a message holds.
 fn bytes(_: &mut SchemaGenerator) -> Schema {
     true.into()
-}
-
-/// The types of model messages have no schema of their own here.
-fn object(generator: &mut SchemaGenerator) -> Schema {
-    generator.subschema_for::<Map<String, Value>>()
 }
 
 /// One type, with all that it refers to.

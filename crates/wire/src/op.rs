@@ -39,7 +39,7 @@ pub enum Op {
         value: Value,
     },
     /// Ask a model to continue a conversation.
-    Infer(#[schemars(with = "serde_json::Map<String, Value>")] Inference),
+    Infer(Inference),
     /// Keep something in the caller's own memory.
     Remember(Memory),
     /// Look something up in the caller's own memory.

@@ -25,6 +25,8 @@ const COINAGES: &[(&str, &str)] = &[
     (concat!("as often as", " wanted"), "any number of times"),
     (concat!("came to some", "thing"), "succeeded"),
     (concat!("stands", " behind"), "ranks lower"),
+    (concat!("out", "let"), "egress proxy"),
+    (concat!("out", "lets"), "egress proxies"),
 ];
 
 /// The coinages in a line, each with the word to write instead.

@@ -228,5 +228,5 @@ async fn without_network_true_a_sandbox_has_neither_network_nor_proxy_settings()
     assert!(!said.to_lowercase().contains("proxy=") && said.contains("curl:"), "{said}");
     let text = serde_json::to_string(&outcome.obtained).unwrap();
     let obtained: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(obtained["outlet"], false);
+    assert_eq!(obtained["egress_proxy"], false);
 }

@@ -11,7 +11,7 @@ use regent_kernel::{
 };
 use regent_ledger::{EntryKind, Ledger, LedgerKey, Reader};
 use regent_policy::{Layer, Source};
-use regent_sandbox::{Bind, Floor, OUTLET, Outfit, Outlet, ProcessTier};
+use regent_sandbox::{Bind, EGRESS_PROXY, EgressProxy, Floor, Outfit, ProcessTier};
 use regent_store::MemoryState;
 use serde_json::{Value, json};
 
@@ -25,14 +25,14 @@ rules:
 
 /// The broker as the egress proxy of sandboxes. `serves_ms_max`: when the broker is killed.
 #[derive(Debug)]
-struct BrokerOutlet {
+struct BrokerProxy {
     broker: Broker,
     serves_ms_max: Option<u64>,
 }
 
-impl Outlet for BrokerOutlet {
+impl EgressProxy for BrokerProxy {
     fn outfit(&self) -> Result<Outfit, String> {
-        let outfit = self.broker.outfit(OUTLET)?;
+        let outfit = self.broker.outfit(EGRESS_PROXY)?;
         Ok(Outfit {
             env: outfit.env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
             binds: vec![Bind { host: outfit.certificates, at: CERTIFICATES.into() }],
@@ -95,8 +95,8 @@ impl BrokerFixture {
         std::fs::create_dir(folder.path().join("ws")).unwrap();
         let catalogue = Catalogue::default();
         let broker = Broker::new(setup.network, folder.path());
-        let door = BrokerOutlet { broker: broker.clone(), serves_ms_max: setup.serves_ms_max };
-        let process = ProcessTier::new(Floor::Full).with_outlet(Arc::new(door));
+        let door = BrokerProxy { broker: broker.clone(), serves_ms_max: setup.serves_ms_max };
+        let process = ProcessTier::new(Floor::Full).with_egress_proxy(Arc::new(door));
         let programs = ToolSet::new("built-in").with(shell(), Driver::process(Some(Arc::new(process)), None));
         let add = |set: ToolSet, (spec, driver)| set.with(spec, driver);
         catalogue.admit_own(broker.tools().into_iter().fold(programs, add)).unwrap();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Fault, Judged, Kernel};
 use crate::approval::OpenQuestion;
 use crate::call::{Call, Op};
+use crate::executor::BoxFuture;
 use crate::journal::JournalLookup;
 use crate::kernel::Core;
 use crate::principal::Principal;
@@ -23,10 +24,14 @@ pub struct AskedAhead {
 impl Kernel {
     /// Asks about a call that is made later, unless the question is already open. The call is judged again when it is made: then an
     /// answer counts if it is still the same call.
-    pub async fn ask_ahead(&self, caller: &Principal, op: Op) -> Result<Option<AskedAhead>, Fault> {
+    pub fn ask_ahead(
+        &self,
+        caller: &Principal,
+        op: Op,
+    ) -> BoxFuture<'static, Result<Option<AskedAhead>, Fault>> {
         let asking = Arc::clone(&self.0).ask_ahead(Call::top_level(caller, op));
         // Like a call, it continues if the caller goes away: a question has its intent in the ledger.
-        tokio::spawn(asking).await.unwrap_or(Err(Fault::TornDown))
+        Box::pin(async move { tokio::spawn(asking).await.unwrap_or(Err(Fault::TornDown)) })
     }
 }
 

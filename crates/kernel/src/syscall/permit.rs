@@ -16,8 +16,9 @@ use crate::cancel::Cancel;
 use crate::catalogue::{Catalogue, Tool};
 use crate::clock::Clock;
 use crate::executor::BoxFuture;
-use crate::facts::{BoundTree, Target, refusal};
+use crate::facts::{BoundTree, Sheet, Target, refusal};
 use crate::kernel::Core;
+use crate::off_worker::off_worker;
 use crate::rules;
 use crate::secret::{self, Scrubbed, Secret, SecretError, Usage};
 use regent_workspace::{FolderState, Workspace};
@@ -80,7 +81,7 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
             agents: agents.map(|one| one.name()).collect(),
             hosts: targets.iter().filter_map(host).collect(),
         };
-        core.secrets.reveal(name, &usage)
+        off_worker(|| core.secrets.reveal(name, &usage))
     }
 
     /// A text out of the judged arguments with its handles replaced by their values.
@@ -154,13 +155,8 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
     }
 
     /// Reserves budget for a call that sends more than planned, `bytes_out` in total. Call it before the bytes leave.
-    pub async fn reserve_bytes_out(&self, bytes_out: u64) -> Result<(), Reason> {
-        let mut held = self.frame.held.lock().await;
-        let Some(reserved) = held.as_mut() else { return Ok(()) };
-        match reserved.widen(bytes_out, self.frame.core.clock.now_ms()).await {
-            Ok(widened) => widened,
-            Err(error) => Err(refusal("budget.unknown", error.to_string(), "")),
-        }
+    pub fn reserve_bytes_out(&self, bytes_out: u64) -> BoxFuture<'s, Result<(), Reason>> {
+        Box::pin(self.frame.reserve_bytes_out(bytes_out))
     }
 
     /// Resolves when the call must stop: a signal, a deadline, a shutdown.
@@ -179,44 +175,25 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
 
     /// Whether policy would allow a further call as it stands, without making it: for a driver that meets many things at once (a
     /// search through a folder) and must leave out what its caller may not have. Nothing is recorded because nothing is done.
-    pub async fn would_allow(&self, op: Op) -> bool {
-        let call = self.nested(op);
-        let Ok(mut sheet) = self.frame.core.facts(&call).await else { return false };
-        // What is allowed only with changed arguments, or only with an approval, is not allowed as it stands.
-        match self.frame.core.decide(&call, &mut sheet).await {
-            Verdict::Allow(grant) => grant.transforms.is_empty(),
-            Verdict::Ask(_) | Verdict::Deny(_) => false,
-        }
+    pub fn would_allow(&self, op: Op) -> BoxFuture<'s, bool> {
+        self.frame.would_allow(op)
     }
 
     /// Judges reading files of the workspace, many of them, for this caller: a program must not read what `fs.read` would ask
     /// about or deny.
-    pub async fn read_judge(&self) -> Result<FileJudge, Fault> {
-        FileJudge::reading(&self.frame.core, |op| self.nested(op)).await
+    pub fn read_judge(&self) -> BoxFuture<'s, Result<FileJudge, Fault>> {
+        self.frame.read_judge()
     }
 
     /// The same for writing: a program must not write what `fs.write` would ask about or deny. If a reviewer has approved the program, or
     /// named it, its writes don't come from untrusted input.
-    pub async fn write_judge(&self) -> Result<FileJudge, Fault> {
-        let agreed = self.frame.agreed || self.frame.is_named();
-        FileJudge::writing(&self.frame.core, |op| self.nested(op), agreed).await
+    pub fn write_judge(&self) -> BoxFuture<'s, Result<FileJudge, Fault>> {
+        self.frame.write_judge()
     }
 
     /// Makes a nested system call for guest code, as the same principal.
     pub fn syscall(&self, op: Op) -> BoxFuture<'static, Result<Reply, Fault>> {
-        Box::pin(Arc::clone(&self.frame.core).owned(self.nested(op)))
-    }
-
-    fn nested(&self, op: Op) -> Call {
-        Call {
-            // What a step does inside is part of the step.
-            principal: self.frame.call.principal.with_step(None),
-            op,
-            parent: Some(self.frame.intent.seq),
-            depth: self.frame.call.depth.saturating_add(1),
-            within: self.frame.within(),
-            listener: None,
-        }
+        Arc::clone(&self.frame.core).owned(self.frame.nested(op))
     }
 }
 
@@ -285,6 +262,77 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    /// The frame of a call that is about to run. It takes the arguments and targets that policy judged; `limits` are those of the grant.
+    pub(crate) fn new(
+        core: Arc<Core>,
+        mut call: Call,
+        facts: &mut Sheet,
+        targets: Vec<Target>,
+        (limits, floor): (Limits, Label),
+        intent: Receipt,
+        cancel: Cancel,
+    ) -> Self {
+        let reviewed = core.policy().policy.reviews(call.op.name());
+        Self {
+            tool: facts.tool.clone(),
+            args: facts.take_args(),
+            targets,
+            limits,
+            intent,
+            began_ms: core.clock.now_ms(),
+            agreed: false,
+            agreed_trees: Vec::new(),
+            cancel,
+            flow: Flow::new(call.listener.take(), floor, reviewed),
+            held: tokio::sync::Mutex::new(None),
+            core,
+            call,
+        }
+    }
+
+    /// A call that guest code makes within this one.
+    fn nested(&self, op: Op) -> Call {
+        Call {
+            // What a step does inside is part of the step.
+            principal: self.call.principal.with_step(None),
+            op,
+            parent: Some(self.intent.seq),
+            depth: self.call.depth.saturating_add(1),
+            within: self.within(),
+            listener: None,
+        }
+    }
+
+    async fn reserve_bytes_out(&self, bytes_out: u64) -> Result<(), Reason> {
+        let mut held = self.held.lock().await;
+        let Some(reserved) = held.as_mut() else { return Ok(()) };
+        match reserved.widen(bytes_out, self.core.clock.now_ms()).await {
+            Ok(widened) => widened,
+            Err(error) => Err(refusal("budget.unknown", error.to_string(), "")),
+        }
+    }
+
+    fn would_allow(&self, op: Op) -> BoxFuture<'_, bool> {
+        Box::pin(async move {
+            let call = self.nested(op);
+            let Ok(mut sheet) = self.core.facts(&call).await else { return false };
+            // What is allowed only with changed arguments, or only with an approval, is not allowed as it stands.
+            match self.core.decide(&call, &mut sheet).await {
+                Verdict::Allow(grant) => grant.transforms.is_empty(),
+                Verdict::Ask(_) | Verdict::Deny(_) => false,
+            }
+        })
+    }
+
+    fn read_judge(&self) -> BoxFuture<'_, Result<FileJudge, Fault>> {
+        Box::pin(FileJudge::reading(&self.core, |op| self.nested(op)))
+    }
+
+    fn write_judge(&self) -> BoxFuture<'_, Result<FileJudge, Fault>> {
+        let agreed = self.agreed || self.is_named();
+        Box::pin(FileJudge::writing(&self.core, |op| self.nested(op), agreed))
+    }
+
     /// Whose grants hold for the calls that are made from here.
     fn within(&self) -> Vec<Arc<Tool>> {
         let narrows = |tool: &&Arc<Tool>| tool.spec().may.is_some() || rules::is_for_operator(tool);

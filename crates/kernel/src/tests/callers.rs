@@ -59,7 +59,7 @@ impl ProjectFixture {
     }
 
     async fn bearer(&self, text: &str) -> Result<Principal, AuthError> {
-        self.kernel.authenticate(Credential::Bearer(text)).await
+        self.kernel.authenticator().authenticate(Credential::Bearer(text)).await
     }
 
     async fn caller(&self, subject: &Subject) -> Principal {
@@ -75,10 +75,10 @@ impl ProjectFixture {
 async fn the_user_of_the_process_is_an_admin_and_nobody_elses_uid_is_anybody() {
     let world = world().await;
     let own = rustix::process::geteuid().as_raw();
-    let me = world.kernel.authenticate(Credential::PeerUid(own)).await.unwrap();
+    let me = world.kernel.authenticator().authenticate(Credential::PeerUid(own)).await.unwrap();
     assert_eq!((me.class(), me.role(), me.display_name()), (Class::Operator, Some(PersonRole::Admin), "ada"));
     for uid in [own.wrapping_add(1), 65_534, u32::MAX] {
-        let refused = world.kernel.authenticate(Credential::PeerUid(uid)).await;
+        let refused = world.kernel.authenticator().authenticate(Credential::PeerUid(uid)).await;
         assert!(matches!(refused, Err(AuthError::OtherUser)), "{uid}");
     }
 }

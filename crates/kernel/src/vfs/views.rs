@@ -11,6 +11,7 @@ use serde_json::json;
 use super::{Content, Folder, Mount, Stat, VfsError};
 use crate::agent::AgentId;
 use crate::kernel::Core;
+use crate::off_worker::off_worker;
 use crate::principal::Principal;
 
 /// How far back the view of the ledger looks, entries of others included. `regent audit` sees all of it.
@@ -95,7 +96,7 @@ impl View {
 impl Core {
     /// What the newest part of the ledger has of an agent, one entry a line: its life cycle, its calls and their outcomes.
     fn entries_of(&self, id: &AgentId) -> Result<String, VfsError> {
-        let newest = Reader::on(self.recorder.ledger.storage()).tail(AUDIT_ENTRIES_MAX);
+        let newest = off_worker(|| Reader::on(self.recorder.ledger.storage()).tail(AUDIT_ENTRIES_MAX));
         let newest = newest.map_err(|error| VfsError::Broken(error.to_string()))?;
         let mut intents = HashSet::new();
         let mut lines = String::new();

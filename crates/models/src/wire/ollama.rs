@@ -65,12 +65,7 @@ impl Wire for Ollama {
 }
 
 fn turn(message: &Message, names: &Names) -> Value {
-    let role = match message.role {
-        Role::System => "system",
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-    };
+    let role = message.role.as_str();
     let mut turn = json!({"role": role, "content": text_in(&message.parts)});
     let call = |call: &regent_kernel::ToolUse| json!({"function": {"name": names.wire(&call.tool), "arguments": call.args}});
     put(&mut turn, "tool_calls", some_list(message.calls().map(call).collect()));

@@ -119,12 +119,7 @@ fn shown_by_tools(shown: &mut Vec<Value>) -> Option<Value> {
 }
 
 fn turn(message: &Message, names: &Names) -> Value {
-    let role = match message.role {
-        Role::System => "system",
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-    };
+    let role = message.role.as_str();
     let content = match only_text(&message.parts) {
         None if message.role == Role::User => {
             Value::Array(message.parts.iter().filter_map(content).collect())

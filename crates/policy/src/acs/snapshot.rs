@@ -11,22 +11,6 @@ use crate::words::Confidentiality;
 const TURNS_MAX: usize = 256;
 
 /// The facts that every snapshot has beside what it is about: resolved things, which no argument can pretend to be.
-const AMBIENT: &[&str] = &[
-    "op",
-    "class",
-    "roles",
-    "trust",
-    "capabilities",
-    "paths",
-    "endpoints",
-    "argv",
-    "secrets",
-    "tier",
-    "integrity",
-    "confidentiality",
-    "now_ms",
-];
-
 /// The snapshots of the points before a call, as far as the points are `wanted`.
 pub(super) fn before(
     facts: &Facts<'_>,
@@ -178,7 +162,7 @@ fn with_envelope(facts: &Facts<'_>, at: Point, about: Value) -> Value {
     );
     let source = label(facts.labels.label_of("").confidentiality);
     fields.insert("ifc".to_owned(), json!({"source_labels": [source]}));
-    fields.insert("regent".to_owned(), Value::Object(input::only(facts, AMBIENT)));
+    fields.insert("regent".to_owned(), Value::Object(input::only(facts, input::AMBIENT.iter().copied())));
     Value::Object(fields)
 }
 

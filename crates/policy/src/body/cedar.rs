@@ -69,7 +69,7 @@ impl Statement {
 
     /// Whether it is satisfied, for all resources of the call or for any; `None` on an evaluation error.
     pub(crate) fn says(&self, facts: &Facts<'_>, quantifier: Quantifier) -> Option<bool> {
-        let context = Value::Object(input::only(facts, &self.looked_at));
+        let context = Value::Object(input::only(facts, self.looked_at.iter().copied()));
         let context = Context::from_json_value(plain(context)?, None).ok()?;
         let (authorizer, entities) = (Authorizer::new(), Entities::empty());
         let mut things: Vec<Option<EntityUid>> = facts.resources.iter().map(thing).collect();
@@ -140,9 +140,9 @@ fn looked_at<'p>(policies: impl Iterator<Item = &'p CedarPolicy>) -> Vec<&'stati
     match texts {
         Some(texts) if texts.iter().all(fields_only) => {
             let named = |name: &&'static str| texts.iter().any(|text| text.contains(&format!("\"{name}\"")));
-            input::NAMES.iter().copied().filter(named).collect()
+            input::names().filter(named).collect()
         }
-        Some(_) | None => input::NAMES.to_vec(),
+        Some(_) | None => input::names().collect(),
     }
 }
 

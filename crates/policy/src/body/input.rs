@@ -5,17 +5,13 @@ use serde_json::{Map, Value, json};
 use crate::condition::{argvs, paths, secrets};
 use crate::facts::{Facts, Resource};
 
-/// All fields of the input.
-#[cfg(any(feature = "rego", feature = "cedar"))]
-pub(crate) const NAMES: &[&str] = &[
-    "agent",
+/// Resolved things, which no argument can pretend to be. ACS manifests get these.
+pub(crate) const AMBIENT: &[&str] = &[
+    "op",
     "class",
     "roles",
     "trust",
-    "op",
-    "tool",
     "capabilities",
-    "args",
     "paths",
     "endpoints",
     "argv",
@@ -24,18 +20,26 @@ pub(crate) const NAMES: &[&str] = &[
     "integrity",
     "confidentiality",
     "now_ms",
-    "tool_calls",
 ];
+/// What is called, by whom and with what.
+#[cfg(any(feature = "rego", feature = "cedar"))]
+const CALLED: &[&str] = &["agent", "tool", "args", "tool_calls"];
+
+/// All fields of the input.
+#[cfg(any(feature = "rego", feature = "cedar"))]
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    AMBIENT.iter().chain(CALLED).copied()
+}
 
 /// All fields, by name.
 #[cfg(feature = "rego")]
 pub(crate) fn all(facts: &Facts<'_>) -> Map<String, Value> {
-    only(facts, NAMES)
+    only(facts, names())
 }
 
 /// Some of the fields.
-pub(crate) fn only(facts: &Facts<'_>, names: &[&'static str]) -> Map<String, Value> {
-    names.iter().map(|name| ((*name).to_owned(), field(facts, name))).collect()
+pub(crate) fn only(facts: &Facts<'_>, names: impl IntoIterator<Item = &'static str>) -> Map<String, Value> {
+    names.into_iter().map(|name| (name.to_owned(), field(facts, name))).collect()
 }
 
 fn field(facts: &Facts<'_>, name: &str) -> Value {

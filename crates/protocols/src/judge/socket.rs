@@ -2,12 +2,12 @@
 //! stdio, and every one of them is answered in the name of whom the token stands for. Sessions belong to the connection that began them.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use regent_control::{Listening, bind_private};
 use regent_kernel::{AuthError, Authenticator, Credential};
 use regent_wire::judge::{JudgeAnswer, JudgeCaller};
 use serde::Deserialize;
@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
 use zeroize::Zeroizing;
 
 use super::lines::serve;
@@ -32,20 +31,6 @@ const WRITE_MS_MAX: u64 = 30_000;
 /// How long we wait after the system has refused us a connection (out of descriptors).
 const PAUSE_MS: u64 = 100;
 
-/// A socket that is being served. It goes away when this is dropped.
-#[derive(Debug)]
-pub struct Listening {
-    path: PathBuf,
-    task: AbortHandle,
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        self.task.abort();
-        drop(std::fs::remove_file(&self.path));
-    }
-}
-
 /// Serves hosts on a socket at this path, which only our own user can connect to until its mode is changed.
 pub fn listen(
     parts: Arc<Parts>,
@@ -55,10 +40,10 @@ pub fn listen(
 ) -> io::Result<Listening> {
     let listener = bind(path)?;
     let accepting = accept(listener, Accepting { parts, authenticator, render });
-    Ok(Listening { path: path.to_owned(), task: tokio::spawn(accepting).abort_handle() })
+    Ok(Listening::new(path.to_owned(), tokio::spawn(accepting).abort_handle()))
 }
 
-/// Binds under another name, and takes the real one when the mode is right. A socket that nobody listens on is replaced; anything else stays.
+/// A socket that nobody listens on is replaced; anything else stays.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     match UnixStream::connect(path) {
         Ok(_) => return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")),
@@ -68,12 +53,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     }
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy().into_owned();
     let unready = path.with_file_name(format!(".{name}-{}", std::process::id()));
-    drop(std::fs::remove_file(&unready));
-    let listener = UnixListener::bind(&unready)?;
-    let ready = std::fs::set_permissions(&unready, std::fs::Permissions::from_mode(0o600))
-        .and_then(|()| std::fs::rename(&unready, path));
-    ready.inspect_err(|_error| drop(std::fs::remove_file(&unready)))?;
-    Ok(listener)
+    bind_private(path, &unready)
 }
 
 fn is_socket(path: &Path) -> bool {

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use regent_kernel::{Op, ToolCall};
-use regent_policy::{Fared, Finding, Layer, Level, Policy, RuleRef, Tier};
-use regent_wire::result::Checked;
+use regent_policy::{Fared, Finding, Layer, Level, Outline, Policy, RuleRef, Tier};
+use regent_wire::result::{Checked, PolicyView};
 use serde_json::{Value, json};
 
 use crate::bundles;
@@ -174,22 +174,17 @@ async fn get(context: &Context) -> CommandResult {
     let (mut text, mut rows) = (String::new(), Vec::new());
     for peer in &peers {
         let hello = peer.hello();
-        let policy: Value = agent::answer(peer, Op::GetPolicy).await?;
-        let digest = policy.get("digest").and_then(Value::as_str).unwrap_or_default();
+        let policy: PolicyView = agent::answer(peer, Op::GetPolicy).await?;
         let place = hello.workspace.display().to_string();
-        text.push_str(&format!("kernel {}  {}\n  digest {digest}\n", hello.pid, term::inline(&place)));
-        for layer in policy.get("layers").and_then(Value::as_array).into_iter().flatten() {
-            let word = |name: &str| match layer.get(name) {
-                Some(Value::String(word)) => term::inline(word).into_owned(),
-                other => other.map(Value::to_string).unwrap_or_default(),
-            };
-            text.push_str(&format!(
-                "  {}  {}, {}, {} rules\n",
-                word("name"),
-                word("layer"),
-                word("mode"),
-                word("rules")
-            ));
+        text.push_str(&format!(
+            "kernel {}  {}\n  digest {}\n",
+            hello.pid,
+            term::inline(&place),
+            policy.digest
+        ));
+        for Outline { name, layer, mode, rules, .. } in &policy.layers {
+            let (layer, mode) = (layer.as_str(), mode.as_str());
+            text.push_str(&format!("  {}  {layer}, {mode}, {rules} rules\n", term::inline(name)));
         }
         rows.push(json!({"kernel": hello.pid, "policy": policy, "workspace": hello.workspace}));
     }

@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Read, Write};
 
 use clap::Args;
 use regent_kernel::{Op, Outcome, Status, ToolCall};
-use regent_sandbox::Closed;
+use regent_sandbox::{Closed, Exit, ProgramEnded};
 use serde_json::{Value, json};
 
 use crate::calls;
@@ -189,47 +189,48 @@ struct ProgramRun {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     limit: Option<Limit>,
-    wall_ms: Option<u64>,
+    wall_ms: u64,
     /// What became of guarded files, a line each.
     guarded: Vec<String>,
 }
 
 impl ProgramRun {
     fn from_outcome(outcome: &Outcome) -> Option<Self> {
-        let ended = outcome.obtained.as_ref()?.get("ended")?;
-        let number = |pointer: &str| ended.pointer(pointer).and_then(Value::as_i64);
-        let exit = match (number("/status/code"), number("/status/signal")) {
-            (Some(code), _) => u8::try_from(code & 0xff).unwrap_or(codes::exit::ERROR),
+        let ended = ProgramEnded::read(outcome.obtained.as_ref()?)?;
+        let exit = match ended.status {
+            Exit::Code(code) => u8::try_from(code & 0xff),
             // As shells count it.
-            (None, Some(signal)) => u8::try_from(128 + (signal & 0x7f)).unwrap_or(codes::exit::ERROR),
-            (None, None) => return None,
+            Exit::Signal(signal) => u8::try_from(128 + (signal & 0x7f)),
         };
-        let why = ended.get("why").and_then(Value::as_str).unwrap_or_default();
         // The kernel's own clock is the same limit, and stops a program that the sandbox didn't.
-        let limit = Limit::read(why).or((outcome.status == Status::TimedOut).then_some(Limit::Wall));
-        let wall_ms = ended.get("wall_ms").and_then(Value::as_u64);
+        let limit = Limit::reached(ended.why).or((outcome.status == Status::TimedOut).then_some(Limit::Wall));
         // Output is what came on stdout, then what came on stderr.
         let all = outcome.output.bytes();
-        let cut = number("/stdout_bytes").and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(all.len());
+        let cut = usize::try_from(ended.stdout_bytes).unwrap_or(all.len());
         let (stdout, stderr) = all.split_at_checked(cut).unwrap_or((all, &[]));
-        let (stdout, stderr, guarded) = (stdout.to_vec(), stderr.to_vec(), guarded(ended));
-        Some(Self { exit, stdout, stderr, limit, wall_ms, guarded })
+        Some(Self {
+            exit: exit.unwrap_or(codes::exit::ERROR),
+            stdout: stdout.to_vec(),
+            stderr: stderr.to_vec(),
+            limit,
+            wall_ms: ended.wall_ms,
+            guarded: guarded(&ended),
+        })
     }
 }
 
 /// Guarded files that the program was refused, and those that appeared all the same.
-fn guarded(ended: &Value) -> Vec<String> {
-    let list = |name: &str| ended.get(name).and_then(Value::as_array).into_iter().flatten();
-    let refused = list("refused").filter_map(Value::as_str).map(|path| {
+fn guarded(ended: &ProgramEnded) -> Vec<String> {
+    let refused = ended.refused.iter().map(|path| {
         let path = term::inline(path);
         format!("the program may not write the guarded file {path}; write it yourself, outside the sandbox")
     });
-    let planted = list("planted").filter_map(|one| {
-        let path = term::inline(one.get("path")?.as_str()?);
-        Some(match one.get("moved_to").and_then(Value::as_str).map(term::inline) {
+    let planted = ended.planted.iter().map(|one| {
+        let path = term::inline(&one.path);
+        match one.moved_to.as_deref().map(term::inline) {
             Some(moved) => format!("{path} appeared while the program ran and was moved aside to {moved}"),
             None => format!("{path} appeared while the program ran and could NOT be moved aside: remove it before you run git, an editor or a shell there"),
-        })
+        }
     });
     refused.chain(planted).collect()
 }

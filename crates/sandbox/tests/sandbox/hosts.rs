@@ -123,7 +123,7 @@ async fn where_user_namespaces_are_closed() {
     // Network access is asked for: here it couldn't be guarded, so nothing runs.
     let (sender, _listeners) = tokio::sync::mpsc::channel(1);
     let refused = run(Spec { listener: Some(sender), ..spec.clone() }, pending()).await;
-    assert!(matches!(refused, Err(SandboxError::NoOutlet { fix: Some(_) })), "{refused:?}");
+    assert!(matches!(refused, Err(SandboxError::NoEgressProxy { fix: Some(_) })), "{refused:?}");
 
     for tried in probes::try_all(Floor::LandlockSeccomp).await.unwrap() {
         assert!(tried.held, "{tried:?}");

@@ -8,6 +8,8 @@ mod adversarial;
 #[cfg(test)]
 mod behaviour;
 #[cfg(test)]
+mod egress_proxy;
+#[cfg(test)]
 mod guards;
 #[cfg(test)]
 mod hosts;
@@ -19,8 +21,6 @@ mod labour;
 mod memory;
 #[cfg(test)]
 mod moves;
-#[cfg(test)]
-mod outlet;
 #[cfg(test)]
 mod repository;
 #[cfg(test)]

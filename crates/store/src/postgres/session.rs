@@ -1,7 +1,7 @@
 //! Connections to Postgres: how they are made, what is prepared on them, and what their errors mean.
 
 use std::future::poll_fn;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -12,8 +12,8 @@ use tokio_postgres::{AsyncMessage, Client, Config, Statement};
 use super::tls::MakeTls;
 use crate::StateError;
 use crate::remote::{
-    KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, Options, Parts, ReconnectPause, StateUrl,
-    is_here_by_name, tls, unreachable, unusable, wake,
+    KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, Options, Parts, StateUrl, is_here_by_name,
+    keep_subscribed, tls, unreachable, unusable, wake,
 };
 
 /// The newest tables that we understand.
@@ -97,23 +97,11 @@ impl Server {
         changed: &watch::Sender<u64>,
         ready: oneshot::Sender<Result<(), StateError>>,
     ) {
-        let (mut ready, mut pause) = (Some(ready), ReconnectPause::new());
-        loop {
-            let listening = self.subscribe(changed).await;
-            // Commits during the disconnection must be read back.
-            wake(changed);
-            let began = Instant::now();
-            match (listening, ready.take()) {
-                (Ok((client, mut driver)), ready) => {
-                    ready.into_iter().for_each(|ready| drop(ready.send(Ok(()))));
-                    drop(driver.join_next().await);
-                    drop(client);
-                }
-                (Err(error), Some(ready)) => return drop(ready.send(Err(error))),
-                (Err(_unreachable), None) => {}
-            }
-            tokio::time::sleep(pause.after(began.elapsed())).await;
-        }
+        let follow = |(client, mut driver): (Client, JoinSet<()>)| async move {
+            drop(driver.join_next().await);
+            drop(client);
+        };
+        keep_subscribed(changed, ready, || self.subscribe(changed), follow).await;
     }
 
     /// A connection that listens, and the task that reads from it. The task ends when the connection does, or when it is dropped. The

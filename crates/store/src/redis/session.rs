@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_core::Stream as _;
 use redis::aio::{MultiplexedConnection, PubSub};
@@ -13,7 +13,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::StateError;
 use crate::remote::{
-    Options, Parts, ReconnectPause, StateUrl, dial, is_here, tls, unreachable, unusable, wake,
+    Options, Parts, StateUrl, dial, is_here, keep_subscribed, tls, unreachable, unusable, wake,
 };
 use crate::state::Partition;
 
@@ -221,25 +221,13 @@ impl Server {
         changed: &watch::Sender<u64>,
         ready: oneshot::Sender<Result<(), StateError>>,
     ) {
-        let (mut ready, mut pause) = (Some(ready), ReconnectPause::new());
-        loop {
-            let subscribed = self.subscribe().await;
-            // Commits during the disconnection must be read back.
-            wake(changed);
-            let began = Instant::now();
-            match (subscribed, ready.take()) {
-                (Ok(subscription), ready) => {
-                    ready.into_iter().for_each(|ready| drop(ready.send(Ok(()))));
-                    let mut messages = subscription.into_on_message();
-                    while poll_fn(|context| Pin::new(&mut messages).poll_next(context)).await.is_some() {
-                        wake(changed);
-                    }
-                }
-                (Err(error), Some(ready)) => return drop(ready.send(Err(error))),
-                (Err(_unreachable), None) => {}
+        let follow = |subscription: PubSub| async move {
+            let mut messages = subscription.into_on_message();
+            while poll_fn(|context| Pin::new(&mut messages).poll_next(context)).await.is_some() {
+                wake(changed);
             }
-            tokio::time::sleep(pause.after(began.elapsed())).await;
-        }
+        };
+        keep_subscribed(changed, ready, || self.subscribe(), follow).await;
     }
 
     /// A connection that receives what is published. The server has to answer in time.

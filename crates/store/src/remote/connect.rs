@@ -3,7 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use std::time::Instant;
 
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -106,5 +110,35 @@ impl ReconnectPause {
         let pause = self.0;
         self.0 = pause.saturating_mul(2).min(AGAIN_MAX);
         pause
+    }
+}
+
+/// Turns a server's messages into wake-ups for as long as the state is open. `follow` ends with the connection; then `subscribe` makes it
+/// again. The first attempt decides whether the state opens.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) async fn keep_subscribed<S, Subscribed, Followed>(
+    changed: &watch::Sender<u64>,
+    ready: oneshot::Sender<Result<(), StateError>>,
+    subscribe: impl Fn() -> Subscribed,
+    follow: impl Fn(S) -> Followed,
+) where
+    Subscribed: Future<Output = Result<S, StateError>>,
+    Followed: Future<Output = ()>,
+{
+    let (mut ready, mut pause) = (Some(ready), ReconnectPause::new());
+    loop {
+        let subscribed = subscribe().await;
+        // Commits during the disconnection must be read back.
+        super::wake(changed);
+        let began = Instant::now();
+        match (subscribed, ready.take()) {
+            (Ok(subscription), ready) => {
+                ready.into_iter().for_each(|ready| drop(ready.send(Ok(()))));
+                follow(subscription).await;
+            }
+            (Err(error), Some(ready)) => return drop(ready.send(Err(error))),
+            (Err(_unreachable), None) => {}
+        }
+        tokio::time::sleep(pause.after(began.elapsed())).await;
     }
 }

@@ -3,7 +3,7 @@
 use regent_kernel::{Foreseen, Placement};
 use serde_json::{Value, json};
 
-use super::tree::{LIMITS, judge_below, moved, surveyed, tree_failure};
+use super::tree::{LIMITS, judged, tree_failure};
 use crate::confidentiality::RECEIPT;
 use crate::output::on_files;
 use crate::{Context, ToolError, tool};
@@ -31,9 +31,7 @@ pub(crate) async fn copy(
     overwrite: Option<bool>,
     permit: &Context<'_>,
 ) -> Result<Value, ToolError> {
-    let entries = surveyed(permit, from, recursive).await?;
-    let args = |path: &str, to: String| json!({"from": path, "to": to});
-    judge_below(permit, &entries, |entry| args(&entry.path, moved(entry, from, to))).await?;
+    let entries = judged(permit, from, to, recursive).await?;
     let (place, copied) = (to.to_owned(), entries.len());
     let how = placement(overwrite);
     let bytes = on_files(permit, move |workspace| workspace.copy_tree(&entries, &place, how, LIMITS))

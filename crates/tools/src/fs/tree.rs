@@ -1,7 +1,7 @@
 //! What deleting, copying and moving have in common: one survey, judged entry by entry, then one act on what was surveyed.
 
 use regent_kernel::{FolderState, Op, PathError, ToolCall, TreeEntry, TreeError, TreeLimits};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::Context;
 use crate::output::{DriverResult, failure, is_cancelled, on_files, path_failure};
@@ -52,6 +52,19 @@ fn check_sizes(permit: &Context<'_>, entries: &[TreeEntry]) -> DriverResult<()> 
     }
 }
 
+/// What is at `from`, if policy allows the same call with `to` for everything below it.
+pub(super) async fn judged(
+    permit: &Context<'_>,
+    from: &str,
+    to: &str,
+    recursive: Option<bool>,
+) -> DriverResult<Vec<TreeEntry>> {
+    let entries = surveyed(permit, from, recursive).await?;
+    let moved = |entry: &TreeEntry| format!("{to}{}", entry.path.strip_prefix(from).unwrap_or_default());
+    judge_below(permit, &entries, |entry| json!({"from": entry.path, "to": moved(entry)})).await?;
+    Ok(entries)
+}
+
 /// Asks policy about everything below the root, as if each had been named by itself. `args` are the arguments of that call. What somebody
 /// would be asked about isn't allowed either: its own call asks.
 pub(super) async fn judge_below(
@@ -74,11 +87,6 @@ pub(super) async fn judge_below(
         }
     }
     Ok(())
-}
-
-/// The same entry in another tree.
-pub(super) fn moved(entry: &TreeEntry, from: &str, to: &str) -> String {
-    format!("{to}{}", entry.path.strip_prefix(from).unwrap_or_default())
 }
 
 pub(super) fn tree_failure(error: &TreeError) -> ToolError {

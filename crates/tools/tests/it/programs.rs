@@ -43,7 +43,7 @@ async fn caller(world: &ToolsFixture, subject: Subject) -> Principal {
     let spec = TokenSpec { id: token.id().clone(), sha256: token.digest(), subject, valid_ms: None };
     let made = world.kernel.syscall(&world.kernel.operator(), Op::CreateToken(spec)).await.unwrap();
     assert!(matches!(made, Reply::Done(_)), "{made:?}");
-    world.kernel.authenticate(Credential::Bearer(token.reveal())).await.unwrap()
+    world.kernel.authenticator().authenticate(Credential::Bearer(token.reveal())).await.unwrap()
 }
 
 #[tokio::test]

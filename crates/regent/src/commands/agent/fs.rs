@@ -3,8 +3,8 @@
 use clap::Subcommand;
 use clap_complete::engine::ArgValueCandidates;
 use regent_kernel::{Op, OpenMode};
-use regent_wire::result::{Closed, Opened};
-use serde_json::{Value, json};
+use regent_wire::result::{Closed, FileStat, FolderNames, Opened};
+use serde_json::json;
 
 use super::{agent_ids, answer, kernel_of, output};
 use crate::codes;
@@ -78,30 +78,23 @@ fn full(id: &str, path: &str) -> String {
 
 async fn ls(context: &Context, id: &str, path: &str) -> CommandResult {
     let (peer, path) = (kernel_of(context, id).await?, full(id, path));
-    let listed: Value = answer(&peer, Op::List { path: path.clone() }).await?;
-    let names = listed.get("names").and_then(Value::as_array).cloned().unwrap_or_default();
-    let line = |name: &Value| format!("{}\n", term::inline(name.as_str().unwrap_or_default()));
-    let text: String = names.iter().map(line).collect();
+    let FolderNames { names } = answer(&peer, Op::List { path: path.clone() }).await?;
+    let text: String = names.iter().map(|name| format!("{}\n", term::inline(name))).collect();
     Ok(Done::new(json!({"names": names, "path": path}), text))
 }
 
 async fn stat(context: &Context, id: &str, path: &str) -> CommandResult {
     let (peer, path) = (kernel_of(context, id).await?, full(id, path));
-    let found: Value = answer(&peer, Op::Stat { path: path.clone() }).await?;
-    let word = |pointer: &str| match found.pointer(pointer) {
-        Some(Value::String(word)) => word.clone(),
-        Some(Value::Bool(true)) => "folder".to_owned(),
-        Some(Value::Bool(false)) => "file".to_owned(),
-        Some(other) => other.to_string(),
-        None => "-".to_owned(),
-    };
+    let found: FileStat = answer(&peer, Op::Stat { path: path.clone() }).await?;
+    let kind = if found.folder { "folder" } else { "file" };
+    let label =
+        found.label.map_or(("-", "-"), |label| (label.integrity.as_str(), label.confidentiality.as_str()));
     let text = format!(
-        "{}  {}, {} bytes, integrity {}, confidentiality {}\n",
+        "{}  {kind}, {} bytes, integrity {}, confidentiality {}\n",
         term::inline(&path),
-        word("/folder"),
-        word("/bytes"),
-        word("/label/integrity"),
-        word("/label/confidentiality")
+        found.bytes,
+        label.0,
+        label.1
     );
     Ok(Done::new(json!({"path": path, "stat": found}), text))
 }

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use regent_kernel::{Limits, Op, Principal, Reply};
 use regent_policy::Outline;
-use serde_json::Value;
+use regent_sandbox::EndedBy;
+use regent_wire::result::Checked;
 
 use crate::codes;
 use crate::compose::BootedKernel;
@@ -20,13 +21,13 @@ pub(super) enum Limit {
 }
 
 impl Limit {
-    /// Which one a receipt names.
-    pub(super) fn read(why: &str) -> Option<Self> {
+    /// The limit that ended a run, if one did.
+    pub(super) fn reached(why: EndedBy) -> Option<Self> {
         match why {
-            "wall-clock" => Some(Self::Wall),
-            "output-cap" => Some(Self::Output),
-            "memory" => Some(Self::Memory),
-            _itself => None,
+            EndedBy::WallClock => Some(Self::Wall),
+            EndedBy::OutputCap => Some(Self::Output),
+            EndedBy::Memory => Some(Self::Memory),
+            EndedBy::Itself | EndedBy::Killed => None,
         }
     }
 
@@ -68,7 +69,7 @@ pub(super) async fn stopped(
     running: &BootedKernel,
     caller: &Principal,
     op: Op,
-    (limit, timeout_ms, ran_ms): (Limit, Option<u64>, Option<u64>),
+    (limit, timeout_ms, ran_ms): (Limit, Option<u64>, u64),
 ) -> Failure {
     let granted = granted(running, caller, op).await;
     let (what, help) =
@@ -80,16 +81,14 @@ pub(super) async fn stopped(
 async fn granted(running: &BootedKernel, caller: &Principal, op: Op) -> Option<(Limits, Option<String>)> {
     let asked = Op::CheckPolicy { op: Box::new(op) };
     let Ok(Reply::Done(outcome)) = running.host.syscall(caller, asked).await else { return None };
-    let checked: Value = serde_json::from_slice(outcome.output.bytes()).ok()?;
-    let limits = serde_json::from_value(checked.get("limits")?.clone()).ok()?;
-    let rule = checked.pointer("/rule/id").and_then(Value::as_str).map(str::to_owned);
-    Some((limits, rule))
+    let checked: Checked = outcome.read().ok()?;
+    Some((checked.limits?, checked.rule.map(|rule| rule.id.to_string())))
 }
 
 /// The limit in a sentence, and what changes it.
 fn describe(
     limit: Limit,
-    (timeout_ms, ran_ms): (Option<u64>, Option<u64>),
+    (timeout_ms, ran_ms): (Option<u64>, u64),
     granted: Option<&(Limits, Option<String>)>,
     files: &[Outline],
 ) -> (String, String) {
@@ -102,9 +101,9 @@ fn describe(
         return (format!("{name} limit reached"), format!("the `limits` of the policy set `{key}`"));
     };
     // What was stopped well before any of these had less time left in its budget.
-    if let Some(ran) = ran_ms.filter(|ran| limit == Limit::Wall && ran.saturating_add(1_000) < value) {
+    if limit == Limit::Wall && ran_ms.saturating_add(1_000) < value {
         let help = "`regent budget show` shows what is left, `regent budget set` changes it".to_owned();
-        return (said(ran, "all that its budget had left"), help);
+        return (said(ran_ms, "all that its budget had left"), help);
     }
     if asked == Some(value) && policys.is_none_or(|policys| policys > value) {
         return (said(value, "--timeout"), "give a longer --timeout".to_owned());
@@ -148,42 +147,42 @@ mod tests {
         let cases = [
             (
                 Limit::Wall,
-                (Some(2_000), Some(2_010)),
+                (Some(2_000), 2_010),
                 granted(60_000, "run"),
                 "time limit of 2 s reached (--timeout)",
                 "give a longer --timeout",
             ),
             (
                 Limit::Wall,
-                (Some(120_000), Some(60_010)),
+                (Some(120_000), 60_010),
                 granted(60_000, "run"),
                 "time limit of 1 min reached (`limits.wall` of project.yml)",
                 "raise `limits.wall` in project.yml; --timeout can only lower it",
             ),
             (
                 Limit::Wall,
-                (None, Some(5_100)),
+                (None, 5_100),
                 granted(5_000, "run"),
                 "time limit of 5 s reached (`limits.wall` of the rule `run`)",
                 "raise `limits.wall` in the rule `run`",
             ),
             (
                 Limit::Wall,
-                (None, Some(3_000)),
+                (None, 3_000),
                 granted(60_000, "run"),
                 "time limit of 3 s reached (all that its budget had left)",
                 "`regent budget show` shows what is left, `regent budget set` changes it",
             ),
             (
                 Limit::Memory,
-                (Some(2_000), Some(10)),
+                (Some(2_000), 10),
                 granted(60_000, "run"),
                 "memory limit of 4 GiB reached (`limits.memory` of mine.yml)",
                 "raise `limits.memory` in mine.yml",
             ),
             (
                 Limit::Output,
-                (None, None),
+                (None, 0),
                 None,
                 "output limit reached",
                 "the `limits` of the policy set `output`",

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use regent_sandbox::{OUTLET, Spec, run};
+use regent_sandbox::{EGRESS_PROXY, Spec, run};
 use tokio::sync::mpsc;
 
 use crate::kit::{failed, ok, out};
@@ -36,8 +36,8 @@ async fn a_program_reaches_the_holder_of_its_listener() {
     let script = "for i in 1 2; do exec 3<>/dev/tcp/127.0.0.1/3128; printf hi >&3; cat <&3; exec 3>&-; done";
     let ended = served(script, 2).await;
     assert_eq!(ok(&ended), "hello 1hello 2");
-    assert!(ended.obtained.outlet && ended.obtained.net_ns);
-    assert_eq!(OUTLET.to_string(), "127.0.0.1:3128");
+    assert!(ended.obtained.egress_proxy && ended.obtained.net_ns);
+    assert_eq!(EGRESS_PROXY.to_string(), "127.0.0.1:3128");
 }
 
 #[tokio::test]
@@ -70,5 +70,5 @@ async fn adv_055_a_listener_that_is_dropped_leaves_no_network() {
 #[tokio::test]
 async fn without_being_asked_for_there_is_none() {
     let ended = crate::kit::sh("cat /proc/net/route; exec 2>/dev/null; : >/dev/tcp/127.0.0.1/3128").await;
-    assert!(failed(&ended) && !ended.obtained.outlet);
+    assert!(failed(&ended) && !ended.obtained.egress_proxy);
 }

@@ -20,13 +20,13 @@ use crate::spec::Bind;
 use crate::sys;
 
 /// Where the sandbox finds its egress proxy.
-pub const OUTLET: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 3128);
+pub const EGRESS_PROXY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 3128);
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
 /// What is at the other end of a sandbox's egress proxy.
-pub trait Outlet: std::fmt::Debug + Send + Sync {
+pub trait EgressProxy: std::fmt::Debug + Send + Sync {
     /// What the program needs to find it, or why there is none now.
     fn outfit(&self) -> Result<Outfit, String>;
 
@@ -50,7 +50,7 @@ pub(crate) fn open(channel: BorrowedFd<'_>) -> Result<(), Errno> {
     sys::loopback_up()?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let listener = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-    rustix::net::bind(&listener, &OUTLET)?;
+    rustix::net::bind(&listener, &EGRESS_PROXY)?;
     rustix::net::listen(&listener, BACKLOG)?;
     handover::send(channel, listener.as_fd())
 }
