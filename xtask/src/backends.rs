@@ -302,6 +302,7 @@ impl Server {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "it waits for the server that it started")]
     fn wait_until_it_listens(&self) -> Result<()> {
         let until = Instant::now() + START;
         while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err() {

@@ -49,6 +49,10 @@ pub(crate) fn refusal(address: IpAddr) -> Option<&'static str> {
 /// Whether this machine itself has the address. Even a public one may belong to a local service that listens on all addresses.
 ///
 /// A socket can only bind to a local address. If the system allows binding to any address, the address that it would send from decides.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it sends nothing: only the system knows which addresses are its own"
+)]
 pub(crate) fn is_ours(address: IpAddr) -> bool {
     let address = match address {
         IpAddr::V4(_) => address,
@@ -89,6 +93,7 @@ fn is_unknown_family(error: &std::io::Error) -> bool {
 }
 
 /// The source address of a datagram to this address. Sends nothing.
+#[expect(clippy::disallowed_methods, reason = "it sends nothing: only the system knows the route")]
 fn sends_from(address: IpAddr) -> std::io::Result<IpAddr> {
     let any: IpAddr =
         if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };

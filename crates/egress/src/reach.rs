@@ -220,6 +220,7 @@ impl Reach {
         Ok((addresses, refused.is_some()))
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the one connector")]
     async fn connect(&self, url: &Url) -> Result<Opened<TcpStream>, ReachError> {
         let (addresses, private) = self.check(url).await?;
         let mut last = ReachError::Url("there is no address to connect to");

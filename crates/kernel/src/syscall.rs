@@ -328,7 +328,7 @@ impl Core {
             .map_or(facts.output_floor(), |at_least| facts.output_floor().join(label::at_least(at_least)));
         let (agreed, targets) = (facts.is_agreed(), facts.take_targets());
         let (core, limits) = (Arc::clone(&self), (grant.limits, floor));
-        let frame = Frame::new(core, call, &mut facts, targets, limits, intent, running.cancel());
+        let frame = Frame::new(core, call, &mut facts, targets, limits, (intent, running.cancel()));
         let frame = Frame { agreed, agreed_trees, ..frame };
         let mut deadline = effect::Deadline::of(&frame);
         let ready = self.ready(&frame, &facts, grant.tier, (noted, agreed_to));
@@ -381,7 +381,8 @@ impl Core {
         self.await_again(&call, &mut facts);
         let running = self.society.calls.enter(call.principal(), intent.seq, facts.program());
         let (core, limits) = (Arc::clone(&self), (Limits::default(), facts.output_floor()));
-        let frame = Frame::new(core, call, &mut facts, evidence.targets(), limits, intent, running.cancel());
+        let frame =
+            Frame::new(core, call, &mut facts, evidence.targets(), limits, (intent, running.cancel()));
         let ended = (effect::Ended::Itself(Ok(evidence.output())), Ahead::unknown(&frame, &facts));
         self.conclude(frame, facts, None, ended, running).await
     }

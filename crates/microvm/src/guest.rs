@@ -204,6 +204,7 @@ fn kick_signal() -> i32 {
     libc::SIGRTMIN()
 }
 
+#[expect(clippy::disallowed_methods, reason = "processor time of this thread, not the time of day")]
 fn run(
     job: GuestJob,
     shell: Option<Shell>,

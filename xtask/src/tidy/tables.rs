@@ -82,8 +82,6 @@ pub(super) const STATICS: &[(&str, &str, &str)] = &[
     ("crates/sandbox/src/cgroup.rs", "RUNS", "counts runs"),
     ("crates/sandbox/src/memory.rs", "BY_LIST", "what this machine's kernel offers, probed once"),
     ("crates/sandbox/src/memory.rs", "CAN", "what this machine's kernel offers, probed once"),
-    ("crates/microvm/src/machine.rs", "SUPPORTED", "what this machine's processor offers, probed once"),
-    ("crates/microvm/src/self_test.rs", "FOUND", "whether this machine runs guests, probed once"),
     ("crates/sandbox/src/plan.rs", "SWEEP", "how this process finds what a program left behind, probed once"),
     ("crates/sandbox/src/planted.rs", "NEXT", "makes names differ"),
     ("crates/sandbox/src/probe.rs", "ABI", "what this machine's kernel offers, probed once"),

@@ -269,8 +269,7 @@ impl Frame {
         facts: &mut Sheet,
         targets: Vec<Target>,
         (limits, floor): (Limits, Label),
-        intent: Receipt,
-        cancel: Cancel,
+        (intent, cancel): (Receipt, Cancel),
     ) -> Self {
         let reviewed = core.policy().policy.reviews(call.op.name());
         Self {

@@ -232,6 +232,7 @@ async fn look_around(root: &Path) -> InitFindings {
     InitFindings { lines, data: json!({"keys": keys, "local_servers": servers, "mcp_servers": mcp}) }
 }
 
+#[expect(clippy::disallowed_methods, reason = "it looks for model servers on this machine")]
 fn local_servers() -> Vec<(&'static str, u16)> {
     let answers = |port: u16| {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));

@@ -106,6 +106,7 @@ fn server(key: &'static str) -> (String, std::thread::JoinHandle<Vec<String>>) {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test stops its server")]
 fn a_providers_key_comes_from_the_vault_and_is_seen_nowhere_else() {
     const KEY: &str = "sk-Test-0123456789abcdef";
     let world = CliFixture::ready();
@@ -165,6 +166,7 @@ fn strict_server() -> (String, std::thread::JoinHandle<Vec<serde_json::Value>>) 
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test stops its server")]
 fn d1_model_test_sends_what_a_task_sends() {
     let world = CliFixture::ready();
     let (url, serving) = strict_server();

@@ -117,6 +117,7 @@ fn echo() -> (u16, std::thread::JoinHandle<Vec<String>>) {
     (port, serving)
 }
 
+#[expect(clippy::disallowed_methods, reason = "a test talks to its server")]
 fn stop(port: u16) {
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(b"GET /stop HTTP/1.1\r\n\r\n").unwrap();

@@ -71,6 +71,7 @@ impl Server {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a test waits for the server")]
     fn wait_until_it_listens(&self) {
         let until = Instant::now() + Duration::from_secs(60);
         while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {

@@ -3,8 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-#[cfg(any(feature = "postgres", feature = "redis"))]
-use std::time::Instant;
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
 use tokio::sync::{oneshot, watch};
@@ -79,6 +77,7 @@ pub(crate) async fn dial(
 }
 
 #[cfg(any(feature = "redis", feature = "dynamodb"))]
+#[expect(clippy::disallowed_methods, reason = "the server of the state, which the operator names")]
 pub(super) async fn connect_tcp(address: (&str, u16)) -> std::io::Result<tokio::net::TcpStream> {
     use rustix::net::sockopt;
     let stream = tokio::net::TcpStream::connect(address).await?;
@@ -130,7 +129,7 @@ pub(crate) async fn keep_subscribed<S, Subscribed, Followed>(
         let subscribed = subscribe().await;
         // Commits during the disconnection must be read back.
         super::wake(changed);
-        let began = Instant::now();
+        let began = std::time::Instant::now();
         match (subscribed, ready.take()) {
             (Ok(subscription), ready) => {
                 ready.into_iter().for_each(|ready| drop(ready.send(Ok(()))));
