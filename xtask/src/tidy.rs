@@ -11,7 +11,7 @@ mod voice;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tables::{REACHING, STATICS};
+use tables::{COMPILED_ONCE, REACHING, SMALL_FUTURES, STATICS};
 
 /// The arrows between our crates. They never turn back; a new one is a decision and gets an ADR.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
@@ -276,6 +276,12 @@ impl Tidy<'_> {
                 self.find(file, number, format!("`{call}` is called only in [{}]", files.join(", ")));
             }
             let krate = file.split('/').nth(1).unwrap_or_default();
+            if COMPILED_ONCE.contains(&krate)
+                && line.trim_start().starts_with("pub async fn")
+                && !SMALL_FUTURES.contains(&file)
+            {
+                self.find(file, number, "a public `async fn` is compiled in each crate that awaits it: return a boxed future (ADR 0075)".to_owned());
+            }
             if WRITES_NO_FILES.contains(&krate)
                 && let Some(call) = WRITING.iter().find(|call| line.contains(**call))
             {

@@ -102,6 +102,15 @@ pub(super) const STATICS: &[(&str, &str, &str)] = &[
 ];
 /// Facts are plain data: a call-back would let a verdict depend on when it is asked.
 pub(super) const FACTS: &str = "crates/policy/src/facts.rs";
+/// Crates that many others await: an `async fn` of theirs would be compiled again, with all that it awaits, in each of them.
+pub(super) const COMPILED_ONCE: &[&str] = &["kernel", "egress"];
+/// Files of these whose futures are small, or generic and boxed further down.
+pub(super) const SMALL_FUTURES: &[&str] = &[
+    "crates/kernel/src/syscall/flow.rs",
+    "crates/kernel/src/syscall/permit.rs",
+    "crates/egress/src/broker.rs",
+    "crates/egress/src/client.rs",
+];
 /// Calls that open a socket or read a clock, and the files of the product that make them. Everybody else asks these.
 pub(super) const REACHING: &[(&str, &[&str])] = &[
     (

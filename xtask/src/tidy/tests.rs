@@ -85,6 +85,11 @@ fn each_rule_finds_its_breach_and_says_where() {
             "//! A.\nlet socket = TcpStream::connect(address);\n",
             "a.rs:2: `TcpStream::connect` is called only in [crates/egress/src/reach.rs,",
         ),
+        (
+            "crates/kernel/src/a.rs",
+            "//! A.\nimpl Kernel {\n    pub async fn call(&self) {}\n}\n",
+            "a.rs:3: a public `async fn` is compiled in each crate that awaits it",
+        ),
         ("Cargo.lock", &packages, "Cargo.lock:1: 615 packages; 614 are allowed"),
         ("Cargo.lock", &versions, "Cargo.lock:1: 61 packages are there in a second version"),
         (
