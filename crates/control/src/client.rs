@@ -24,22 +24,37 @@ pub struct Peer {
     token: Option<Bearer>,
 }
 
-/// The kernel processes of this user that answer, in the order in which they were started.
-pub async fn processes(folder: &Path) -> Result<Vec<Peer>, ControlError> {
+/// The kernel processes of this user.
+#[derive(Debug, Default)]
+pub struct KernelProcesses {
+    /// Those that answer, in the order in which they were started.
+    pub peers: Vec<Peer>,
+    /// Process ids of those that accept a connection and say nothing: they are stopped, or hang.
+    pub silent: Vec<u32>,
+}
+
+/// Greets every kernel process of this user.
+pub async fn processes(folder: &Path) -> Result<KernelProcesses, ControlError> {
+    let mut found = KernelProcesses::default();
     if !folder.exists() {
-        return Ok(Vec::new());
+        return Ok(found);
     }
     guard_folder(folder)?;
-    let mut peers = Vec::new();
     for path in sockets_in(folder) {
-        // One that is just ending, or hangs, is not there; it must not hide the others.
-        let asked = tokio::time::timeout(Duration::from_millis(HELLO_MS_MAX), hello(&path)).await;
-        if let Ok(Ok(hello)) = asked {
-            peers.push(Peer { path, hello, token: None });
+        // One that is just ending, or hangs, must not hide the others.
+        match tokio::time::timeout(Duration::from_millis(HELLO_MS_MAX), hello(&path)).await {
+            Ok(Ok(hello)) => found.peers.push(Peer { path, hello, token: None }),
+            Ok(Err(_ending)) => {}
+            Err(_silent) => found.silent.extend(pid_of(&path)),
         }
     }
-    peers.sort_by_key(|peer| (peer.hello.started_at_ms, peer.hello.pid));
-    Ok(peers)
+    found.peers.sort_by_key(|peer| (peer.hello.started_at_ms, peer.hello.pid));
+    Ok(found)
+}
+
+/// The process that a socket is named after, `PID.sock` or `PID-N.sock`.
+fn pid_of(socket: &Path) -> Option<u32> {
+    socket.file_stem()?.to_str()?.split('-').next()?.parse().ok()
 }
 
 pub(super) fn sockets_in(folder: &Path) -> Vec<PathBuf> {

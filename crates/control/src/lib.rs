@@ -33,7 +33,7 @@ use regent_kernel::Phase;
 use regent_wire::{Op, Reply};
 use serde::{Deserialize, Serialize};
 
-pub use client::{Peer, processes};
+pub use client::{KernelProcesses, Peer, processes};
 pub use listening::{Listening, bind_private};
 pub use server::{Served, listen};
 

@@ -89,7 +89,7 @@ async fn still_serves(served: &Served) {
 #[tokio::test]
 async fn another_terminal_lists_asks_and_approves() {
     let served = served(ASK).await;
-    let peers = processes(&served.folder).await.unwrap();
+    let peers = processes(&served.folder).await.unwrap().peers;
     assert_eq!(peers.len(), 1);
     let hello = peers[0].hello();
     assert_eq!((hello.pid, hello.session.as_str()), (std::process::id(), "test"));
@@ -115,7 +115,7 @@ async fn another_terminal_lists_asks_and_approves() {
 async fn what_comes_in_is_judged_and_recorded_like_anything_else() {
     let served = served(CLOSED).await;
     let before = served.world.kernel.ledger().head().size;
-    let peers = processes(&served.folder).await.unwrap();
+    let peers = processes(&served.folder).await.unwrap().peers;
     let Reply::Denied(denial) = peers[0].call(Op::Questions).await.unwrap() else { panic!() };
     assert_eq!(denial.reason.code, "policy.no_rule");
     assert!(served.world.kernel.ledger().head().size > before);
@@ -266,15 +266,25 @@ async fn sockets_of_the_dead_are_swept_and_the_living_stay() {
     let (dead, other) = (served.folder.join("1.sock"), served.folder.join("notes.txt"));
     drop(UnixListener::bind(&dead).unwrap());
     std::fs::write(&other, "not ours").unwrap();
-    assert_eq!(processes(&served.folder).await.unwrap().len(), 1, "a dead one hides no living one");
+    assert_eq!(processes(&served.folder).await.unwrap().peers.len(), 1, "a dead one hides no living one");
     let second = listen(served.world.served(), &served.folder).await.unwrap();
     assert!(!dead.exists() && other.exists() && served.listening.path().exists());
-    assert_eq!(processes(&served.folder).await.unwrap().len(), 2);
+    assert_eq!(processes(&served.folder).await.unwrap().peers.len(), 2);
     let path = second.path().to_owned();
     drop(second);
     assert!(!path.exists());
-    assert_eq!(processes(&served.folder).await.unwrap().len(), 1);
-    assert!(processes(&served.folder.join("nowhere")).await.unwrap().is_empty());
+    assert_eq!(processes(&served.folder).await.unwrap().peers.len(), 1);
+    assert!(processes(&served.folder.join("nowhere")).await.unwrap().peers.is_empty());
+}
+
+#[tokio::test]
+async fn a_kernel_that_says_nothing_is_named_and_hides_no_other() {
+    let served = served(OPEN).await;
+    let stopped = UnixListener::bind(served.folder.join("4242.sock")).unwrap();
+    let found = processes(&served.folder).await.unwrap();
+    assert_eq!((found.peers.len(), found.silent), (1, vec![4242]));
+    drop(stopped);
+    assert!(processes(&served.folder).await.unwrap().silent.is_empty());
 }
 
 proptest::proptest! {

@@ -35,7 +35,7 @@ pub(super) fn summarize(call: &Call, sheet: &Sheet) -> (String, bool) {
     line.push_str(&arguments(&sheet.args, &mut cut));
     for target in &sheet.resources {
         let text = match target {
-            Target::Path { path, access } => format!("{access:?} {path}").to_lowercase(),
+            Target::Path { path, access } => format!("{access} {path}"),
             Target::Endpoint { scheme, host, port, method, .. } => {
                 format!("{method} {scheme}://{host}:{port}")
             }

@@ -58,8 +58,8 @@ async fn answer(world: &ProjectFixture, ticket: &TicketId, answer: ApprovalAnswe
 #[tokio::test]
 async fn a_question_says_what_a_yes_would_be_to() {
     let world = asking().await;
-    let ticket = pending(world.work(json!({"text": "hello\u{1b}[2J\nworld", "path": "src"})).await);
-    assert_eq!(ticket.summary, "work path=`src` text=`hello\\u{1b}[2J\\u{a}world` → read src");
+    let ticket = pending(world.work(json!({"text": "hello\u{1b}[2J\nworld", "path": "Src"})).await);
+    assert_eq!(ticket.summary, "work path=`Src` text=`hello\\u{1b}[2J\\u{a}world` → read Src");
     assert_eq!((ticket.rule.as_str(), ticket.reason.as_str()), ("ask-work", "work is asked about"));
     let open = world.questions();
     assert_eq!(open.len(), 1);

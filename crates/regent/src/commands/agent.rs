@@ -4,7 +4,7 @@ mod fs;
 
 use clap::Subcommand;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use regent_control::{self as control, ControlError, Peer};
+use regent_control::{self as control, ControlError, KernelProcesses, Peer};
 use regent_kernel::{AgentId, Op, Signal, SignalError};
 use regent_policy::nearest;
 use regent_wire::body::DoubtEffect;
@@ -102,7 +102,7 @@ async fn kernel_of(context: &Context, id: &str) -> Result<Peer, Failure> {
     })
 }
 
-async fn peers(paths: &Paths) -> Result<Vec<Peer>, Failure> {
+async fn processes(paths: &Paths) -> Result<KernelProcesses, Failure> {
     control::processes(&paths.runtime).await.map_err(|error| {
         Failure::new(codes::CONTROL_UNREACHABLE, format!("the running kernels can't be listed: {error}"))
     })
@@ -111,7 +111,14 @@ async fn peers(paths: &Paths) -> Result<Vec<Peer>, Failure> {
 /// The same, as the caller of the command.
 pub(crate) async fn own_peers(context: &Context) -> Result<Vec<Peer>, Failure> {
     let token = context.token.as_ref().map(PresentedToken::text);
-    Ok(peers(&context.paths).await?.into_iter().map(|peer| peer.presenting(token)).collect())
+    let found = processes(&context.paths).await?;
+    for pid in found.silent {
+        let line = format!(
+            "regent: kernel {pid} doesn't answer. If it was stopped with Ctrl-Z, `fg` in its terminal continues it; `kill -KILL {pid}` ends it and its programs\n"
+        );
+        context.screen.say(&line);
+    }
+    Ok(found.peers.into_iter().map(|peer| peer.presenting(token)).collect())
 }
 
 async fn agents(peers: &[Peer]) -> Result<Vec<RunningAgent>, Failure> {
@@ -248,7 +255,7 @@ async fn declassify(context: &Context, id: &str, value: &str) -> CommandResult {
 }
 
 async fn peers_up(context: &Context) -> Vec<u32> {
-    let peers = peers(&context.paths).await.unwrap_or_default();
+    let peers = processes(&context.paths).await.unwrap_or_default().peers;
     peers.iter().map(|peer| peer.hello().pid).collect()
 }
 
@@ -284,7 +291,7 @@ fn agent_ids() -> Vec<CompletionCandidate> {
     let running = || -> Option<Vec<RunningAgent>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
         runtime.block_on(async {
-            let peers = peers(&Paths::from_env().ok()?).await.ok()?;
+            let peers = processes(&Paths::from_env().ok()?).await.ok()?.peers;
             agents(&peers).await.ok()
         })
     };

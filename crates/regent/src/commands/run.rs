@@ -13,7 +13,7 @@ use crate::calls;
 use crate::codes;
 use crate::compose::BootedKernel;
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Failure, did_you_mean};
 use crate::live::LiveOutput;
 use crate::output::{CommandResult, Done, StdoutContent};
 use crate::settings;
@@ -35,7 +35,7 @@ pub(crate) struct RunArgs {
     /// No network access, not even through the proxy
     #[arg(long)]
     no_network: bool,
-    /// Pass stdin to the program
+    /// Pass stdin to the program: text, up to 8 MiB, read to its end before the program starts
     #[arg(short = 'i', long)]
     stdin: bool,
     /// The program and its arguments
@@ -47,6 +47,7 @@ pub(crate) struct RunArgs {
 const STDIN_BYTES_MAX: u64 = 8 << 20;
 
 pub(crate) async fn run(context: &Context, args: RunArgs) -> CommandResult {
+    refuse_misspelt(&args)?;
     let mut fields = arguments(context, &args)?;
     // Trying it takes as long as the start of the kernel, and needs nothing of it.
     let trial = (!args.no_network).then(|| tokio::task::spawn_blocking(regent_sandbox::full_closed));
@@ -60,6 +61,20 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> CommandResult {
     let call = ToolCall { tool: "process.exec".to_owned(), args: fields };
     let result = confined(context, &running, call, args.agent.as_deref()).await;
     running.close(context, result).await
+}
+
+/// No program is called like an option: without `--` before it, it is a misspelt one.
+fn refuse_misspelt(args: &RunArgs) -> Result<(), Failure> {
+    let Some(word) = args.argv.first().filter(|word| word.starts_with('-')) else { return Ok(()) };
+    let options = RunArgs::augment_args(clap::Command::new("run"));
+    let known: Vec<String> =
+        options.get_arguments().filter_map(|one| Some(format!("--{}", one.get_long()?))).collect();
+    let help = did_you_mean(
+        word,
+        known.iter().map(String::as_str),
+        "options come before the program: `regent run [OPTIONS] -- PROGRAM`",
+    );
+    Err(Failure::new(codes::USAGE, format!("unknown option `{}`", term::inline(word))).help(help))
 }
 
 fn arguments(context: &Context, args: &RunArgs) -> Result<Value, Failure> {

@@ -33,12 +33,21 @@ async fn connect(address: &Secret, accepts_loss: bool) -> Result<Arc<dyn State>,
 
 #[cfg(not(any(feature = "postgres", feature = "redis", feature = "dynamodb")))]
 async fn connect(address: &Secret, _accepts_loss: bool) -> Result<Arc<dyn State>, StateError> {
-    let wanted = match address.expose() {
-        redis if redis.starts_with(b"redis") => "redis",
-        dynamodb if dynamodb.starts_with(b"dynamodb") => "dynamodb",
-        _postgres => "postgres",
-    };
-    std::future::ready(Err(StateError::NotBuilt(wanted))).await
+    const KNOWN: [(&str, &str); 5] = [
+        ("postgres://", "postgres"),
+        ("postgresql://", "postgres"),
+        ("redis://", "redis"),
+        ("rediss://", "redis"),
+        ("dynamodb://", "dynamodb"),
+    ];
+    let address = address.expose().trim_ascii_start();
+    let wanted = KNOWN.iter().find(|(scheme, _)| address.starts_with(scheme.as_bytes()));
+    let unknown = "the address of the state begins with none of `postgres://`, `redis://`, `rediss://` and `dynamodb://`";
+    let missing = wanted.map_or_else(
+        || StateError::Unusable(unknown.to_owned()),
+        |(_, feature)| StateError::NotBuilt(feature),
+    );
+    std::future::ready(Err(missing)).await
 }
 
 /// Why it can't be used.
