@@ -53,7 +53,52 @@ impl<J> Queue<J> {
         self.arrived.notify_all();
     }
 
+    /// Held by a thread that serves the queue. However the thread ends, also by a panic, no caller waits for an answer that never comes.
+    pub(super) fn serve(&self) -> Serving<'_, J> {
+        Serving(self)
+    }
+
     fn waiting(&self) -> MutexGuard<'_, Waiting<J>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Closes the queue when it is dropped, and drops the work that nobody does.
+#[derive(Debug)]
+pub(super) struct Serving<'q, J>(&'q Queue<J>);
+
+impl<J> Drop for Serving<'_, J> {
+    fn drop(&mut self) {
+        self.0.close();
+        let abandoned = std::mem::take(&mut self.0.waiting().jobs);
+        drop(abandoned);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::oneshot;
+
+    use super::Queue;
+
+    #[test]
+    fn a_thread_that_panics_leaves_no_caller_waiting() {
+        let queue: Arc<Queue<oneshot::Sender<()>>> = Arc::new(Queue::default());
+        let (first, second) = (oneshot::channel(), oneshot::channel());
+        queue.push(first.0);
+        queue.push(second.0);
+        let served = Arc::clone(&queue);
+        let thread = std::thread::spawn(move || {
+            let _serving = served.serve();
+            let _job = served.take(1);
+            panic!("broken");
+        });
+        assert!(thread.join().is_err());
+        assert!(first.1.blocking_recv().is_err() && second.1.blocking_recv().is_err());
+        let late = oneshot::channel();
+        queue.push(late.0);
+        assert!(late.1.blocking_recv().is_err());
     }
 }

@@ -27,6 +27,7 @@ pub(super) enum Job {
 }
 
 pub(super) fn run(mut connection: Connection, queue: &Queue<Job>) {
+    let _serving = queue.serve();
     while let Some(jobs) = queue.take(BATCH_MAX) {
         match connection.transaction_with_behavior(TransactionBehavior::Deferred) {
             Ok(snapshot) => jobs.into_iter().for_each(|job| answer(&snapshot, job)),

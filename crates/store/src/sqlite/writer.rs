@@ -27,6 +27,7 @@ enum Done {
 }
 
 pub(super) fn run(mut connection: Connection, queue: &Queue<Job>, changed: &watch::Sender<u64>) {
+    let _serving = queue.serve();
     while let Some(mut jobs) = queue.take(BATCH_MAX) {
         // Skip writes whose callers have gone.
         jobs.retain(|job| !job.is_abandoned());
