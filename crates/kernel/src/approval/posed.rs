@@ -17,6 +17,8 @@ pub(crate) const OPEN_MS_MAX: i64 = 24 * 60 * 60 * 1000;
 pub(crate) const AHEAD_MS_MAX: i64 = 1_000;
 /// The longest validity of an approval.
 const VALID_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
+/// How many entries of one index a step removes. A step looks at three indexes.
+const PRUNED_MAX: usize = store::CHANGE_WRITES_MAX / 4;
 /// The longest advice.
 const BECAUSE_CHARS_MAX: usize = 1_000;
 
@@ -270,17 +272,35 @@ pub(crate) fn cause_index(cause: &str) -> String {
 
 /// The questions of an index, as far as they are there.
 pub(crate) fn indexed(records: &StateDraft<'_>, index: &str) -> Result<Vec<Posed>, StateError> {
-    let (mut found, mut unread) = (Vec::new(), Ok(()));
-    for (key, value) in records.scan(index)? {
-        let ticket: TicketId = store::parse(&key, &value)?;
-        match posed(records, &key_of(&ticket)) {
-            // An index can outlive its question by a moment: they are swept one by one.
-            Ok(posed) => found.extend(posed),
-            // All of them are looked for before the step is run again, so that one read brings them.
-            Err(error) => unread = unread.and(Err(error)),
+    Ok(Indexed::read(records, index)?.posed)
+}
+
+/// The questions of an index, and entries of it whose question is gone: an entry is kept as long as any answer to its question could hold.
+#[derive(Debug, Default)]
+pub(crate) struct Indexed {
+    pub(crate) posed: Vec<Posed>,
+    gone: Vec<String>,
+}
+
+impl Indexed {
+    pub(crate) fn read(records: &StateDraft<'_>, index: &str) -> Result<Self, StateError> {
+        let (mut found, mut unread) = (Self::default(), Ok(()));
+        for (key, value) in records.scan(index)? {
+            let ticket: TicketId = store::parse(&key, &value)?;
+            match records.load::<Option<Posed>>(&key_of(&ticket)) {
+                Ok(Some(posed)) => found.posed.extend(posed),
+                Ok(None) => found.gone.push(key),
+                // All of them are looked for before the step is run again, so that one read brings them.
+                Err(error) => unread = unread.and(Err(error)),
+            }
         }
+        unread.map(|()| found)
     }
-    unread.map(|()| found)
+
+    /// Removes entries that lead nowhere, as many as a commit has room for: what is read with each question stays short.
+    pub(crate) fn prune(&self, records: &mut StateDraft<'_>) {
+        self.gone.iter().take(PRUNED_MAX).for_each(|key| records.remove(key));
+    }
 }
 
 /// The questions that still wait, longest first.

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::approval::attention::Attention;
 use crate::approval::attention::{self, Record};
 use crate::approval::posed::{
-    OPEN_MS_MAX, Posed, StoredAnswer, asker_index, cause_index, fresh_id, index_of, indexed, key_of, load,
-    open_of, posed,
+    Indexed, OPEN_MS_MAX, Posed, StoredAnswer, asker_index, cause_index, fresh_id, index_of, indexed, key_of,
+    load, open_of, posed,
 };
 use crate::approval::question::{Answered, Approved, Asker, LedgerPlace, OpenQuestion, QuestionDraft};
 use regent_wire::result::{SkipReason, Skipped};
@@ -299,7 +299,8 @@ impl Questions {
         let until_ms = posed.question.expires_at_ms;
         Ok((
             match posed.standing(now_ms) {
-                Answered::Waiting { .. } if posed.is_over(now_ms) => Answered::Gone,
+                // One of two approvals may hold for longer than the question is open for the other.
+                Answered::Waiting { .. } if now_ms >= until_ms || posed.is_over(now_ms) => Answered::Gone,
                 standing @ (Answered::Approved
                 | Answered::Denied { .. }
                 | Answered::Waiting { .. }
@@ -346,16 +347,18 @@ impl Questions {
             if let Some(found) = find(records, &draft.digest, draft.approvers, &draft.asker, now_ms)? {
                 return Ok(found);
             }
+            let of_digest = Indexed::read(records, &index_of(&draft.digest))?;
+            let of_asker = Indexed::read(records, &asker_index(&posed.root))?;
+            let of_cause = match &posed.question.cause {
+                Some(cause) => Indexed::read(records, &cause_index(cause))?,
+                None => Indexed::default(),
+            };
+            [&of_digest, &of_asker, &of_cause].iter().for_each(|index| index.prune(records));
             // Beyond this they are not listed; the ledger has them all.
-            let open = open_of(indexed(records, &asker_index(&posed.root))?, now_ms);
-            if open.len() >= OPEN_MAX {
+            if open_of(of_asker.posed, now_ms).len() >= OPEN_MAX {
                 return Ok(Consulted::Full(OPEN_MAX));
             }
-            let of_cause = match &posed.question.cause {
-                Some(cause) => open_of(indexed(records, &cause_index(cause))?, now_ms),
-                None => Vec::new(),
-            };
-            let posed = posed.clone().joining(&of_cause);
+            let posed = posed.clone().joining(&open_of(of_cause.posed, now_ms));
             // Calls of one cause are one question to a reviewer.
             if posed.question.asked_with.is_none() {
                 attention::note_asked(records, now_ms)?;
@@ -467,9 +470,10 @@ fn find(
     now_ms: i64,
 ) -> Result<Option<Consulted>, StateError> {
     let (mut denied, mut open) = (None, None);
-    for (key, value) in records.scan(&index_of(digest))? {
-        let ticket: TicketId = parse(&key, &value)?;
-        let Some(mut posed) = load(records, &ticket, now_ms)? else { continue };
+    for mut posed in indexed(records, &index_of(digest))? {
+        if posed.is_over(now_ms) {
+            continue;
+        }
         // The policy may have been reloaded since, and now want more people.
         posed.question.approvers = posed.question.approvers.max(approvers);
         // A task continues in another session.

@@ -12,6 +12,8 @@ use super::*;
 use crate::approval::attention::least_ms;
 use crate::approval::posed::{AHEAD_MS_MAX, OPEN_MS_MAX, fresh_id};
 
+mod many;
+
 const START_MS: i64 = 1_700_000_000_000;
 
 /// The questions, for tests that have nothing else to do meanwhile.
