@@ -40,14 +40,22 @@ pub async fn processes(folder: &Path) -> Result<KernelProcesses, ControlError> {
         return Ok(found);
     }
     guard_folder(folder)?;
+    // All at once: one that is just ending, or hangs, must neither hide the others nor hold them up.
+    let mut greetings = tokio::task::JoinSet::new();
     for path in sockets_in(folder) {
-        // One that is just ending, or hangs, must not hide the others.
-        match tokio::time::timeout(Duration::from_millis(HELLO_MS_MAX), hello(&path)).await {
-            Ok(Ok(hello)) => found.peers.push(Peer { path, hello, token: None }),
-            Ok(Err(_ending)) => {}
-            Err(_silent) => found.silent.extend(pid_of(&path)),
+        greetings.spawn(async move {
+            let hello = tokio::time::timeout(Duration::from_millis(HELLO_MS_MAX), hello(&path)).await;
+            (path, hello)
+        });
+    }
+    while let Some(greeted) = greetings.join_next().await {
+        match greeted {
+            Ok((path, Ok(Ok(hello)))) => found.peers.push(Peer { path, hello, token: None }),
+            Ok((path, Err(_silent))) => found.silent.extend(pid_of(&path)),
+            Ok((_, Ok(Err(_ending)))) | Err(_) => {}
         }
     }
+    found.silent.sort_unstable();
     found.peers.sort_by_key(|peer| (peer.hello.started_at_ms, peer.hello.pid));
     Ok(found)
 }

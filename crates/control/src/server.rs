@@ -13,6 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::unix::OwnedReadHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
+use zeroize::Zeroizing;
 
 use super::listening::{Listening, bind_private};
 use super::{Body, ControlError, Hello, REQUEST_BYTES_MAX, Request, Response, VERSION};
@@ -167,13 +168,14 @@ async fn serve(stream: UnixStream, greeter: &Greeter, user: &Principal) {
 }
 
 enum Line {
-    Whole(Vec<u8>),
+    /// It may hold a token.
+    Whole(Zeroizing<Vec<u8>>),
     TooLong,
     Ended,
 }
 
 async fn next_line(read: &mut BufReader<OwnedReadHalf>) -> Line {
-    let mut line = Vec::new();
+    let mut line = Zeroizing::new(Vec::new());
     let most = u64::try_from(REQUEST_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
     match read.take(most).read_until(b'\n', &mut line).await {
         Ok(_) if line.last() == Some(&b'\n') => Line::Whole(line),
