@@ -13,6 +13,8 @@ use crate::verdict::RuleId;
 const CELLS_MAX: usize = 20_000;
 /// Maximum items that one rule remembers, such as files read.
 const SEEN_MAX: usize = 4_096;
+/// Maximum items of all rules together, so that a history fits into one record of the state.
+const SEEN_ALL_MAX: usize = 8_192;
 
 /// The state of history-dependent rules, by rule. Rules without state are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,10 +83,12 @@ impl History {
     }
 
     pub(crate) fn remember(&mut self, rule: RuleId, keys: &[u64]) {
+        let all: usize = self.0.values().map(|cell| cell.seen.len()).sum();
+        let mut left = SEEN_ALL_MAX.saturating_sub(all);
         let Some(cell) = self.cell(rule) else { return };
         for key in keys {
-            if cell.seen.len() < SEEN_MAX {
-                cell.seen.insert(*key);
+            if left > 0 && cell.seen.len() < SEEN_MAX && cell.seen.insert(*key) {
+                left = left.saturating_sub(1);
             }
         }
     }
@@ -128,4 +132,21 @@ impl<'a> Past<'a> {
 pub(crate) enum Scope {
     Session,
     Lasting,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_history_fits_into_one_record_of_the_state() {
+        let mut history = History::new();
+        for rule in 0..8 {
+            let keys: Vec<u64> = (0..5_000).map(|key| u64::MAX - key).collect();
+            history.remember(RuleId(u64::MAX - rule), &keys);
+        }
+        let bytes = serde_json::to_vec(&history).unwrap().len();
+        assert!(bytes < 200 << 10, "{bytes} bytes");
+        assert!(history.get(RuleId(u64::MAX)).is_some_and(|cell| cell.seen.len() == SEEN_MAX));
+    }
 }
