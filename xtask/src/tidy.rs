@@ -280,7 +280,7 @@ impl Tidy<'_> {
                 && line.trim_start().starts_with("pub async fn")
                 && !SMALL_FUTURES.contains(&file)
             {
-                self.find(file, number, "a public `async fn` is compiled in each crate that awaits it: return a boxed future (ADR 0075)".to_owned());
+                self.find(file, number, "a public `async fn` is compiled in each crate that awaits it: return a boxed future (ADR 0075)");
             }
             if WRITES_NO_FILES.contains(&krate)
                 && let Some(call) = WRITING.iter().find(|call| line.contains(**call))
