@@ -26,6 +26,7 @@ use crate::call::{Call, CallDigest, Op};
 use crate::executor::{BoxFuture, ExecuteError, RawOutput};
 use crate::facts::{Binding, Bound, Sheet, TreeState};
 use crate::kernel::Core;
+use crate::outlast::outlasting;
 use crate::principal::Principal;
 use crate::rate::Rates;
 use crate::recovery::InDoubt;
@@ -37,7 +38,7 @@ use questions::{AnswerResult, Consulted, Questions};
 use regent_wire::result::AnswerTaken;
 pub use regent_wire::result::{SkipReason, Skipped};
 pub use regent_wire::{ApprovalAnswer, Scope, TicketId, Voice};
-use waiting::{Waiting, outlasting};
+use waiting::Waiting;
 
 /// How many questions one session may put within a minute for the same cause.
 const NEW_PER_MINUTE_MAX: u32 = 20;
@@ -138,7 +139,7 @@ impl Kernel {
             let listening = std::pin::pin!(place.listen());
             let now_ms = clock.now_ms();
             let (standing, until_ms) =
-                outlasting(|| approvals.questions.standing_until(ticket, now_ms)).await?;
+                outlasting(u32::MAX, || approvals.questions.standing_until(ticket, now_ms)).await?;
             match standing {
                 Answered::Waiting { .. } => {}
                 done @ (Answered::Approved | Answered::Denied { .. } | Answered::Gone) => return Ok(done),
@@ -296,9 +297,12 @@ impl Core {
     ) -> Result<Consent, Fault> {
         let mut consulted = self.consult(call, sheet, asks, (digest, &bound)).await?;
         // A revocation can miss an approval: a locked vault hides it, or a call had just used it up and gave it back.
-        while let Ok(Consulted::Approved(approved)) = &consulted
-            && let Some(revoked) = self.tokens.first_revoked(&approved.tokens).await?
-        {
+        while let Ok(Consulted::Approved(approved)) = &consulted {
+            let revoked = match self.tokens.first_revoked(&approved.tokens).await {
+                Ok(None) => break,
+                Ok(Some(revoked)) => revoked,
+                Err(error) => return Err(self.unused(&consulted, error).await),
+            };
             self.gate.approvals.questions.disown(approved, revoked).await?;
             consulted = self.consult(call, sheet, asks, (digest, &bound)).await?;
         }
@@ -382,10 +386,18 @@ impl Core {
         // Only a question that was put is charged.
         if matches!(put, Consulted::Asked(_)) {
             let _settled = reserved.map(|one| one.settle(Spent::default(), self.now().elapsed));
-        } else {
-            self.gate.approvals.take_back(who, &cause, now_ms).await?;
+        } else if let Err(error) = self.gate.approvals.take_back(who, &cause, now_ms).await {
+            return Err(self.unused(&Ok(put), error).await);
         }
         Ok(Ok(put))
+    }
+
+    /// The call fails after its approval was found: a one-time approval is there for the next try.
+    async fn unused(&self, consulted: &Result<Consulted, Reason>, error: StateError) -> Fault {
+        if let Ok(Consulted::Approved(approved)) = consulted {
+            let _stays_used = self.gate.approvals.questions.give_back(approved).await.is_err();
+        }
+        error.into()
     }
 
     /// Why an approved call can't run after all: a file that the approval is bound to has changed since it was found.

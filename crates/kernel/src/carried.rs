@@ -20,6 +20,7 @@ pub use by_name::label_of_path;
 
 use crate::facts::{Sheet, Target};
 use crate::kernel::Core;
+use crate::outlast::{TRIES_MAX, outlasting};
 use crate::syscall::{Fault, Frame, Status};
 
 /// How long the label of an unread file is kept.
@@ -38,6 +39,13 @@ pub(crate) struct Span {
     /// The intent of its call, while that runs. Spans that became one have none: they stay as they were foreseen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) call: Option<Digest>,
+}
+
+/// The times by the wall clock between which a program ran, also if that clock was set meanwhile: both how it stood before and how it
+/// stands now.
+fn span_of(began_ms: i64, now_ms: i64, took_ms: u128) -> (i64, i64) {
+    let took_ms = i64::try_from(took_ms).unwrap_or(i64::MAX);
+    (began_ms.min(now_ms.saturating_sub(took_ms)), now_ms.max(began_ms.saturating_add(took_ms)))
 }
 
 impl Core {
@@ -146,12 +154,13 @@ impl Core {
         (tier, ahead): (Option<Tier>, &Ahead),
     ) -> Result<(), Fault> {
         if let Some(label) = label_to_carry(frame, sheet).filter(|_| runs_program(frame, tier)) {
-            let ended_ms = self.clock.now_ms().max(frame.began_ms);
+            let took_ms = self.clock.elapsed().saturating_sub(frame.began).as_millis();
             // Otherwise the program is taken to have run as long as it might: that is noted.
-            let span = Span { from_ms: frame.began_ms, to_ms: ended_ms, label, call: None };
+            let (from_ms, to_ms) = span_of(frame.began_ms, self.clock.now_ms(), took_ms);
+            let span = Span { from_ms, to_ms, label, call: None };
             let _stays_foreseen = self.carry_span(span, frame.intent.hash).await.is_err();
         }
-        Ok(self.label_written(ahead, status).await?)
+        Ok(outlasting(TRIES_MAX, || self.label_written(ahead, status)).await?)
     }
 
     /// Notes that the program of a call runs or ran at a time, for an agent that had seen this. Its end takes the place of what was foreseen.
@@ -266,6 +275,14 @@ fn at_most(most: usize, mut spans: Vec<Span>) -> Vec<Span> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_span_covers_a_run_in_which_the_clock_was_set() {
+        // (began, now, took): on time, set back by 30 s, set forward by 30 s.
+        assert_eq!(span_of(100_000, 160_000, 60_000), (100_000, 160_000));
+        assert_eq!(span_of(100_000, 130_000, 60_000), (70_000, 160_000));
+        assert_eq!(span_of(100_000, 190_000, 60_000), (100_000, 190_000));
+    }
 
     #[test]
     fn spans_that_are_joined_cover_what_they_covered() {

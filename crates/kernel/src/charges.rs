@@ -15,6 +15,7 @@ use regent_policy::{Awaited, Charge};
 use regent_provenance::Ruling;
 
 use crate::approval::Approved;
+use crate::history::HistoryKeys;
 use crate::kernel::Core;
 use crate::principal::Principal;
 
@@ -32,7 +33,7 @@ pub(crate) struct Charges {
 struct Taken {
     approved: Vec<Approved>,
     rates: Vec<(Charge, i64)>,
-    noted: Option<Awaited>,
+    noted: Option<(Awaited, HistoryKeys)>,
 }
 
 impl Taken {
@@ -57,8 +58,8 @@ impl Charges {
     }
 
     /// Rules that look back have noted the call.
-    pub(crate) fn noted(&mut self, awaited: &Awaited) {
-        self.taken.noted = Some(awaited.clone());
+    pub(crate) fn noted(&mut self, awaited: &Awaited, keys: HistoryKeys) {
+        self.taken.noted = Some((awaited.clone(), keys));
     }
 
     /// The call has taken the planned step of this ruling.
@@ -127,8 +128,8 @@ impl Core {
     /// What the shared state can't take back stays used: that refuses a call too many, and never allows one.
     async fn give_back(&self, who: &Principal, taken: Taken) {
         let Taken { approved, rates, noted } = taken;
-        if let Some(awaited) = noted {
-            let _stays_noted = self.take_back(who, &awaited).await.is_err();
+        if let Some((awaited, keys)) = noted {
+            let _stays_noted = self.take_back(&keys, &awaited).await.is_err();
         }
         for (charge, at_ms) in rates {
             let _stays_charged = self.gate.rates.give_back(&charge, who.rate_name(), at_ms).await.is_err();

@@ -27,7 +27,7 @@ use crate::charges::Charges;
 use crate::evidence::Foresight;
 use crate::history::Histories;
 use crate::journal::Doubt;
-use crate::kernel::Core;
+use crate::kernel::{Core, InForce};
 use crate::model::ModelPlan;
 use crate::request::ruled;
 use crate::role;
@@ -48,6 +48,8 @@ const MODEL_REMOTE: &str = "model.remote";
 /// The facts of one call, owned.
 #[derive(Debug)]
 pub(crate) struct Sheet {
+    /// What judges the call, from its facts to its outcome, also if another policy is put in force meanwhile.
+    pub(crate) policy: Arc<InForce>,
     /// The arguments as policy judges them and the executor gets them.
     pub(crate) args: Value,
     pub(crate) resources: Vec<Target>,
@@ -98,6 +100,7 @@ impl Core {
     pub(crate) async fn facts(self: &Arc<Self>, call: &Call) -> Result<Sheet, Fault> {
         let who = &call.principal;
         let ended = self.gate(who).await?;
+        let policy = self.policy();
         let mut sheet = Sheet {
             args: Value::Null,
             resources: Vec::new(),
@@ -114,7 +117,8 @@ impl Core {
             trust: self.society.agents.trust(who),
             slot: self.society.agents.session_facts(who, &call.op),
             rates: RateCounts::default(),
-            past: self.past(who).await?,
+            past: self.past(who, &policy).await?,
+            policy,
             awaited: Awaited::default(),
             refusal: ended,
             ruling: None,
@@ -332,7 +336,7 @@ impl Core {
             rates: Rates::Counted(&sheet.rates),
             past: Past { session: &sheet.past.session, lasting: &sheet.past.lasting },
         };
-        ask(&self.policy().policy, facts)
+        ask(&sheet.policy.policy, facts)
     }
 
     /// What an allow still needs: an executor at the tier, room in the budgets, room in the rates. Each is taken, not looked at: the

@@ -10,13 +10,17 @@ use regent_store::{self as store, Partition, StateError, key_part, parse};
 use crate::approval::Voice;
 use crate::call::Call;
 use crate::facts::Sheet;
-use crate::kernel::Core;
+use crate::kernel::{Core, InForce};
+use crate::outlast::{TRIES_MAX, outlasting};
 use crate::principal::Principal;
 use crate::syscall::Fault;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 /// What a session has noted is kept for so long after its last call, and what lasts for so long after the last of all.
 const KEPT_MS: [i64; 2] = [7 * DAY_MS, 400 * DAY_MS];
+
+/// Where the history of a session and the one that lasts are kept; `None` if no rule looks at it.
+pub(crate) type HistoryKeys = [Option<String>; 2];
 
 /// What has happened so far.
 #[derive(Debug, Default)]
@@ -26,8 +30,8 @@ pub(crate) struct Histories {
 }
 
 impl Core {
-    pub(crate) async fn past(&self, who: &Principal) -> Result<Histories, StateError> {
-        let keys = self.history_keys(who);
+    pub(crate) async fn past(&self, who: &Principal, policy: &InForce) -> Result<Histories, StateError> {
+        let keys = history_keys(who, policy);
         let wanted: Vec<String> = keys.iter().flatten().cloned().collect();
         if wanted.is_empty() {
             return Ok(Histories::default());
@@ -43,22 +47,13 @@ impl Core {
         Ok(Histories { session, lasting })
     }
 
-    /// Where each is kept; `None` if no rule looks at it.
-    fn history_keys(&self, who: &Principal) -> [Option<String>; 2] {
-        let reach = self.policy().policy.reach();
-        let leader = who.lineage().first().map_or_else(|| key_part(who.display_name()), ToString::to_string);
-        let session = || format!("history/session/{}/{leader}", key_part(who.session()));
-        let lasting = || format!("history/lasting/{}", key_part(who.rate_name()));
-        [reach.session.then(session), reach.lasting.then(lasting)]
-    }
-
     /// Changes both in one atomic step.
     async fn noting<T: Send>(
         &self,
-        who: &Principal,
+        keys: &HistoryKeys,
         mut note: impl FnMut(Notes<'_>) -> T + Send,
     ) -> Result<T, StateError> {
-        let (keys, now_ms) = (self.history_keys(who), self.clock.now_ms());
+        let now_ms = self.clock.now_ms();
         if keys.iter().all(Option::is_none) {
             return Ok(note(Notes { session: &mut History::new(), lasting: &mut History::new() }));
         }
@@ -89,14 +84,15 @@ impl Core {
             None => ApprovedBy::Nobody,
         };
         let shared = &*sheet;
+        let keys = history_keys(call.principal(), &sheet.policy);
         let begun = self
-            .noting(call.principal(), |notes| {
+            .noting(&keys, |notes| {
                 self.with_facts(call, shared, |policy, facts| policy.begin(&facts, agreed, notes))
             })
             .await?;
         match begun {
             Ok(awaited) => {
-                sheet.charges.noted(&awaited);
+                sheet.charges.noted(&awaited, keys);
                 sheet.awaited = awaited;
             }
             Err(reason) => return Ok(Some(reason)),
@@ -113,27 +109,39 @@ impl Core {
     }
 
     /// The call was counted, and doesn't run after all.
-    pub(crate) async fn take_back(&self, who: &Principal, awaited: &Awaited) -> Result<(), StateError> {
+    pub(crate) async fn take_back(&self, keys: &HistoryKeys, awaited: &Awaited) -> Result<(), StateError> {
         if awaited.has_noted() {
-            self.noting(who, |notes| awaited.take_back(notes)).await?;
+            self.noting(keys, |notes| awaited.take_back(notes)).await?;
         }
         Ok(())
     }
 
-    /// The call has ended. What can't be noted would be forgotten, so nothing more is done then.
+    /// The call has ended. What can't be noted would be forgotten, so nothing more is done then; but a state that is busy or starts again
+    /// is given some time, because noting is idempotent.
     pub(crate) async fn note_end(
         &self,
         call: &Call,
-        awaited: &Awaited,
+        sheet: &Sheet,
         label: Label,
         ok: bool,
     ) -> Result<(), Fault> {
+        let awaited = &sheet.awaited;
         if awaited.is_empty() {
             return Ok(());
         }
-        let noted = self.noting(call.principal(), |notes| awaited.ended(label, ok, notes)).await;
+        let keys = history_keys(call.principal(), &sheet.policy);
+        let noted =
+            outlasting(TRIES_MAX, || self.noting(&keys, |notes| awaited.ended(label, ok, notes))).await;
         Ok(noted.inspect_err(|error| self.recorder.seal(error))?)
     }
+}
+
+fn history_keys(who: &Principal, policy: &InForce) -> HistoryKeys {
+    let reach = policy.policy.reach();
+    let leader = who.lineage().first().map_or_else(|| key_part(who.display_name()), ToString::to_string);
+    let session = || format!("history/session/{}/{leader}", key_part(who.session()));
+    let lasting = || format!("history/lasting/{}", key_part(who.rate_name()));
+    [reach.session.then(session), reach.lasting.then(lasting)]
 }
 
 /// All histories: one step changes that of a session and that of a name.

@@ -14,6 +14,7 @@ use crate::catalogue::Catalogue;
 use crate::charges::Returns;
 use crate::clock::Clock;
 use crate::executor::Executors;
+use crate::facts::Sheet;
 use crate::journal::Journal;
 use crate::pipe::Pipes;
 use crate::principal::Principal;
@@ -152,11 +153,11 @@ impl Core {
         *self.gate.policy.write().unwrap_or_else(PoisonError::into_inner) = next;
     }
 
-    /// Now, and by which policy.
-    pub(crate) fn stamp(&self) -> record::Stamp {
+    /// Now, and by which policy the call was judged.
+    pub(crate) fn stamp(&self, sheet: &Sheet) -> record::Stamp {
         let secrets = Arc::clone(&self.secrets);
         let sealed = self.recorder.ledger.encrypts();
-        record::Stamp { at_ms: self.clock.now_ms(), policy: self.policy(), secrets, sealed }
+        record::Stamp { at_ms: self.clock.now_ms(), policy: Arc::clone(&sheet.policy), secrets, sealed }
     }
 
     /// Lets a call in, or says why not.

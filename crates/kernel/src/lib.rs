@@ -24,6 +24,7 @@ mod journal;
 mod kernel;
 mod model;
 mod off_worker;
+mod outlast;
 mod pipe;
 mod principal;
 mod rate;

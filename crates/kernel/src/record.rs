@@ -32,7 +32,7 @@ const TARGETS_MAX: usize = 64;
 /// And how much of a word.
 const WORD_CHARS_MAX: usize = 256;
 
-/// When something is written down, and which policy was in force then.
+/// When something is written down, and which policy judged the call.
 #[derive(Debug)]
 pub(crate) struct Stamp {
     pub(crate) at_ms: i64,

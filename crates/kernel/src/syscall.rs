@@ -223,6 +223,28 @@ impl Core {
 
     /// Step 2, in this order. Each part works on the final result of the one before it, so that exactly the approved call runs.
     async fn judge(&self, call: &Call, facts: &mut Sheet, doubt: Option<Doubt>) -> Result<Judged, Fault> {
+        let (mut verdict, asked) = self.consider(call, facts, doubt).await?;
+        // Reserve: budgets, rates and counts are taken, not looked at; a refusal returns what was taken, an approval included.
+        let mut reservation = None;
+        if let Verdict::Allow(grant) = &mut verdict {
+            match self.reserve(call, facts, grant).await? {
+                Ok(reserved) => reservation = Some(reserved),
+                Err(reason) => {
+                    facts.charges.give_back().await;
+                    verdict = Verdict::Deny(reason);
+                }
+            }
+        }
+        Ok(Judged { verdict, asked, reservation })
+    }
+
+    /// Step 2 as far as it takes nothing but an approval.
+    async fn consider(
+        &self,
+        call: &Call,
+        facts: &mut Sheet,
+        doubt: Option<Doubt>,
+    ) -> Result<(Verdict, Option<AskedQuestion>), Fault> {
         // Decide: pure.
         let mut verdict = self.decide(call, facts).await;
         // Transform: the changed call is judged again. From here on there is only the final call.
@@ -258,18 +280,7 @@ impl Core {
         if !matches!(verdict, Verdict::Allow(_)) {
             facts.charges.give_back().await;
         }
-        // Reserve: budgets, rates and counts are taken, not looked at; a refusal returns what was taken, an approval included.
-        let mut reservation = None;
-        if let Verdict::Allow(grant) = &mut verdict {
-            match self.reserve(call, facts, grant).await? {
-                Ok(reserved) => reservation = Some(reserved),
-                Err(reason) => {
-                    facts.charges.give_back().await;
-                    verdict = Verdict::Deny(reason);
-                }
-            }
-        }
-        Ok(Judged { verdict, asked, reservation })
+        Ok((verdict, asked))
     }
 
     /// Only the intent of a call that will run may wait for its outcome's signature.
@@ -303,7 +314,7 @@ impl Core {
         if let Some((evidence, foresight)) = self.foresee(&call, &facts, &verdict).await {
             (facts.evidence, facts.foresight) = (Some(evidence), foresight);
         }
-        let draft = record::intent(&self.stamp(), &call, &facts, &verdict, asked.as_ref())?;
+        let draft = record::intent(&self.stamp(&facts), &call, &facts, &verdict, asked.as_ref())?;
         let recorded = self.record_judged(draft, &verdict).await;
         let intent = facts.unless_fault(recorded).await?;
         self.step_begun(&call, intent, verdict.denied(), asked.is_some());
@@ -437,23 +448,23 @@ impl Core {
             };
             Fault::Unrecorded { intent: frame.intent, why: format!("{why}{reported}") }
         };
-        let draft =
-            record::outcome(&self.stamp(), &frame, &ending).inspect_err(|error| self.recorder.seal(error));
+        let draft = record::outcome(&self.stamp(&facts), &frame, &ending)
+            .inspect_err(|error| self.recorder.seal(error));
         let draft = draft.map_err(|error| unrecorded(error.to_string()))?;
         let receipt = self.record_outcome(draft, frame.intent).await;
         let receipt = receipt.map_err(|error| unrecorded(error.to_string()))?;
         breach.iter().for_each(|breach| self.recorder.seal(breach));
         // A file is there whose label is lost: nobody may read it as if it had none.
         let labelled = labelled.inspect_err(|fault| self.recorder.seal(fault));
-        let noted = self.note_end(&frame.call, &facts.awaited, output.label(), performed == Status::Ok).await;
-        noted.map_err(|fault| unrecorded(fault.to_string()))?;
+        self.society.agents.saw(&frame.call, self.label_seen(&frame.call, &performed, &output), spent.tokens);
+        let noted = self.note_end(&frame.call, &facts, output.label(), performed == Status::Ok).await;
         if performed == Status::Ok && !frame.agreed {
-            let raised = self.regain_trust(&frame.call).await;
-            raised.map_err(|fault| unrecorded(fault.to_string()))?;
+            // What can't be noted of its trust costs the agent a step, and nobody the result.
+            let _stays_lower = self.regain_trust(&frame.call).await.is_err();
         }
         // Only now is it over: a shutdown waits for this.
         drop(running);
-        self.society.agents.saw(&frame.call, self.label_seen(&frame.call, &performed, &output), spent.tokens);
+        noted.map_err(|fault| unrecorded(fault.to_string()))?;
         labelled.and(carried).map_err(|error| unrecorded(error.to_string()))?;
         if let Status::Faulted(message) = status {
             return Err(Fault::Executor { intent: frame.intent.seq, message });

@@ -6,15 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::questions::{AnswerLog, Questions};
+use crate::outlast::outlasting;
 use regent_store::{State, StateError};
 use regent_wire::TicketId;
 use tokio::sync::{Notify, watch};
 
 /// A busy state changes often, and an answer may be seen this much later.
 const SETTLE_MS: u64 = 25;
-
-/// How soon a state that didn't answer is read again.
-const RETRY_MS: u64 = 1_000;
 
 /// Waiters, by ticket.
 #[derive(Debug)]
@@ -71,7 +69,8 @@ impl Waiting {
         let mut watching = self.watching.lock().await;
         loop {
             watching.changes.borrow_and_update();
-            let now = outlasting(|| questions.answers()).await?;
+            // A person's answer is worth waiting for, also while a server starts again.
+            let now = outlasting(u32::MAX, || questions.answers()).await?;
             match watching.seen.as_ref().map(|seen| now.since(seen)) {
                 Some(Some(tickets)) => self.wake(tickets),
                 // The first look, or more answers than are remembered.
@@ -82,20 +81,6 @@ impl Waiting {
                 return Err(StateError::Unusable("the shared state is closed".to_owned()));
             }
             tokio::time::sleep(Duration::from_millis(SETTLE_MS)).await;
-        }
-    }
-}
-
-/// Reads again until the state answers: a person's answer is worth waiting for, also while a server starts again.
-pub(super) async fn outlasting<T, F: Future<Output = Result<T, StateError>>>(
-    read: impl Fn() -> F,
-) -> Result<T, StateError> {
-    loop {
-        match read().await {
-            Err(error) if error.is_passing() => {
-                tokio::time::sleep(Duration::from_millis(RETRY_MS)).await;
-            }
-            result => return result,
         }
     }
 }

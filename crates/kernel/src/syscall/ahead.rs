@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Fault, Judged, Kernel};
+use super::{Fault, Kernel};
 use crate::approval::OpenQuestion;
 use crate::call::{Call, Op};
 use crate::executor::BoxFuture;
@@ -40,15 +40,15 @@ impl Core {
         self.admit().await?;
         let JournalLookup::Make(None) = self.known(&call).await? else { return Ok(None) };
         let mut facts = self.facts(&call).await?;
-        let judged = self.judge(&call, &mut facts, None).await;
-        // Nothing runs here, so it uses up nothing. What was reserved is given back when it is dropped.
+        let considered = self.consider(&call, &mut facts, None).await;
+        // Nothing runs here: an approval that was found is for the call itself.
         facts.charges.give_back().await;
-        let Judged { verdict, asked, .. } = judged?;
+        let (verdict, asked) = considered?;
         let Some(asked) = asked else { return Ok(None) };
         if asked.question.intent.is_some() {
             return Ok(Some(AskedAhead { question: asked.question, is_new: false }));
         }
-        let draft = record::intent(&self.stamp(), &call, &facts, &verdict, Some(&asked))?;
+        let draft = record::intent(&self.stamp(&facts), &call, &facts, &verdict, Some(&asked))?;
         let intent = self.record_judged(draft, &verdict).await?;
         self.step_begun(&call, intent, None, true);
         self.note_lane(&call, intent.lane).await?;

@@ -112,7 +112,7 @@ impl Core {
         raw: &mut RawOutput,
     ) -> Vec<Reason> {
         // Facts are collected again only if a rule needs them.
-        if !self.policy().policy.reviews(frame.call.op.name()) {
+        if !sheet.policy.policy.reviews(frame.call.op.name()) {
             return Vec::new();
         }
         let failure =

@@ -251,6 +251,8 @@ pub(crate) struct Frame {
     pub(crate) intent: Receipt,
     /// When it was let loose.
     pub(crate) began_ms: i64,
+    /// The same on the clock that is never set.
+    pub(crate) began: std::time::Duration,
     /// A reviewer has approved this call.
     pub(crate) agreed: bool,
     /// The folders that they approved it for, with everything in them.
@@ -271,7 +273,7 @@ impl Frame {
         (limits, floor): (Limits, Label),
         (intent, cancel): (Receipt, Cancel),
     ) -> Self {
-        let reviewed = core.policy().policy.reviews(call.op.name());
+        let reviewed = facts.policy.policy.reviews(call.op.name());
         Self {
             tool: facts.tool.clone(),
             args: facts.take_args(),
@@ -279,6 +281,7 @@ impl Frame {
             limits,
             intent,
             began_ms: core.clock.now_ms(),
+            began: core.clock.elapsed(),
             agreed: false,
             agreed_trees: Vec::new(),
             cancel,
