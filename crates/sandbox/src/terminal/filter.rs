@@ -240,15 +240,11 @@ impl Filter {
 
     /// Notes what a sequence changes for good, and says whether it may pass.
     fn may_pass(&mut self, last: u8) -> bool {
+        if !draws(&self.held, last) {
+            return false;
+        }
         let private = self.held.first() == Some(&b'?');
         match last {
-            // Window operations and reports of titles; printing.
-            b't' | b'i' => return false,
-            // Which level of controls the terminal speaks, 8-bit ones among them.
-            b'p' if self.held.contains(&b'"') => return false,
-            // Modes that come back from where the terminal saved them; the status line.
-            b's' | b'r' if private => return false,
-            b'}' | b'~' if self.held.contains(&b'$') => return false,
             b'h' | b'l' if private => return self.note_modes(last == b'h'),
             b'h' => {
                 let modes = String::from_utf8_lossy(&self.held);
@@ -303,6 +299,35 @@ impl Filter {
     }
 }
 
+/// Whether a sequence is one that draws, moves the cursor, or sets or asks for what concerns the program's own screen and keys. All others are
+/// dropped: window operations, titles, printing, the console's bell, blanking and switching, checksums of the screen, other colours and
+/// sizes, macros, and whatever terminals will know.
+fn draws(held: &[u8], last: u8) -> bool {
+    let prefix = held.first().copied().filter(|byte| matches!(byte, b'<'..=b'?'));
+    let rest = held.get(usize::from(prefix.is_some())..).unwrap_or_default();
+    let numbers = rest.iter().take_while(|byte| matches!(byte, b'0'..=b';')).count();
+    match (prefix, rest.get(numbers..).unwrap_or_default()) {
+        (None, b"") => matches!(
+            last,
+            b'@'..=b'M' | b'P' | b'S' | b'T' | b'W' | b'X' | b'Z' | b'`'..=b'h' | b'l'..=b'n' | b'r' | b's' | b'u'
+        ),
+        (Some(b'?'), b"") => {
+            matches!(last, b'h' | b'l' | b'J' | b'K' | b'W' | b'S' | b'c' | b'm' | b'n' | b'u')
+        }
+        (Some(b'>'), b"") => matches!(last, b'c' | b'm' | b'n' | b'q' | b'u'),
+        (Some(b'='), b"") => matches!(last, b'c' | b'u'),
+        (Some(b'<'), b"") => last == b'u',
+        // The cursor's shape and scrolling to the side, a soft reset, whether a mode is set, columns, a stack of colours, protected text.
+        (None, b" ") => matches!(last, b'q' | b'@' | b'A'),
+        (None, b"!") => last == b'p',
+        (None | Some(b'?'), b"$") => last == b'p',
+        (None, b"'") => matches!(last, b'}' | b'~'),
+        (None, b"#") => matches!(last, b'{' | b'}' | b'p' | b'q'),
+        (None, b"\"") => last == b'q',
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,6 +349,16 @@ mod tests {
         ] {
             assert_eq!(String::from_utf8_lossy(&filtered(text.as_bytes())), text);
         }
+    }
+
+    #[test]
+    fn only_sequences_that_concern_the_programs_own_screen_pass() {
+        // Switches the console, sets its blanking and bell, asks for checksums of the screen, resizes, sets lamps, reassigns colours.
+        let acts =
+            "A\x1b[12;2]B\x1b[14;1]C\x1b[1;1;1;1;24;80*yE\x1b[40*|G\x1b[3qH\x1b[1;2;3,|J\x1b[4$|K\x1b[1;2?hL";
+        assert_eq!(String::from_utf8_lossy(&filtered(acts.as_bytes())), "ABCEGHJKL");
+        let draws = "\x1b[2 q\x1b[!p\x1b[?2026$p\x1b[>4;2m\x1b[>1u\x1b[<u\x1b[?u\x1b[>c\x1b[=c\x1b[>q\x1b[5n\x1b[3b\x1b[?5W\x1b[1;5r";
+        assert_eq!(String::from_utf8_lossy(&filtered(draws.as_bytes())), draws);
     }
 
     #[test]
