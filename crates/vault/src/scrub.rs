@@ -15,10 +15,17 @@ use zeroize::Zeroizing;
 
 pub(crate) use encodings::{ValueForm, WINDOW_BYTES_MAX};
 
-/// Minimum length of a truncated value at the end of a text to be masked too: output is cut at limits.
-const BEGINNING_BYTES_MIN: usize = 8;
+/// How much of a truncated value at the end of a text is enough to be masked too, because output is cut at limits, and pauses: half of it, but
+/// never fewer bytes than the first number, and always as many as the second.
+const BEGINNING_BYTES: (usize, usize) = (3, 8);
 /// How much longer an escaped value may be than its longest form.
 const DECODED_TIMES: usize = 4;
+
+/// How many bytes of a value of this length give it away.
+fn gives_away(value_bytes: usize) -> usize {
+    let (least, most) = BEGINNING_BYTES;
+    value_bytes.div_ceil(2).clamp(least, most)
+}
 
 /// Every form in which programs usually print a value, including the plain one.
 pub(crate) fn forms(value: &[u8]) -> Vec<ValueForm> {
@@ -119,7 +126,7 @@ impl Scrubber {
         let mut spans = self.spans(bytes);
         let end = spans.last().map_or(0, |last| last.span.end);
         if let Some((start, name)) =
-            self.beginning_at_end(bytes, BEGINNING_BYTES_MIN).filter(|(start, _)| *start >= end)
+            self.beginning_at_end(bytes, gives_away).filter(|(start, _)| *start >= end)
         {
             spans.push(Masked { span: start..bytes.len(), name });
         }
@@ -133,7 +140,7 @@ impl Scrubber {
     /// Takes the part of a stream that can be passed on. The possible start of a value stays.
     pub fn part(&self, held: &mut Vec<u8>) -> Scrubbed {
         let spans = self.spans(held);
-        let open = self.beginning_at_end(held, 1).map_or(held.len(), |(start, _)| start);
+        let open = self.beginning_at_end(held, |_| 1).map_or(held.len(), |(start, _)| start);
         let open = self.decoded_beginning(held).map_or(open, |start| start.min(open));
         // A complete value that may continue, because another value begins with it, waits as well.
         let open = spans.iter().find(|one| one.span.end > open).map_or(open, |one| one.span.start.min(open));
@@ -170,7 +177,8 @@ impl Scrubber {
     fn decoded_beginning(&self, bytes: &[u8]) -> Option<usize> {
         self.automaton.as_ref()?;
         decoded_open_at(bytes, self.pattern_bytes_max, |reading| {
-            self.beginning_at_end(&reading.bytes, reading.beginning_bytes_min()).map(|(start, _)| start)
+            let bytes_min = reading.beginning_bytes_min();
+            self.beginning_at_end(&reading.bytes, |_| bytes_min).map(|(start, _)| start)
         })
     }
 
@@ -191,11 +199,10 @@ impl Scrubber {
         merged
     }
 
-    /// The longest suffix of at least this length that is a proper prefix of a value.
-    fn beginning_at_end(&self, bytes: &[u8], bytes_min: usize) -> Option<(usize, usize)> {
+    /// The longest suffix that is a proper prefix of a value, and at least as long as is said of values of that length.
+    fn beginning_at_end(&self, bytes: &[u8], bytes_min: impl Fn(usize) -> usize) -> Option<(usize, usize)> {
         let from = bytes.len().saturating_sub(self.pattern_bytes_max.saturating_sub(1));
-        let to = bytes.len().saturating_add(1).checked_sub(bytes_min)?;
-        let tail = bytes.get(from..to.min(bytes.len()))?;
+        let tail = bytes.get(from..)?;
         tail.iter().enumerate().find_map(|(at, byte)| {
             if !self.begins.get(usize::from(*byte)).copied().unwrap_or(false) {
                 return None;
@@ -203,8 +210,10 @@ impl Scrubber {
             let start = from.saturating_add(at);
             let end = bytes.get(start..)?;
             let place = self.patterns.partition_point(|(pattern, _)| pattern.as_slice() <= end);
-            let (pattern, name) = self.patterns.get(place)?;
-            pattern.starts_with(end).then_some((start, *name))
+            let begun =
+                self.patterns.get(place..)?.iter().take_while(|(pattern, _)| pattern.starts_with(end));
+            let mut enough = begun.filter(|(pattern, _)| end.len() >= bytes_min(pattern.len()));
+            enough.next().map(|(_, name)| (start, *name))
         })
     }
 

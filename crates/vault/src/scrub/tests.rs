@@ -209,6 +209,15 @@ fn masks_a_truncated_value_up_to_the_cut() {
 }
 
 #[test]
+fn half_of_a_short_value_is_enough_to_be_masked_at_a_cut() {
+    // The longer value begins alike, and of that one four bytes say little.
+    let scrubber = scrubber(&[("short", "hunter22"), ("long", "hunt-0123456789abcdef")]);
+    assert_eq!(scrubbed(&scrubber, b"is hunter2").0, "is [secret:short]");
+    assert_eq!(scrubbed(&scrubber, b"is hunt").0, "is [secret:short]");
+    assert_eq!(scrubbed(&scrubber, b"is hun").0, "is hun");
+}
+
+#[test]
 fn masks_nested_values_completely() {
     let scrubber =
         scrubber(&[("long", "abcdefgh-ijklmnop"), ("short", "ijklmnop"), ("over", "ijklmnop-qrstuv")]);
