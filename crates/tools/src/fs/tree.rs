@@ -4,17 +4,18 @@ use regent_kernel::{FolderState, Op, PathError, ToolCall, TreeEntry, TreeError, 
 use serde_json::{Value, json};
 
 use crate::Context;
-use crate::output::{DriverResult, failure, is_cancelled, on_files, path_failure};
+use crate::output::{DriverResult, failure, is_cancelled, on_files};
 use crate::tool::ToolError;
 
-/// How much one call deletes, copies or moves.
-pub(super) const LIMITS: TreeLimits = TreeLimits { entries_max: 10_000, bytes_max: 1 << 30 };
+/// How much one call deletes or moves: entries, however large the files are.
+pub(super) const TREE: TreeLimits = TreeLimits { entries_max: 10_000, bytes_max: u64::MAX };
 
 /// What is at a path. What is below it takes `recursive`.
 pub(super) async fn surveyed(
     permit: &Context<'_>,
     path: &str,
     recursive: Option<bool>,
+    limits: TreeLimits,
 ) -> DriverResult<Vec<TreeEntry>> {
     if path == "." {
         return Err(ToolError::failed(
@@ -23,7 +24,7 @@ pub(super) async fn surveyed(
         ));
     }
     let is_recursive = recursive == Some(true);
-    let limits = if is_recursive { LIMITS } else { TreeLimits { entries_max: 1, ..LIMITS } };
+    let limits = if is_recursive { limits } else { TreeLimits { entries_max: 1, ..limits } };
     let place = path.to_owned();
     match on_files(permit, move |workspace| workspace.survey(&place, limits)).await? {
         Ok(entries) => {
@@ -32,7 +33,6 @@ pub(super) async fn surveyed(
                 let message = format!("`{path}`: what is in it has changed since the call was approved");
                 return Err(ToolError::failed("approval.stale", message));
             }
-            check_sizes(permit, &entries)?;
             Ok(entries)
         }
         Err(TreeError { why: PathError::TooManyEntries { .. }, .. }) if !is_recursive => {
@@ -44,22 +44,15 @@ pub(super) async fn surveyed(
     }
 }
 
-fn check_sizes(permit: &Context<'_>, entries: &[TreeEntry]) -> DriverResult<()> {
-    let bytes_max = permit.limits().file_bytes_max;
-    match entries.iter().find(|entry| entry.bytes > bytes_max) {
-        Some(entry) => Err(path_failure(&entry.path, &PathError::TooLarge { bytes_max }).into()),
-        None => Ok(()),
-    }
-}
-
 /// What is at `from`, if policy allows the same call with `to` for everything below it.
 pub(super) async fn judged(
     permit: &Context<'_>,
     from: &str,
     to: &str,
     recursive: Option<bool>,
+    limits: TreeLimits,
 ) -> DriverResult<Vec<TreeEntry>> {
-    let entries = surveyed(permit, from, recursive).await?;
+    let entries = surveyed(permit, from, recursive, limits).await?;
     let moved = |entry: &TreeEntry| format!("{to}{}", entry.path.strip_prefix(from).unwrap_or_default());
     judge_below(permit, &entries, |entry| json!({"from": entry.path, "to": moved(entry)})).await?;
     Ok(entries)

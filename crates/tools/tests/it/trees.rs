@@ -189,6 +189,25 @@ async fn everything_below_is_judged_as_if_it_were_named_by_itself() {
 }
 
 #[tokio::test]
+async fn only_a_copy_depends_on_how_large_files_are() {
+    let small = format!("{ALLOW_INSIDE}limits: {{ file: 10B }}\n");
+    let cases = [(&*small, 11, "big"), (&*small, 11, "folder"), (ALLOW_INSIDE, 600 << 20, "folder")];
+    for (policy, bytes, from) in cases {
+        let world = ToolsFixture::new(policy).await;
+        for path in ["big", "folder/one", "folder/two"] {
+            world.put(path, "");
+            // A hole takes no room on the disk.
+            std::fs::File::create(world.path(path)).unwrap().set_len(bytes).unwrap();
+        }
+        let copied = world.call("fs.copy", json!({"from": from, "to": "b", "recursive": true})).await;
+        assert_eq!(copied.how, "failed fs.too_large", "{from} with {bytes}: {}", copied.message);
+        world.json("fs.move", json!({"from": from, "to": "c", "recursive": true})).await;
+        world.json("fs.delete", json!({"path": "c", "recursive": true})).await;
+        assert!(!world.path("c").exists() && !world.path(from).exists(), "{from} with {bytes}");
+    }
+}
+
+#[tokio::test]
 async fn adv_068_a_copy_and_a_move_launder_nothing() {
     let world = ToolsFixture::new(OPEN).await;
     for name in [".env", "keys/.env", "moved/.env"] {
