@@ -1,6 +1,6 @@
 //! What deleting, copying and moving have in common: one survey, judged entry by entry, then one act on what was surveyed.
 
-use regent_kernel::{FolderState, Op, PathError, ToolCall, TreeEntry, TreeError, TreeLimits};
+use regent_kernel::{ExecuteError, FolderState, Op, PathError, ToolCall, TreeEntry, TreeError, TreeLimits};
 use serde_json::{Value, json};
 
 use crate::Context;
@@ -29,7 +29,7 @@ pub(super) async fn surveyed(
     match on_files(permit, move |workspace| workspace.survey(&place, limits)).await? {
         Ok(entries) => {
             // Between the comparison before the call and this survey somebody may have put more into it.
-            if FolderState::of_survey(&entries).is_some_and(|state| !permit.is_as_approved(path, &state)) {
+            if !permit.is_as_approved(path, FolderState::of_survey(&entries).as_ref()) {
                 let message = format!("`{path}`: what is in it has changed since the call was approved");
                 return Err(ToolError::failed("approval.stale", message));
             }
@@ -65,7 +65,10 @@ pub(super) async fn judge_below(
     entries: &[TreeEntry],
     args: impl Fn(&TreeEntry) -> Value,
 ) -> DriverResult<()> {
-    let Op::RunTool(run) = permit.call().op() else { return Ok(()) };
+    let Op::RunTool(run) = permit.call().op() else {
+        let message = "a tree can only be judged within a call of a tool".to_owned();
+        return Err(ExecuteError::Broken(message).into());
+    };
     for entry in entries.iter().skip(1) {
         if is_cancelled(permit) {
             return Err(failure("fs.stopped", "the call was cancelled; nothing was changed").into());
@@ -86,3 +89,6 @@ pub(super) fn tree_failure(error: &TreeError) -> ToolError {
     // The name is fit for people already.
     failure(error.why.code(), format!("`{}`: {}", error.name, error.why)).into()
 }
+
+#[cfg(test)]
+mod tests;
