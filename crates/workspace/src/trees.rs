@@ -74,6 +74,15 @@ impl FolderState {
     }
 }
 
+/// A removal that ended early.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoveError {
+    /// How many entries are gone.
+    pub removed: usize,
+    /// Where it ended, and why.
+    pub cause: TreeError,
+}
+
 impl TreeEntry {
     /// Its path below the root of a tree, with the slash before it; empty for the root.
     fn below(&self, root: &str) -> &str {
@@ -149,17 +158,37 @@ impl Workspace {
     }
 
     /// Removes the entries of a survey, and nothing else: a folder that holds more by now stays. The flag ends it between two entries.
-    pub fn remove_tree(&self, entries: &[TreeEntry]) -> Result<(), TreeError> {
-        for entry in entries.iter().rev() {
-            self.1.check().map_err(|why| entry.fault(why))?;
-            let (folder, name) = self.parent(&entry.path, Missing::Refuse).map_err(|why| entry.fault(why))?;
-            self.check_same(folder.as_fd(), name, entry)?;
-            let flags = if entry.kind == FileKind::Folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-            rustix::fs::unlinkat(&folder, name, flags).map_err(|errno| match errno {
-                Errno::NOTEMPTY | Errno::EXIST => entry.fault(PathError::Changed),
-                errno => entry.fault(errno),
-            })?;
-            rustix::fs::fsync(&folder).map_err(|errno| entry.fault(errno))?;
+    pub fn remove_tree(&self, entries: &[TreeEntry]) -> Result<(), RemoveError> {
+        let Some(root) = entries.first() else { return Ok(()) };
+        let mut removed: usize = 0;
+        let failed = entries.iter().rev().find_map(|entry| {
+            let why = self.remove_entry(entry).err();
+            removed = removed.saturating_add(usize::from(why.is_none()));
+            why.map(|why| (entry, why))
+        });
+        let (last, why) = failed.map_or((root, None), |(entry, why)| (entry, Some(why)));
+        let synced = self.sync_above(root, last);
+        why.map_or(synced, Err).map_err(|why| RemoveError { removed, cause: last.fault(why) })
+    }
+
+    fn remove_entry(&self, entry: &TreeEntry) -> Result<(), PathError> {
+        self.1.check()?;
+        let (folder, name) = self.parent(&entry.path, Missing::Refuse)?;
+        self.check_same(folder.as_fd(), name, entry)?;
+        let flags = if entry.kind == FileKind::Folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        match rustix::fs::unlinkat(&folder, name, flags) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Err(PathError::Changed),
+            other => Ok(other?),
+        }
+    }
+
+    /// Syncs the folders above the last entry of a removal, up to the one that holds the root. All other folders that lost an entry are gone
+    /// themselves.
+    fn sync_above(&self, root: &TreeEntry, last: &TreeEntry) -> Result<(), PathError> {
+        let mut left = Some(last.path.as_str());
+        while let Some(path) = left.filter(|path| path.len() >= root.path.len()) {
+            rustix::fs::fsync(self.parent(path, Missing::Refuse)?.0)?;
+            left = path.rsplit_once('/').map(|(above, _)| above);
         }
         Ok(())
     }
@@ -180,7 +209,7 @@ impl Workspace {
         let (folder, name) = self.parent(to, Missing::Make).map_err(fault)?;
         let _turn = FolderLock::take(&folder, &self.1).map_err(fault)?;
         self.check_layout(to).map_err(fault)?;
-        self.check_same(from_folder.as_fd(), from_name, root)?;
+        self.check_same(from_folder.as_fd(), from_name, root).map_err(|why| root.fault(why))?;
         let flags = replacing(root, (&folder, name, to), how).map_err(fault)?;
         rustix::fs::renameat_with(&from_folder, from_name, &folder, name, flags)
             .map_err(|errno| fault(errno.into()))?;
@@ -297,13 +326,12 @@ impl Workspace {
         if is_inside(&self.resolve(&spelling)?) { Ok(()) } else { Err(PathError::LinkLeaves) }
     }
 
-    /// Whether what a name leads to is still what was surveyed.
-    fn check_same(&self, folder: BorrowedFd<'_>, name: &str, entry: &TreeEntry) -> Result<(), TreeError> {
-        self.check_reach(&entry.path).map_err(|why| entry.fault(why))?;
-        let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
-        let stat = stat.map_err(|errno| entry.fault(errno))?;
+    /// Fails unless what a name leads to is still what was surveyed.
+    fn check_same(&self, folder: BorrowedFd<'_>, name: &str, entry: &TreeEntry) -> Result<(), PathError> {
+        self.check_reach(&entry.path)?;
+        let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let is_same = crate::identity_of(&stat) == entry.identity && found(&stat).kind == entry.kind;
-        if is_same { Ok(()) } else { Err(entry.fault(PathError::Changed)) }
+        if is_same { Ok(()) } else { Err(PathError::Changed) }
     }
 
     fn is_as_surveyed(&self, entries: &[TreeEntry], at: &str, limits: TreeLimits) -> bool {

@@ -1,6 +1,8 @@
 //! What deleting, copying and moving have in common: one survey, judged entry by entry, then one act on what was surveyed.
 
-use regent_kernel::{ExecuteError, FolderState, Op, PathError, ToolCall, TreeEntry, TreeError, TreeLimits};
+use regent_kernel::{
+    ExecuteError, FolderState, Op, PathError, RemoveError, ToolCall, TreeEntry, TreeError, TreeLimits,
+};
 use serde_json::{Value, json};
 
 use crate::Context;
@@ -86,8 +88,21 @@ pub(super) async fn judge_below(
 }
 
 pub(super) fn tree_failure(error: &TreeError) -> ToolError {
+    failure(error.why.code(), sentence(error)).into()
+}
+
+/// The failure of a removal, which says what it has done.
+pub(super) fn removal_failure(RemoveError { removed, cause }: &RemoveError, entries: usize) -> ToolError {
+    let done = match removed {
+        0 => "nothing was deleted".to_owned(),
+        removed => format!("{removed} of {entries} entries are deleted"),
+    };
+    failure(cause.why.code(), format!("{}; {done}", sentence(cause))).into()
+}
+
+fn sentence(TreeError { name, why }: &TreeError) -> String {
     // The name is fit for people already.
-    failure(error.why.code(), format!("`{}`: {}", error.name, error.why)).into()
+    format!("`{name}`: {why}")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Folders that change between the kernel's last look at them and the tool's survey.
+//! Folders that change between the kernel's last look at them and the tool's survey, and how failures read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use regent_policy::{Layer, Source, load};
 use regent_store::MemoryState;
 use serde_json::{Value, json};
 
+use super::{TREE, removal_failure};
 use crate::fs::{copy, delete, relocate};
 use crate::{Context, HostTool, ToolError, tool_set};
 
@@ -133,4 +134,20 @@ async fn an_approved_call_changes_nothing_if_another_tree_is_there_by_then() {
         let tmp = planted();
         assert_eq!(ends(tmp.path(), call.clone(), |_root| {}).await, Status::Ok, "{}", call.0);
     }
+}
+
+#[test]
+fn a_failed_deletion_says_how_many_entries_are_gone() {
+    let tmp = planted();
+    let workspace = Workspace::open(tmp.path()).unwrap();
+    let entries = workspace.survey("a", TREE).unwrap();
+    std::fs::write(tmp.path().join("a/deep/new"), "new").unwrap();
+    let removal = |entries| {
+        let error = workspace.remove_tree(entries).unwrap_err();
+        removal_failure(&error, entries.len()).to_string()
+    };
+    let expected = "`a/deep`: it has changed since it was read; read it again; 1 of 3 entries are deleted";
+    assert_eq!(removal(&entries), expected);
+    let expected = "`a/one`: there is no such file or folder; nothing was deleted";
+    assert_eq!(removal(&entries), expected);
 }
