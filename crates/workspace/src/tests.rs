@@ -752,7 +752,7 @@ fn a_call_that_was_told_to_stop_changes_nothing_more() {
         stopped.make_folder("made", Missing::Refuse).err(),
         stopped.remove("file").err(),
         stopped.remove_tree(&folder).err().map(|error| why(error.cause)),
-        stopped.rename_to(&file, "moved", Placement::Create, limits).err().map(why),
+        stopped.rename_to(&file, "moved", Placement::Create).err().map(why),
         stopped.copy_tree(&file, "copied", Placement::Create, limits).err().map(why),
         stopped.copy_tree(&folder, "copied", Placement::Create, limits).err().map(why),
     ];

@@ -194,13 +194,7 @@ impl Workspace {
     }
 
     /// Moves a surveyed tree to another name, in one step. Missing folders are made. Only a file replaces something, and only a file.
-    pub fn rename_to(
-        &self,
-        entries: &[TreeEntry],
-        to: &str,
-        how: Placement,
-        limits: TreeLimits,
-    ) -> Result<(), TreeError> {
+    pub fn rename_to(&self, entries: &[TreeEntry], to: &str, how: Placement) -> Result<(), TreeError> {
         let Some(root) = entries.first() else { return Ok(()) };
         self.check_place(entries, to)?;
         let fault = |why: PathError| TreeError { name: escape_name(to.as_bytes()), why };
@@ -210,20 +204,28 @@ impl Workspace {
         let _turn = FolderLock::take(&folder, &self.1).map_err(fault)?;
         self.check_layout(to).map_err(fault)?;
         self.check_same(from_folder.as_fd(), from_name, root).map_err(|why| root.fault(why))?;
-        let flags = replacing(root, (&folder, name, to), how).map_err(fault)?;
+        // What is replaced takes the source's name until it is certain that the source stays.
+        let replaces = replaces(root, (&folder, name, to), how).map_err(fault)?;
+        let flags = if replaces { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
         rustix::fs::renameat_with(&from_folder, from_name, &folder, name, flags)
             .map_err(|errno| fault(errno.into()))?;
-        if !self.is_as_surveyed(entries, to, limits) {
+        let settled = if !self.is_same_at(entries, to, |one, other| one.identity == other.identity) {
             // What was put into it meanwhile has not been judged under its new name.
-            let back = RenameFlags::NOREPLACE;
+            Err(root.fault(PathError::Changed))
+        } else if replaces {
+            rustix::fs::unlinkat(&from_folder, from_name, AtFlags::empty()).map_err(|errno| root.fault(errno))
+        } else {
+            Ok(())
+        };
+        if settled.is_err() {
             let stays = |errno: Errno| {
                 let why = format!(
                     "it changed while it was moved, and it stays here because it can't be moved back ({errno})"
                 );
                 fault(PathError::Os(why))
             };
-            rustix::fs::renameat_with(&folder, name, &from_folder, from_name, back).map_err(stays)?;
-            return Err(root.fault(PathError::Changed));
+            rustix::fs::renameat_with(&folder, name, &from_folder, from_name, flags).map_err(stays)?;
+            return settled;
         }
         rustix::fs::fsync(&folder)
             .and_then(|()| rustix::fs::fsync(&from_folder))
@@ -249,7 +251,7 @@ impl Workspace {
                 let draft = copy.file(root, folder.as_fd())?;
                 let _turn = FolderLock::take(&folder, &self.1).map_err(fault)?;
                 self.check_layout(to).map_err(fault)?;
-                replacing(root, (&folder, name, to), how).map_err(fault)?;
+                replaces(root, (&folder, name, to), how).map_err(fault)?;
                 draft.publish(name, how).map_err(fault)?;
             }
             FileKind::Folder => {
@@ -267,7 +269,7 @@ impl Workspace {
                     self.discard(&draft);
                     return Err(error);
                 }
-                if !self.is_same_shape(entries, to, limits) {
+                if !self.is_same_at(entries, to, |one, other| one.target == other.target) {
                     let hidden = draft.strip_prefix(above).unwrap_or(&draft);
                     rustix::fs::renameat(&folder, name, &folder, hidden)
                         .map_err(|errno| fault(errno.into()))?;
@@ -334,21 +336,9 @@ impl Workspace {
         if is_same { Ok(()) } else { Err(PathError::Changed) }
     }
 
-    fn is_as_surveyed(&self, entries: &[TreeEntry], at: &str, limits: TreeLimits) -> bool {
-        self.compare(entries, at, limits, |one, other| one.identity == other.identity)
-    }
-
-    fn is_same_shape(&self, entries: &[TreeEntry], at: &str, limits: TreeLimits) -> bool {
-        self.compare(entries, at, limits, |one, other| one.target == other.target)
-    }
-
-    fn compare(
-        &self,
-        entries: &[TreeEntry],
-        at: &str,
-        limits: TreeLimits,
-        same: impl Fn(&TreeEntry, &TreeEntry) -> bool,
-    ) -> bool {
+    /// Whether a place holds the names and kinds of a survey and nothing else, and each two entries are the same in this, too.
+    fn is_same_at(&self, entries: &[TreeEntry], at: &str, same: fn(&TreeEntry, &TreeEntry) -> bool) -> bool {
+        let limits = TreeLimits { entries_max: entries.len(), bytes_max: u64::MAX };
         let (Some(root), Ok(now)) = (entries.first(), self.survey(at, limits)) else { return false };
         let is_same = |(one, other): (&TreeEntry, &TreeEntry)| {
             one.below(&root.path) == other.below(at) && one.kind == other.kind && same(one, other)
@@ -365,17 +355,14 @@ impl Workspace {
     }
 }
 
-/// How the last step of a copy or a move treats what is there.
-fn replacing(
+/// Whether the last step of a copy or a move replaces a file.
+fn replaces(
     root: &TreeEntry,
     (folder, name, to): (&OwnedFd, &str, &str),
     how: Placement,
-) -> Result<RenameFlags, PathError> {
-    if how == Placement::Create || root.kind != FileKind::File {
-        return Ok(RenameFlags::NOREPLACE);
-    }
-    existing(folder, name, is_inside(to))?;
-    Ok(RenameFlags::empty())
+) -> Result<bool, PathError> {
+    let may = how != Placement::Create && root.kind == FileKind::File;
+    Ok(may && existing(folder, name, is_inside(to))?.is_some())
 }
 
 struct Survey<'w> {

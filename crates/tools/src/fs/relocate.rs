@@ -34,7 +34,7 @@ pub(crate) async fn relocate(
     let entries = judged(permit, from, to, recursive, TREE).await?;
     let (place, count) = (to.to_owned(), entries.len());
     let how = placement(overwrite);
-    on_files(permit, move |workspace| workspace.rename_to(&entries, &place, how, TREE))
+    on_files(permit, move |workspace| workspace.rename_to(&entries, &place, how))
         .await?
         .map_err(|error| tree_failure(&error))?;
     Ok(json!({"from": from, "to": to, "moved": count}))

@@ -52,7 +52,7 @@ async fn each_does_what_it_says() {
         lines.sort();
         lines
     };
-    let cases: [(&str, Value, Vec<String>); 11] = [
+    let cases: [(&str, Value, Vec<String>); 12] = [
         ("fs.mkdir", json!({"path": "new"}), with(under("a"), &["b=B", "new/"])),
         ("fs.mkdir", json!({"path": "a"}), with(under("a"), &["b=B"])),
         ("fs.mkdir", json!({"path": "x/y", "parents": true}), with(under("a"), &["b=B", "x/", "x/y/"])),
@@ -65,6 +65,11 @@ async fn each_does_what_it_says() {
         ),
         ("fs.move", json!({"from": "b", "to": "n/c"}), with(under("a"), &["n/", "n/c=B"])),
         ("fs.move", json!({"from": "a", "to": "c", "recursive": true}), with(under("c"), &["b=B"])),
+        (
+            "fs.move",
+            json!({"from": "b", "to": "a/one", "overwrite": true}),
+            with(a[..4].iter().map(|&line| line.to_owned()).collect(), &["a/one=B"]),
+        ),
         ("fs.delete", json!({"path": "b"}), under("a")),
         ("fs.delete", json!({"path": "a", "recursive": true}), vec!["b=B".to_owned()]),
         ("fs.delete", json!({"path": "a/deep/link"}), vec![]),
