@@ -12,7 +12,8 @@ use rustix::io::Errno;
 use crate::content::{DIGEST_BYTES_MAX, FileState};
 use crate::files::{FileDraft, FolderLock, MODE_KEPT, Missing, existing, found, sound};
 use crate::{
-    FileKind, INSIDE, PathError, Placement, StopFlag, TreeError, Workspace, escape_name, is_inside, openat2,
+    FileKind, INSIDE, PathError, Placement, ROOT, StopFlag, TreeError, Workspace, escape_name, is_inside,
+    openat2,
 };
 
 /// Folders within folders. Each holds a descriptor while it is surveyed.
@@ -248,7 +249,7 @@ impl Workspace {
         let mut copy = Copy { workspace: self, bytes_left: limits.bytes_max };
         match root.kind {
             FileKind::File => {
-                let draft = copy.file(root, folder.as_fd())?;
+                let draft = copy.file(root, folder.as_fd()).map_err(|why| root.fault(why))?;
                 let _turn = FolderLock::take(&folder, &self.1).map_err(fault)?;
                 self.check_layout(to).map_err(fault)?;
                 replaces(root, (&folder, name, to), how).map_err(fault)?;
@@ -324,7 +325,7 @@ impl Workspace {
         if !is_inside(place) || names.contains(&"..") {
             return Err(PathError::LinkLeaves);
         }
-        let spelling = if names.is_empty() { crate::ROOT.to_owned() } else { names.join("/") };
+        let spelling = if names.is_empty() { ROOT.to_owned() } else { names.join("/") };
         if is_inside(&self.resolve(&spelling)?) { Ok(()) } else { Err(PathError::LinkLeaves) }
     }
 
@@ -448,31 +449,7 @@ impl Copy<'_> {
         let Some(root) = entries.first() else { return Ok(()) };
         let place_of = |entry: &TreeEntry| format!("{draft}{}", entry.below(&root.path));
         for entry in entries {
-            self.workspace.1.check().map_err(|why| entry.fault(why))?;
-            let place = place_of(entry);
-            let (above, name) = place.rsplit_once('/').unwrap_or(("", &place));
-            let opened = match above {
-                "" => None,
-                above => Some(
-                    openat2(folder, above, LIST, Mode::empty(), INSIDE).map_err(|why| entry.fault(why))?,
-                ),
-            };
-            let at = opened.as_ref().map_or(folder, AsFd::as_fd);
-            match entry.kind {
-                FileKind::Folder => {
-                    // Its own bits come when it is full: it may be read-only.
-                    rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o700))
-                        .map_err(|errno| entry.fault(errno))?;
-                }
-                FileKind::File => {
-                    self.file(entry, at)?.publish(name, Placement::Create).map_err(|why| entry.fault(why))?;
-                }
-                FileKind::Link => {
-                    let target = entry.target.as_deref().unwrap_or_default();
-                    rustix::fs::symlinkat(target, at, name).map_err(|errno| entry.fault(errno))?;
-                }
-                FileKind::Special => return Err(entry.fault(PathError::Special)),
-            }
+            self.entry(entry, folder, &place_of(entry)).map_err(|why| entry.fault(why))?;
         }
         // Opened one by one: a tree may have more folders than the process may have descriptors.
         for entry in entries.iter().rev().filter(|entry| entry.kind == FileKind::Folder) {
@@ -486,30 +463,45 @@ impl Copy<'_> {
         Ok(())
     }
 
+    fn entry(&mut self, entry: &TreeEntry, folder: BorrowedFd<'_>, place: &str) -> Result<(), PathError> {
+        self.workspace.1.check()?;
+        let (above, name) = place.rsplit_once('/').unwrap_or((ROOT, place));
+        let at = openat2(folder, above, LIST, Mode::empty(), INSIDE)?;
+        match entry.kind {
+            // Its own bits come when it is full: it may be read-only.
+            FileKind::Folder => rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o700))?,
+            FileKind::File => self.file(entry, at.as_fd())?.publish(name, Placement::Create)?,
+            FileKind::Link => {
+                rustix::fs::symlinkat(entry.target.as_deref().unwrap_or_default(), &at, name)?;
+            }
+            FileKind::Special => return Err(PathError::Special),
+        }
+        Ok(())
+    }
+
     /// A copy of a file's content and permission bits, not published yet.
-    fn file<'f>(&mut self, entry: &TreeEntry, folder: BorrowedFd<'f>) -> Result<FileDraft<'f>, TreeError> {
-        let source = self.workspace.open_read(&entry.path).map_err(|why| entry.fault(why))?;
-        let io = |error: std::io::Error| entry.fault(PathError::of_io(&error));
-        let stat = rustix::fs::fstat(&source).map_err(|errno| entry.fault(errno))?;
-        let draft = FileDraft::begin(folder, Some(&stat)).map_err(|why| entry.fault(why))?;
+    fn file<'f>(&mut self, entry: &TreeEntry, folder: BorrowedFd<'f>) -> Result<FileDraft<'f>, PathError> {
+        let mut source = self.workspace.open_read(&entry.path)?;
+        let stat = rustix::fs::fstat(&source)?;
+        let draft = FileDraft::begin(folder, Some(&stat))?;
+        let io = |error: std::io::Error| PathError::of_io(&error);
         let mut to = File::from(draft.file.try_clone().map_err(io)?);
-        let mut source = source;
         loop {
             let part = source.by_ref().take(COPIED_AT_ONCE_BYTES);
             let copied = std::io::copy(&mut { part }, &mut to).map_err(io)?;
-            self.bytes_left = self
-                .bytes_left
-                .checked_sub(copied)
-                .ok_or_else(|| entry.fault(PathError::TooLarge { bytes_max: self.bytes_left }))?;
-            self.workspace.1.check().map_err(|why| entry.fault(why))?;
+            let bytes_max = self.bytes_left;
+            self.bytes_left = bytes_max.checked_sub(copied).ok_or(PathError::TooLarge { bytes_max })?;
+            self.workspace.1.check()?;
             if copied == 0 {
                 break;
             }
         }
-        let mode = Mode::from_raw_mode(stat.st_mode & MODE_KEPT);
-        rustix::fs::fchmod(&to, mode)
-            .and_then(|()| rustix::fs::fsync(&to))
-            .map_err(|errno| entry.fault(errno))?;
+        // Compared after the last read, so that this also finds what was written meanwhile.
+        if FileState::of_file(&source)? != entry.state {
+            return Err(PathError::Changed);
+        }
+        rustix::fs::fchmod(&to, Mode::from_raw_mode(stat.st_mode & MODE_KEPT))?;
+        rustix::fs::fsync(&to)?;
         Ok(draft)
     }
 }

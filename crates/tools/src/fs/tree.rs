@@ -102,6 +102,9 @@ pub(super) fn removal_failure(RemoveError { removed, cause }: &RemoveError, entr
 
 fn sentence(TreeError { name, why }: &TreeError) -> String {
     // The name is fit for people already.
+    if *why == PathError::Changed {
+        return format!("`{name}` changed while the call ran; repeat the call");
+    }
     format!("`{name}`: {why}")
 }
 

@@ -156,6 +156,27 @@ fn a_move_that_replaces_a_file_leaves_one_file() {
     assert_eq!(everything(&place.workspace), expected);
 }
 
+#[test]
+fn a_copy_holds_no_content_that_was_not_surveyed() {
+    let cases: [(&str, &str, Change); 4] = [
+        ("file", "file", |root| fs::write(root.join("file"), "another").unwrap()),
+        ("file", "file", |root| swap(&root.join("file"))),
+        ("tree", "tree/deep/two", |root| fs::write(root.join("tree/deep/two"), "another").unwrap()),
+        ("tree", "tree/deep/two", |root| swap(&root.join("tree/deep/two"))),
+    ];
+    for (tree, at, change) in cases {
+        let place = planted();
+        let entries = surveyed(&place, tree);
+        change(place.workspace.root());
+        let before = everything(&place.workspace);
+        let copied = place.workspace.copy_tree(&entries, "copy", Placement::Create, LIMITS);
+        assert_eq!(copied, Err(changed(at)), "{tree}");
+        assert_eq!(everything(&place.workspace), before, "{tree}");
+        let entries = surveyed(&place, tree);
+        place.workspace.copy_tree(&entries, "copy", Placement::Create, LIMITS).unwrap();
+    }
+}
+
 /// The folder that a copy is built in, once it is complete.
 fn complete_draft(root: &Path) -> Option<PathBuf> {
     let mut drafts = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use regent_kernel::{
     ApprovalAnswer, BoxFuture, Catalogue, Executors, Foreseen, Host, ManualClock, NoSecrets, Op, Parts,
-    RawOutput, Reply, Scope, Status, ToolCall, ToolSpec, Workspace,
+    Placement, RawOutput, Reply, Scope, Status, ToolCall, ToolSpec, Workspace,
 };
 use regent_ledger::{Ledger, LedgerKey};
 use regent_policy::{Layer, Source, load};
 use regent_store::MemoryState;
 use serde_json::{Value, json};
 
-use super::{TREE, removal_failure};
+use super::{TREE, removal_failure, tree_failure};
 use crate::fs::{copy, delete, relocate};
 use crate::{Context, HostTool, ToolError, tool_set};
 
@@ -137,16 +137,19 @@ async fn an_approved_call_changes_nothing_if_another_tree_is_there_by_then() {
 }
 
 #[test]
-fn a_failed_deletion_says_how_many_entries_are_gone() {
+fn a_failure_names_what_changed_and_says_what_was_done() {
     let tmp = planted();
     let workspace = Workspace::open(tmp.path()).unwrap();
     let entries = workspace.survey("a", TREE).unwrap();
+    std::fs::write(tmp.path().join("a/one"), "another").unwrap();
+    let copied = workspace.copy_tree(&entries, "b", Placement::Create, TREE).unwrap_err();
+    assert_eq!(tree_failure(&copied).to_string(), "`a/one` changed while the call ran; repeat the call");
     std::fs::write(tmp.path().join("a/deep/new"), "new").unwrap();
     let removal = |entries| {
         let error = workspace.remove_tree(entries).unwrap_err();
         removal_failure(&error, entries.len()).to_string()
     };
-    let expected = "`a/deep`: it has changed since it was read; read it again; 1 of 3 entries are deleted";
+    let expected = "`a/deep` changed while the call ran; repeat the call; 1 of 3 entries are deleted";
     assert_eq!(removal(&entries), expected);
     let expected = "`a/one`: there is no such file or folder; nothing was deleted";
     assert_eq!(removal(&entries), expected);
