@@ -88,7 +88,8 @@ pub use regent_wire::{
 };
 pub use regent_workspace::{
     FileKind, FileMetadata, FileState, FolderEntry, FolderState, Listing, Missing, Overlap, OwnFolders,
-    PathError, Placement, StopFlag, TreeEntry, TreeError, TreeLimits, Workspace, Written, escape_name,
+    PathError, Placement, RemoveError, StopFlag, TreeEntry, TreeError, TreeLimits, Workspace, Written,
+    escape_name,
 };
 pub use request::{Aside, RequestSize, Saved};
 pub use role::PersonRole;

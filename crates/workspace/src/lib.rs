@@ -34,7 +34,7 @@ pub use error::PathError;
 pub use files::{FileKind, FileMetadata, FolderEntry, Listing, Missing, Placement, Written, escape_name};
 pub use own::{Overlap, OwnFolders};
 pub use spellings::Spellings;
-pub use trees::{FolderState, TreeEntry, TreeLimits};
+pub use trees::{FolderState, RemoveError, TreeEntry, TreeLimits};
 
 /// The spelling of the workspace's own root.
 const ROOT: &str = ".";

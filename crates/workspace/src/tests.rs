@@ -14,6 +14,8 @@ use rustix::fs::{CWD, RenameFlags};
 
 use super::*;
 
+mod trees;
+
 /// A workspace at `<tmp>/ws` beside `<tmp>/outside/secret`, both real.
 struct WorkspaceFixture {
     tmp: tempfile::TempDir,
@@ -749,8 +751,8 @@ fn a_call_that_was_told_to_stop_changes_nothing_more() {
         stopped.append("file", b"x", None, u64::MAX).err(),
         stopped.make_folder("made", Missing::Refuse).err(),
         stopped.remove("file").err(),
-        stopped.remove_tree(&folder).err().map(why),
-        stopped.rename_to(&file, "moved", Placement::Create, limits).err().map(why),
+        stopped.remove_tree(&folder).err().map(|error| why(error.cause)),
+        stopped.rename_to(&file, "moved", Placement::Create).err().map(why),
         stopped.copy_tree(&file, "copied", Placement::Create, limits).err().map(why),
         stopped.copy_tree(&folder, "copied", Placement::Create, limits).err().map(why),
     ];

@@ -12,7 +12,8 @@ use rustix::io::Errno;
 use crate::content::{DIGEST_BYTES_MAX, FileState};
 use crate::files::{FileDraft, FolderLock, MODE_KEPT, Missing, existing, found, sound};
 use crate::{
-    FileKind, INSIDE, PathError, Placement, StopFlag, TreeError, Workspace, escape_name, is_inside, openat2,
+    FileKind, INSIDE, PathError, Placement, ROOT, StopFlag, TreeError, Workspace, escape_name, is_inside,
+    openat2,
 };
 
 /// Folders within folders. Each holds a descriptor while it is surveyed.
@@ -72,6 +73,15 @@ impl FolderState {
         let lines: String = entries.iter().map(line).collect();
         Some(Self { entries: entries.len(), digest: Digest::compute(lines.as_bytes()) })
     }
+}
+
+/// A removal that ended early.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoveError {
+    /// How many entries are gone.
+    pub removed: usize,
+    /// Where it ended, and why.
+    pub cause: TreeError,
 }
 
 impl TreeEntry {
@@ -149,29 +159,43 @@ impl Workspace {
     }
 
     /// Removes the entries of a survey, and nothing else: a folder that holds more by now stays. The flag ends it between two entries.
-    pub fn remove_tree(&self, entries: &[TreeEntry]) -> Result<(), TreeError> {
-        for entry in entries.iter().rev() {
-            self.1.check().map_err(|why| entry.fault(why))?;
-            let (folder, name) = self.parent(&entry.path, Missing::Refuse).map_err(|why| entry.fault(why))?;
-            self.check_same(folder.as_fd(), name, entry)?;
-            let flags = if entry.kind == FileKind::Folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-            rustix::fs::unlinkat(&folder, name, flags).map_err(|errno| match errno {
-                Errno::NOTEMPTY | Errno::EXIST => entry.fault(PathError::Changed),
-                errno => entry.fault(errno),
-            })?;
-            rustix::fs::fsync(&folder).map_err(|errno| entry.fault(errno))?;
+    pub fn remove_tree(&self, entries: &[TreeEntry]) -> Result<(), RemoveError> {
+        let Some(root) = entries.first() else { return Ok(()) };
+        let mut removed: usize = 0;
+        let failed = entries.iter().rev().find_map(|entry| {
+            let why = self.remove_entry(entry).err();
+            removed = removed.saturating_add(usize::from(why.is_none()));
+            why.map(|why| (entry, why))
+        });
+        let (last, why) = failed.map_or((root, None), |(entry, why)| (entry, Some(why)));
+        let synced = self.sync_above(root, last);
+        why.map_or(synced, Err).map_err(|why| RemoveError { removed, cause: last.fault(why) })
+    }
+
+    fn remove_entry(&self, entry: &TreeEntry) -> Result<(), PathError> {
+        self.1.check()?;
+        let (folder, name) = self.parent(&entry.path, Missing::Refuse)?;
+        self.check_same(folder.as_fd(), name, entry)?;
+        let flags = if entry.kind == FileKind::Folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        match rustix::fs::unlinkat(&folder, name, flags) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Err(PathError::Changed),
+            other => Ok(other?),
+        }
+    }
+
+    /// Syncs the folders above the last entry of a removal, up to the one that holds the root. All other folders that lost an entry are gone
+    /// themselves.
+    fn sync_above(&self, root: &TreeEntry, last: &TreeEntry) -> Result<(), PathError> {
+        let mut left = Some(last.path.as_str());
+        while let Some(path) = left.filter(|path| path.len() >= root.path.len()) {
+            rustix::fs::fsync(self.parent(path, Missing::Refuse)?.0)?;
+            left = path.rsplit_once('/').map(|(above, _)| above);
         }
         Ok(())
     }
 
     /// Moves a surveyed tree to another name, in one step. Missing folders are made. Only a file replaces something, and only a file.
-    pub fn rename_to(
-        &self,
-        entries: &[TreeEntry],
-        to: &str,
-        how: Placement,
-        limits: TreeLimits,
-    ) -> Result<(), TreeError> {
+    pub fn rename_to(&self, entries: &[TreeEntry], to: &str, how: Placement) -> Result<(), TreeError> {
         let Some(root) = entries.first() else { return Ok(()) };
         self.check_place(entries, to)?;
         let fault = |why: PathError| TreeError { name: escape_name(to.as_bytes()), why };
@@ -180,21 +204,29 @@ impl Workspace {
         let (folder, name) = self.parent(to, Missing::Make).map_err(fault)?;
         let _turn = FolderLock::take(&folder, &self.1).map_err(fault)?;
         self.check_layout(to).map_err(fault)?;
-        self.check_same(from_folder.as_fd(), from_name, root)?;
-        let flags = replacing(root, (&folder, name, to), how).map_err(fault)?;
+        self.check_same(from_folder.as_fd(), from_name, root).map_err(|why| root.fault(why))?;
+        // What is replaced takes the source's name until it is certain that the source stays.
+        let replaces = replaces(root, (&folder, name, to), how).map_err(fault)?;
+        let flags = if replaces { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
         rustix::fs::renameat_with(&from_folder, from_name, &folder, name, flags)
             .map_err(|errno| fault(errno.into()))?;
-        if !self.is_as_surveyed(entries, to, limits) {
+        let settled = if !self.is_same_at(entries, to, |one, other| one.identity == other.identity) {
             // What was put into it meanwhile has not been judged under its new name.
-            let back = RenameFlags::NOREPLACE;
+            Err(root.fault(PathError::Changed))
+        } else if replaces {
+            rustix::fs::unlinkat(&from_folder, from_name, AtFlags::empty()).map_err(|errno| root.fault(errno))
+        } else {
+            Ok(())
+        };
+        if settled.is_err() {
             let stays = |errno: Errno| {
                 let why = format!(
                     "it changed while it was moved, and it stays here because it can't be moved back ({errno})"
                 );
                 fault(PathError::Os(why))
             };
-            rustix::fs::renameat_with(&folder, name, &from_folder, from_name, back).map_err(stays)?;
-            return Err(root.fault(PathError::Changed));
+            rustix::fs::renameat_with(&folder, name, &from_folder, from_name, flags).map_err(stays)?;
+            return settled;
         }
         rustix::fs::fsync(&folder)
             .and_then(|()| rustix::fs::fsync(&from_folder))
@@ -217,10 +249,10 @@ impl Workspace {
         let mut copy = Copy { workspace: self, bytes_left: limits.bytes_max };
         match root.kind {
             FileKind::File => {
-                let draft = copy.file(root, folder.as_fd())?;
+                let draft = copy.file(root, folder.as_fd()).map_err(|why| root.fault(why))?;
                 let _turn = FolderLock::take(&folder, &self.1).map_err(fault)?;
                 self.check_layout(to).map_err(fault)?;
-                replacing(root, (&folder, name, to), how).map_err(fault)?;
+                replaces(root, (&folder, name, to), how).map_err(fault)?;
                 draft.publish(name, how).map_err(fault)?;
             }
             FileKind::Folder => {
@@ -238,7 +270,7 @@ impl Workspace {
                     self.discard(&draft);
                     return Err(error);
                 }
-                if !self.is_same_shape(entries, to, limits) {
+                if !self.is_same_at(entries, to, |one, other| one.target == other.target) {
                     let hidden = draft.strip_prefix(above).unwrap_or(&draft);
                     rustix::fs::renameat(&folder, name, &folder, hidden)
                         .map_err(|errno| fault(errno.into()))?;
@@ -293,34 +325,21 @@ impl Workspace {
         if !is_inside(place) || names.contains(&"..") {
             return Err(PathError::LinkLeaves);
         }
-        let spelling = if names.is_empty() { crate::ROOT.to_owned() } else { names.join("/") };
+        let spelling = if names.is_empty() { ROOT.to_owned() } else { names.join("/") };
         if is_inside(&self.resolve(&spelling)?) { Ok(()) } else { Err(PathError::LinkLeaves) }
     }
 
-    /// Whether what a name leads to is still what was surveyed.
-    fn check_same(&self, folder: BorrowedFd<'_>, name: &str, entry: &TreeEntry) -> Result<(), TreeError> {
-        self.check_reach(&entry.path).map_err(|why| entry.fault(why))?;
-        let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
-        let stat = stat.map_err(|errno| entry.fault(errno))?;
+    /// Fails unless what a name leads to is still what was surveyed.
+    fn check_same(&self, folder: BorrowedFd<'_>, name: &str, entry: &TreeEntry) -> Result<(), PathError> {
+        self.check_reach(&entry.path)?;
+        let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let is_same = crate::identity_of(&stat) == entry.identity && found(&stat).kind == entry.kind;
-        if is_same { Ok(()) } else { Err(entry.fault(PathError::Changed)) }
+        if is_same { Ok(()) } else { Err(PathError::Changed) }
     }
 
-    fn is_as_surveyed(&self, entries: &[TreeEntry], at: &str, limits: TreeLimits) -> bool {
-        self.compare(entries, at, limits, |one, other| one.identity == other.identity)
-    }
-
-    fn is_same_shape(&self, entries: &[TreeEntry], at: &str, limits: TreeLimits) -> bool {
-        self.compare(entries, at, limits, |one, other| one.target == other.target)
-    }
-
-    fn compare(
-        &self,
-        entries: &[TreeEntry],
-        at: &str,
-        limits: TreeLimits,
-        same: impl Fn(&TreeEntry, &TreeEntry) -> bool,
-    ) -> bool {
+    /// Whether a place holds the names and kinds of a survey and nothing else, and each two entries are the same in this, too.
+    fn is_same_at(&self, entries: &[TreeEntry], at: &str, same: fn(&TreeEntry, &TreeEntry) -> bool) -> bool {
+        let limits = TreeLimits { entries_max: entries.len(), bytes_max: u64::MAX };
         let (Some(root), Ok(now)) = (entries.first(), self.survey(at, limits)) else { return false };
         let is_same = |(one, other): (&TreeEntry, &TreeEntry)| {
             one.below(&root.path) == other.below(at) && one.kind == other.kind && same(one, other)
@@ -337,17 +356,14 @@ impl Workspace {
     }
 }
 
-/// How the last step of a copy or a move treats what is there.
-fn replacing(
+/// Whether the last step of a copy or a move replaces a file.
+fn replaces(
     root: &TreeEntry,
     (folder, name, to): (&OwnedFd, &str, &str),
     how: Placement,
-) -> Result<RenameFlags, PathError> {
-    if how == Placement::Create || root.kind != FileKind::File {
-        return Ok(RenameFlags::NOREPLACE);
-    }
-    existing(folder, name, is_inside(to))?;
-    Ok(RenameFlags::empty())
+) -> Result<bool, PathError> {
+    let may = how != Placement::Create && root.kind == FileKind::File;
+    Ok(may && existing(folder, name, is_inside(to))?.is_some())
 }
 
 struct Survey<'w> {
@@ -433,31 +449,7 @@ impl Copy<'_> {
         let Some(root) = entries.first() else { return Ok(()) };
         let place_of = |entry: &TreeEntry| format!("{draft}{}", entry.below(&root.path));
         for entry in entries {
-            self.workspace.1.check().map_err(|why| entry.fault(why))?;
-            let place = place_of(entry);
-            let (above, name) = place.rsplit_once('/').unwrap_or(("", &place));
-            let opened = match above {
-                "" => None,
-                above => Some(
-                    openat2(folder, above, LIST, Mode::empty(), INSIDE).map_err(|why| entry.fault(why))?,
-                ),
-            };
-            let at = opened.as_ref().map_or(folder, AsFd::as_fd);
-            match entry.kind {
-                FileKind::Folder => {
-                    // Its own bits come when it is full: it may be read-only.
-                    rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o700))
-                        .map_err(|errno| entry.fault(errno))?;
-                }
-                FileKind::File => {
-                    self.file(entry, at)?.publish(name, Placement::Create).map_err(|why| entry.fault(why))?;
-                }
-                FileKind::Link => {
-                    let target = entry.target.as_deref().unwrap_or_default();
-                    rustix::fs::symlinkat(target, at, name).map_err(|errno| entry.fault(errno))?;
-                }
-                FileKind::Special => return Err(entry.fault(PathError::Special)),
-            }
+            self.entry(entry, folder, &place_of(entry)).map_err(|why| entry.fault(why))?;
         }
         // Opened one by one: a tree may have more folders than the process may have descriptors.
         for entry in entries.iter().rev().filter(|entry| entry.kind == FileKind::Folder) {
@@ -471,30 +463,45 @@ impl Copy<'_> {
         Ok(())
     }
 
+    fn entry(&mut self, entry: &TreeEntry, folder: BorrowedFd<'_>, place: &str) -> Result<(), PathError> {
+        self.workspace.1.check()?;
+        let (above, name) = place.rsplit_once('/').unwrap_or((ROOT, place));
+        let at = openat2(folder, above, LIST, Mode::empty(), INSIDE)?;
+        match entry.kind {
+            // Its own bits come when it is full: it may be read-only.
+            FileKind::Folder => rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o700))?,
+            FileKind::File => self.file(entry, at.as_fd())?.publish(name, Placement::Create)?,
+            FileKind::Link => {
+                rustix::fs::symlinkat(entry.target.as_deref().unwrap_or_default(), &at, name)?;
+            }
+            FileKind::Special => return Err(PathError::Special),
+        }
+        Ok(())
+    }
+
     /// A copy of a file's content and permission bits, not published yet.
-    fn file<'f>(&mut self, entry: &TreeEntry, folder: BorrowedFd<'f>) -> Result<FileDraft<'f>, TreeError> {
-        let source = self.workspace.open_read(&entry.path).map_err(|why| entry.fault(why))?;
-        let io = |error: std::io::Error| entry.fault(PathError::of_io(&error));
-        let stat = rustix::fs::fstat(&source).map_err(|errno| entry.fault(errno))?;
-        let draft = FileDraft::begin(folder, Some(&stat)).map_err(|why| entry.fault(why))?;
+    fn file<'f>(&mut self, entry: &TreeEntry, folder: BorrowedFd<'f>) -> Result<FileDraft<'f>, PathError> {
+        let mut source = self.workspace.open_read(&entry.path)?;
+        let stat = rustix::fs::fstat(&source)?;
+        let draft = FileDraft::begin(folder, Some(&stat))?;
+        let io = |error: std::io::Error| PathError::of_io(&error);
         let mut to = File::from(draft.file.try_clone().map_err(io)?);
-        let mut source = source;
         loop {
             let part = source.by_ref().take(COPIED_AT_ONCE_BYTES);
             let copied = std::io::copy(&mut { part }, &mut to).map_err(io)?;
-            self.bytes_left = self
-                .bytes_left
-                .checked_sub(copied)
-                .ok_or_else(|| entry.fault(PathError::TooLarge { bytes_max: self.bytes_left }))?;
-            self.workspace.1.check().map_err(|why| entry.fault(why))?;
+            let bytes_max = self.bytes_left;
+            self.bytes_left = bytes_max.checked_sub(copied).ok_or(PathError::TooLarge { bytes_max })?;
+            self.workspace.1.check()?;
             if copied == 0 {
                 break;
             }
         }
-        let mode = Mode::from_raw_mode(stat.st_mode & MODE_KEPT);
-        rustix::fs::fchmod(&to, mode)
-            .and_then(|()| rustix::fs::fsync(&to))
-            .map_err(|errno| entry.fault(errno))?;
+        // Compared after the last read, so that this also finds what was written meanwhile.
+        if FileState::of_file(&source)? != entry.state {
+            return Err(PathError::Changed);
+        }
+        rustix::fs::fchmod(&to, Mode::from_raw_mode(stat.st_mode & MODE_KEPT))?;
+        rustix::fs::fsync(&to)?;
         Ok(draft)
     }
 }

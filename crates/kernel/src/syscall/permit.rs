@@ -221,9 +221,10 @@ impl<'s> Permit<'s, tier::Host> {
         &self.frame.core.catalogue
     }
 
-    /// Whether a folder holds what it held when a reviewer approved this call. Also if they were not asked about it.
-    pub fn is_as_approved(&self, path: &str, state: &FolderState) -> bool {
-        self.frame.agreed_trees.iter().all(|tree| !tree.is_at(path) || tree.state == *state)
+    /// Whether a folder holds what it held when a reviewer approved this call. Also if they were not asked about it. `None`: there is no
+    /// folder at the path.
+    pub fn is_as_approved(&self, path: &str, state: Option<&FolderState>) -> bool {
+        self.frame.agreed_trees.iter().all(|tree| !tree.is_at(path) || Some(&tree.state) == state)
     }
 
     /// The programs that run as calls of the caller and of the agents below it.

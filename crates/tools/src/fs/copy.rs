@@ -1,12 +1,15 @@
 //! `fs.copy`: the same content under another name.
 
-use regent_kernel::{Foreseen, Placement};
+use regent_kernel::{Foreseen, PathError, Placement, TreeEntry, TreeLimits};
 use serde_json::{Value, json};
 
-use super::tree::{LIMITS, judged, tree_failure};
+use super::tree::{TREE, judged, tree_failure};
 use crate::confidentiality::RECEIPT;
-use crate::output::on_files;
+use crate::output::{DriverResult, on_files, path_failure};
 use crate::{Context, ToolError, tool};
+
+/// How much one call copies.
+const COPIED: TreeLimits = TreeLimits { bytes_max: 1 << 30, ..TREE };
 
 /// Copy a file with its permission bits, and a folder with everything in it if `recursive`. Missing folders are made. The copy appears
 /// whole or not at all. Links below a folder are copied as links, and must stay in the workspace. Returns JSON: from, to, copied (files,
@@ -31,13 +34,22 @@ pub(crate) async fn copy(
     overwrite: Option<bool>,
     permit: &Context<'_>,
 ) -> Result<Value, ToolError> {
-    let entries = judged(permit, from, to, recursive).await?;
+    let entries = judged(permit, from, to, recursive, COPIED).await?;
+    check_sizes(permit, &entries)?;
     let (place, copied) = (to.to_owned(), entries.len());
     let how = placement(overwrite);
-    let bytes = on_files(permit, move |workspace| workspace.copy_tree(&entries, &place, how, LIMITS))
+    let bytes = on_files(permit, move |workspace| workspace.copy_tree(&entries, &place, how, COPIED))
         .await?
         .map_err(|error| tree_failure(&error))?;
     Ok(json!({"from": from, "to": to, "copied": copied, "bytes": bytes}))
+}
+
+fn check_sizes(permit: &Context<'_>, entries: &[TreeEntry]) -> DriverResult<()> {
+    let bytes_max = permit.limits().file_bytes_max;
+    match entries.iter().find(|entry| entry.bytes > bytes_max) {
+        Some(entry) => Err(path_failure(&entry.path, &PathError::TooLarge { bytes_max }).into()),
+        None => Ok(()),
+    }
 }
 
 pub(super) fn placement(overwrite: Option<bool>) -> Placement {

@@ -3,7 +3,7 @@
 use regent_kernel::Foreseen;
 use serde_json::{Value, json};
 
-use super::tree::{judge_below, surveyed, tree_failure};
+use super::tree::{TREE, judge_below, removal_failure, surveyed};
 use crate::confidentiality::RECEIPT;
 use crate::output::on_files;
 use crate::{Context, ToolError, tool};
@@ -19,12 +19,12 @@ pub(crate) async fn delete(
     recursive: Option<bool>,
     permit: &Context<'_>,
 ) -> Result<Value, ToolError> {
-    let entries = surveyed(permit, path, recursive).await?;
+    let entries = surveyed(permit, path, recursive, TREE).await?;
     judge_below(permit, &entries, |entry| json!({"path": entry.path})).await?;
     let deleted = entries.len();
     on_files(permit, move |workspace| workspace.remove_tree(&entries))
         .await?
-        .map_err(|error| tree_failure(&error))?;
+        .map_err(|error| removal_failure(&error, deleted))?;
     Ok(json!({"path": path, "deleted": deleted}))
 }
 

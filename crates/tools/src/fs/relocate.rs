@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::copy::{foresee, placement};
-use super::tree::{LIMITS, judged, tree_failure};
+use super::tree::{TREE, judged, tree_failure};
 use crate::confidentiality::RECEIPT;
 use crate::output::on_files;
 use crate::{Context, ToolError, tool};
@@ -31,10 +31,10 @@ pub(crate) async fn relocate(
     overwrite: Option<bool>,
     permit: &Context<'_>,
 ) -> Result<Value, ToolError> {
-    let entries = judged(permit, from, to, recursive).await?;
+    let entries = judged(permit, from, to, recursive, TREE).await?;
     let (place, count) = (to.to_owned(), entries.len());
     let how = placement(overwrite);
-    on_files(permit, move |workspace| workspace.rename_to(&entries, &place, how, LIMITS))
+    on_files(permit, move |workspace| workspace.rename_to(&entries, &place, how))
         .await?
         .map_err(|error| tree_failure(&error))?;
     Ok(json!({"from": from, "to": to, "moved": count}))

@@ -52,7 +52,7 @@ async fn each_does_what_it_says() {
         lines.sort();
         lines
     };
-    let cases: [(&str, Value, Vec<String>); 11] = [
+    let cases: [(&str, Value, Vec<String>); 12] = [
         ("fs.mkdir", json!({"path": "new"}), with(under("a"), &["b=B", "new/"])),
         ("fs.mkdir", json!({"path": "a"}), with(under("a"), &["b=B"])),
         ("fs.mkdir", json!({"path": "x/y", "parents": true}), with(under("a"), &["b=B", "x/", "x/y/"])),
@@ -65,6 +65,11 @@ async fn each_does_what_it_says() {
         ),
         ("fs.move", json!({"from": "b", "to": "n/c"}), with(under("a"), &["n/", "n/c=B"])),
         ("fs.move", json!({"from": "a", "to": "c", "recursive": true}), with(under("c"), &["b=B"])),
+        (
+            "fs.move",
+            json!({"from": "b", "to": "a/one", "overwrite": true}),
+            with(a[..4].iter().map(|&line| line.to_owned()).collect(), &["a/one=B"]),
+        ),
         ("fs.delete", json!({"path": "b"}), under("a")),
         ("fs.delete", json!({"path": "a", "recursive": true}), vec!["b=B".to_owned()]),
         ("fs.delete", json!({"path": "a/deep/link"}), vec![]),
@@ -185,6 +190,25 @@ async fn everything_below_is_judged_as_if_it_were_named_by_itself() {
             "{args}: {heard:?}"
         );
         assert!(world.path("a/one").exists());
+    }
+}
+
+#[tokio::test]
+async fn only_a_copy_depends_on_how_large_files_are() {
+    let small = format!("{ALLOW_INSIDE}limits: {{ file: 10B }}\n");
+    let cases = [(&*small, 11, "big"), (&*small, 11, "folder"), (ALLOW_INSIDE, 600 << 20, "folder")];
+    for (policy, bytes, from) in cases {
+        let world = ToolsFixture::new(policy).await;
+        for path in ["big", "folder/one", "folder/two"] {
+            world.put(path, "");
+            // A hole takes no room on the disk.
+            std::fs::File::create(world.path(path)).unwrap().set_len(bytes).unwrap();
+        }
+        let copied = world.call("fs.copy", json!({"from": from, "to": "b", "recursive": true})).await;
+        assert_eq!(copied.how, "failed fs.too_large", "{from} with {bytes}: {}", copied.message);
+        world.json("fs.move", json!({"from": from, "to": "c", "recursive": true})).await;
+        world.json("fs.delete", json!({"path": "c", "recursive": true})).await;
+        assert!(!world.path("c").exists() && !world.path(from).exists(), "{from} with {bytes}");
     }
 }
 
