@@ -54,6 +54,11 @@ pub enum PathError {
     /// Someone wrote to it after it was read.
     #[error("it has changed since it was read; read it again")]
     Changed,
+    /// A folder that is to be moved holds a file that is being written.
+    #[error(
+        "it is a file that is still being written; try again, and remove it if no `regent` process is running"
+    )]
+    Unfinished,
     /// Another process holds the lock on its folder.
     #[error("another process has locked its folder for 5 s; try again")]
     Busy,
@@ -118,7 +123,7 @@ impl PathError {
             Self::NotFound => "fs.not_found",
             Self::Exists => "fs.exists",
             Self::Changed => "fs.changed",
-            Self::Busy => "fs.busy",
+            Self::Busy | Self::Unfinished => "fs.busy",
             Self::IsFolder => "fs.is_folder",
             Self::NotFolder => "fs.not_folder",
             Self::NotPermitted => "fs.not_permitted",

@@ -3,21 +3,18 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
 
 use regent_ledger::Digest;
-use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use super::{INSIDE, NO_LINKS, OUTSIDE, PathError, ROOT, StopFlag, Workspace, is_inside, openat2};
+use super::{INSIDE, NO_LINKS, OUTSIDE, PathError, ROOT, Workspace, is_inside, openat2};
 use crate::content::{FileState, size_of};
+use crate::turn::Moves;
 
 /// The permission bits that a replaced file keeps; set-id bits are not carried to content that someone else wrote.
 pub(crate) const MODE_KEPT: u32 = 0o777;
-/// A write waits this long for another write in the same folder: this many times, this long each time.
-const LOCK_TRIES_MAX: u32 = 1_000;
-const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// The kind of a path's target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -158,12 +155,13 @@ impl Workspace {
         }
         let draft = FileDraft::begin(folder.as_fd(), old.as_ref())?;
         draft.fill(content, old.as_ref())?;
-        let _turn = FolderLock::take(&folder, &self.1)?;
+        let turn = self.turn(&folder, spelling, Moves::Name)?;
         if let Placement::Swap(expected) = how {
             still(&folder, name, &expected)?;
         }
         self.check_layout(spelling)?;
         draft.publish(name, how)?;
+        turn.still_here(name, old.is_none())?;
         rustix::fs::fsync(&folder)?;
         Ok(Written { created: old.is_none(), bytes: content.len() as u64 })
     }
@@ -179,7 +177,7 @@ impl Workspace {
     ) -> Result<Written, PathError> {
         let (folder, name) = self.parent(spelling, Missing::Make)?;
         // A replacement between the open and the write would take the old file, and what is added to it, away.
-        let _turn = FolderLock::take(&folder, &self.1)?;
+        let _turn = self.turn(&folder, spelling, Moves::Name)?;
         let old = existing(&folder, name, is_inside(spelling))?;
         let created = old.is_none();
         let bytes = old.map_or(0, |old| size_of(&old)).saturating_add(content.len() as u64);
@@ -201,8 +199,8 @@ impl Workspace {
     /// Takes a file away. A link is never at the end of a resolved spelling; if one is there now it is left alone.
     pub fn remove(&self, spelling: &str) -> Result<(), PathError> {
         let (folder, name) = self.parent(spelling, Missing::Refuse)?;
+        let _turn = self.turn(&folder, spelling, Moves::Name)?;
         existing(&folder, name, is_inside(spelling))?.ok_or(PathError::NotFound)?;
-        self.1.check()?;
         rustix::fs::unlinkat(&folder, name, AtFlags::empty())?;
         Ok(rustix::fs::fsync(&folder)?)
     }
@@ -217,11 +215,7 @@ impl Workspace {
         if matches!(spelling, ROOT | "/") {
             return Err(PathError::IsFolder);
         }
-        let (above, name) = match spelling.rsplit_once('/') {
-            None => (ROOT, spelling),
-            Some(("", name)) => ("/", name),
-            Some((above, name)) => (above, name),
-        };
+        let (above, name) = split(spelling);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         match (self.reach(above, flags, Mode::empty()), missing) {
             (Err(PathError::NotFound), Missing::Make) => Ok((self.make_folders(above)?, name)),
@@ -242,18 +236,27 @@ impl Workspace {
         let mut above = spelling.strip_suffix(below).unwrap_or_default().to_owned();
         for name in below.split('/') {
             above.push_str(name);
-            let turn = FolderLock::take(&folder, &self.1)?;
+            let turn = self.turn(&folder, &above, Moves::Name)?;
             self.check_layout(&above)?;
-            above.push('/');
             match rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o777)) {
                 Ok(()) => rustix::fs::fsync(&folder)?,
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno.into()),
             }
             drop(turn);
+            above.push('/');
             folder = openat2(folder.as_fd(), name, flags, Mode::empty(), resolve)?;
         }
         Ok(folder)
+    }
+}
+
+/// The folder of a resolved spelling, and the name in it.
+pub(crate) fn split(spelling: &str) -> (&str, &str) {
+    match spelling.rsplit_once('/') {
+        None => (ROOT, spelling),
+        Some(("", name)) => ("/", name),
+        Some((above, name)) => (above, name),
     }
 }
 
@@ -297,12 +300,20 @@ pub(crate) struct FileDraft<'f> {
     pub(crate) file: OwnedFd,
 }
 
+/// What names of unfinished files begin and end with.
+const DRAFT: (&str, &str) = (".regent-", ".tmp");
+
 impl<'f> FileDraft<'f> {
+    /// Whether a name is one of something unfinished.
+    pub(crate) fn is_name_of_one(name: &str) -> bool {
+        name.starts_with(DRAFT.0) && name.ends_with(DRAFT.1)
+    }
+
     /// A name for something unfinished.
     pub(crate) fn name_of_one() -> Result<String, PathError> {
         let mut bytes = [0_u8; 8];
         getrandom::fill(&mut bytes).map_err(|error| PathError::Os(error.to_string()))?;
-        Ok(format!(".regent-{:016x}.tmp", u64::from_ne_bytes(bytes)))
+        Ok(format!("{}{:016x}{}", DRAFT.0, u64::from_ne_bytes(bytes), DRAFT.1))
     }
 
     pub(crate) fn begin(folder: BorrowedFd<'f>, old: Option<&Stat>) -> Result<Self, PathError> {
@@ -354,37 +365,6 @@ impl Drop for FileDraft<'_> {
     fn drop(&mut self) {
         // After a rename the name is gone already; a failed unlink can't be reported here.
         rustix::fs::unlinkat(self.folder, &self.name, AtFlags::empty()).unwrap_or(());
-    }
-}
-
-/// The write lock of a folder: an advisory lock on the folder itself, so that it ends with the process and leaves no file behind.
-pub(crate) struct FolderLock<'f>(Option<BorrowedFd<'f>>);
-
-impl<'f> FolderLock<'f> {
-    pub(crate) fn take(folder: &'f OwnedFd, stop: &StopFlag) -> Result<Self, PathError> {
-        for _ in 0..LOCK_TRIES_MAX {
-            stop.check()?;
-            match rustix::fs::flock(folder, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Self(Some(folder.as_fd()))),
-                Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
-                Err(Errno::INTR) => {}
-                // A file system without locks on folders (NFS): the comparison right before the rename remains.
-                Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::BADF | Errno::INVAL | Errno::NOSYS) => {
-                    return Ok(Self(None));
-                }
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Err(PathError::Busy)
-    }
-}
-
-impl Drop for FolderLock<'_> {
-    fn drop(&mut self) {
-        if let Some(folder) = self.0 {
-            // The descriptor is closed right after, which unlocks as well.
-            rustix::fs::flock(folder, FlockOperation::Unlock).unwrap_or(());
-        }
     }
 }
 

@@ -18,6 +18,7 @@ mod files;
 mod own;
 mod spellings;
 mod trees;
+mod turn;
 mod walk;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,16 +1,19 @@
 //! Files and folders as wholes: surveyed, removed, copied, moved. A survey lists every entry; what follows acts on these entries and on no
 //! others, so what was judged is what happens. A folder that gains an entry in between is left alone, or put back.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use regent_guard::completes_repository;
 use regent_ledger::Digest;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::content::{DIGEST_BYTES_MAX, FileState};
-use crate::files::{FileDraft, FolderLock, MODE_KEPT, Missing, existing, found, sound};
+use crate::files::{FileDraft, MODE_KEPT, Missing, existing, found, sound, split};
+use crate::turn::Moves;
 use crate::{
     FileKind, INSIDE, PathError, Placement, ROOT, StopFlag, TreeError, Workspace, escape_name, is_inside,
     openat2,
@@ -145,7 +148,7 @@ impl Workspace {
     /// Makes a folder. Says whether it is new: one that is there already is fine.
     pub fn make_folder(&self, spelling: &str, parents: Missing) -> Result<bool, PathError> {
         let (above, name) = self.parent(spelling, parents)?;
-        let _turn = FolderLock::take(&above, &self.1)?;
+        let _turn = self.turn(&above, spelling, Moves::Name)?;
         self.check_layout(spelling)?;
         match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o777)) {
             Ok(()) => rustix::fs::fsync(&above).map(|()| true).map_err(PathError::from),
@@ -197,12 +200,16 @@ impl Workspace {
     /// Moves a surveyed tree to another name, in one step. Missing folders are made. Only a file replaces something, and only a file.
     pub fn rename_to(&self, entries: &[TreeEntry], to: &str, how: Placement) -> Result<(), TreeError> {
         let Some(root) = entries.first() else { return Ok(()) };
-        self.check_place(entries, to)?;
+        self.check_place(entries, to, Transfer::Move)?;
+        // A write that isn't finished was judged for where it is.
+        if let Some(draft) = entries.iter().find(|entry| FileDraft::is_name_of_one(split(&entry.path).1)) {
+            return Err(draft.fault(PathError::Unfinished));
+        }
         let fault = |why: PathError| TreeError { name: escape_name(to.as_bytes()), why };
         let (from_folder, from_name) =
             self.parent(&root.path, Missing::Refuse).map_err(|why| root.fault(why))?;
         let (folder, name) = self.parent(to, Missing::Make).map_err(fault)?;
-        let _turn = FolderLock::take(&folder, &self.1).map_err(fault)?;
+        let _turn = self.turn(&folder, to, Moves::Folder).map_err(fault)?;
         self.check_layout(to).map_err(fault)?;
         self.check_same(from_folder.as_fd(), from_name, root).map_err(|why| root.fault(why))?;
         // What is replaced takes the source's name until it is certain that the source stays.
@@ -243,22 +250,23 @@ impl Workspace {
         limits: TreeLimits,
     ) -> Result<u64, TreeError> {
         let Some(root) = entries.first() else { return Ok(0) };
-        self.check_place(entries, to)?;
+        self.check_place(entries, to, Transfer::Copy)?;
         let fault = |why: PathError| TreeError { name: escape_name(to.as_bytes()), why };
         let (folder, name) = self.parent(to, Missing::Make).map_err(fault)?;
         let mut copy = Copy { workspace: self, bytes_left: limits.bytes_max };
         match root.kind {
             FileKind::File => {
                 let draft = copy.file(root, folder.as_fd()).map_err(|why| root.fault(why))?;
-                let _turn = FolderLock::take(&folder, &self.1).map_err(fault)?;
+                let turn = self.turn(&folder, to, Moves::Name).map_err(fault)?;
                 self.check_layout(to).map_err(fault)?;
-                replaces(root, (&folder, name, to), how).map_err(fault)?;
+                let replaced = replaces(root, (&folder, name, to), how).map_err(fault)?;
                 draft.publish(name, how).map_err(fault)?;
+                turn.still_here(name, !replaced).map_err(fault)?;
             }
             FileKind::Folder => {
                 let draft = FileDraft::name_of_one().map_err(fault)?;
                 let made = copy.tree(entries, folder.as_fd(), &draft).and_then(|()| {
-                    let _turn = FolderLock::take(&folder, &self.1).map_err(fault)?;
+                    let _turn = self.turn(&folder, to, Moves::Name).map_err(fault)?;
                     self.check_layout(to).map_err(fault)?;
                     let flags = RenameFlags::NOREPLACE;
                     rustix::fs::renameat_with(&folder, &*draft, &folder, name, flags)
@@ -279,7 +287,7 @@ impl Workspace {
                 }
             }
             FileKind::Link => {
-                let _turn = FolderLock::take(&folder, &self.1).map_err(fault)?;
+                let _turn = self.turn(&folder, to, Moves::Name).map_err(fault)?;
                 self.check_layout(to).map_err(fault)?;
                 let target = root.target.as_deref().unwrap_or_default();
                 rustix::fs::symlinkat(target, &folder, name).map_err(|errno| fault(errno.into()))?;
@@ -290,8 +298,8 @@ impl Workspace {
         Ok(limits.bytes_max.saturating_sub(copy.bytes_left))
     }
 
-    /// A tree can't go into itself, and its links must stay inside from where they will be.
-    fn check_place(&self, entries: &[TreeEntry], to: &str) -> Result<(), TreeError> {
+    /// A tree can't go into itself, its links must stay inside from where they will be, and nothing in it becomes a repository there.
+    fn check_place(&self, entries: &[TreeEntry], to: &str, moves: Transfer) -> Result<(), TreeError> {
         let Some(root) = entries.first() else { return Ok(()) };
         let is_below = |inner: &str, outer: &str| {
             inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -299,10 +307,20 @@ impl Workspace {
         if is_below(to, &root.path) || is_below(&root.path, to) {
             return Err(root.fault(PathError::IntoItself));
         }
+        let names: BTreeSet<&str> = entries.iter().map(|entry| entry.below(&root.path)).collect();
+        let is_control = |path: &str| regent_guard::is_kind(path, regent_guard::GuardKind::Control);
         for entry in entries {
+            let below = entry.below(&root.path);
+            let place = format!("{to}{below}");
             if let Some(target) = &entry.target {
-                let place = format!("{to}{}", entry.below(&root.path));
                 self.check_link(&place, target).map_err(|why| entry.fault(why))?;
+            }
+            // What is a bare repository where it is may move as it is; out of a `.git` folder, or by a copy, it would be a new one.
+            let (above, name) = split_below(below);
+            let sibling = |wanted: &str| names.contains(format!("{above}/{wanted}").as_str());
+            let is_new = moves == Transfer::Copy || is_control(&entry.path);
+            if is_new && !below.is_empty() && !is_control(&place) && completes_repository(name, sibling) {
+                return Err(entry.fault(PathError::Repository));
             }
         }
         Ok(())
@@ -354,6 +372,18 @@ impl Workspace {
             self.stopped_by(&StopFlag::default()).remove_tree(&entries).unwrap_or(());
         }
     }
+}
+
+/// What becomes of the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Transfer {
+    Copy,
+    Move,
+}
+
+/// A path below a tree's root, with the slash before it, as the folder and the name.
+fn split_below(below: &str) -> (&str, &str) {
+    below.rsplit_once('/').unwrap_or(("", below))
 }
 
 /// Whether the last step of a copy or a move replaces a file.

@@ -165,7 +165,7 @@ pub(super) const OTHERS: &[Code] = &[
     code(
         "fs.busy",
         exit::TEMPORARY,
-        "Another process locked the file's folder for longer than a write waits.",
+        "Another process locked the file's folder for longer than a write waits, or a folder that is to be moved holds a file that is still being written (`.regent-….tmp`). Try again; remove the file if no `regent` process is running.",
     ),
     code(
         "fs.changed",
