@@ -27,7 +27,7 @@ use filter::Filter;
 const LOOK_NS: i64 = 200_000_000;
 const CTRL_C: u8 = 3;
 const CTRL_D: u8 = 4;
-/// A program that Ctrl-C doesn't end is killed at the third of them within this time.
+/// A program that Ctrl-C should end, and doesn't, is killed at the third of them within this time.
 const STOPS_MAX: usize = 3;
 const STOPS_WITHIN: Duration = Duration::from_secs(1);
 /// A signal to a whole process reaches a thread of it within this time. A process that is stopped doesn't notice how long it took.
@@ -345,7 +345,12 @@ impl TerminalRelay {
         }
     }
 
+    /// Where the program has made Ctrl-C a key like any other (raw mode), or another key the signal (Emacs), pressing it says nothing.
     fn count_stops(&mut self, typed: &[u8]) {
+        let interrupt = Modes::read(self.ours.as_fd()).ok().and_then(|modes| modes.interrupt_key());
+        if interrupt != Some(CTRL_C) {
+            return self.stops.clear();
+        }
         let now = Instant::now();
         self.stops.retain(|at| now.duration_since(*at) < STOPS_WITHIN);
         self.stops.extend(typed.iter().filter(|byte| **byte == CTRL_C).map(|_| now));

@@ -141,6 +141,22 @@ async fn l9_a_program_that_ignores_ctrl_c_is_killed_at_the_third() {
 }
 
 #[tokio::test]
+async fn ctrl_c_is_only_a_key_where_the_program_has_made_it_one() {
+    // Raw mode, and Emacs, which has its signal on another key.
+    for modes in ["-isig", "intr ^G"] {
+        let mut person = Person::new();
+        let script = format!(
+            "stty {modes} -icanon -echo; echo ready; keys=$(head -c 3 | od -An -tx1 | tr -d ' \\n'); test $keys = 030303 && exit 4"
+        );
+        let running = tokio::spawn(run(spec(&person, &script), pending()));
+        person.see("ready").await;
+        person.press(&[CTRL_C, CTRL_C, CTRL_C]);
+        let ended = running.await.unwrap().unwrap();
+        assert_eq!((ended.status, ended.why), (Exit::Code(4), EndedBy::Itself), "{modes}");
+    }
+}
+
+#[tokio::test]
 async fn what_was_planted_is_moved_aside_while_the_terminal_is_stuck() {
     let folder = tempfile::tempdir().unwrap();
     let host = folder.path().canonicalize().unwrap();
