@@ -155,6 +155,7 @@ impl Executor<tier::Process> for ProcessTier {
                     Ok(terminal) => Some(terminal),
                     Err(error) => return Ok(RawOutput::failed("process.terminal", error.to_string())),
                 };
+                spec.job_control = permit.job_control();
             }
             arguments.apply(&mut spec, &permit.limits());
             self.finish(spec, network, &permit).await

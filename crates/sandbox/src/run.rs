@@ -94,7 +94,7 @@ pub(crate) async fn run_with(
         (Some(terminal), Some(ours)) => {
             let typed_into = rustix::io::fcntl_dupfd_cloexec(ours, 3);
             let typed_into = typed_into.map_err(SandboxError::host("duplicating a pseudo-terminal"))?;
-            Some(Relay::start(terminal.clone(), typed_into)?)
+            Some(Relay::start(terminal.clone(), typed_into, spec.job_control.clone())?)
         }
         (Some(_), None) | (None, _) => None,
     };
@@ -112,6 +112,7 @@ pub(crate) async fn run_with(
     let (planted, ()) = tokio::join!(planted_in(spec, survey), settled);
     let planted = planted?;
     streams.drain();
+    let stopped_ms = spec.job_control.stopped_ms().unwrap_or(0);
     Ok(FinishedRun {
         status: report.status,
         stdout: streams.stdout.bytes,
@@ -127,7 +128,7 @@ pub(crate) async fn run_with(
         waited_ms: u64::try_from(refused.waited.as_millis()).unwrap_or(u64::MAX),
         cpu_ms: u64::from(report.cpu_ms),
         rss_bytes_peak: u64::from(report.peak_kib).saturating_mul(1024),
-        wall_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        wall_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_sub(stopped_ms),
     })
 }
 
@@ -206,7 +207,7 @@ async fn until_ended(
     (spec, relay): (&Spec, Option<&Relay>),
 ) -> Result<EndedBy, SandboxError> {
     let limits = &spec.limits;
-    let deadline = tokio::time::sleep(Duration::from_millis(limits.wall_ms_max));
+    let deadline = spec.job_control.has_run(tokio::time::Instant::now(), || limits.wall_ms_max);
     let sweep = tokio::time::sleep(Duration::MAX);
     let over = memory::exceeded(running.pid, limits.memory_bytes_max);
     let watched = running.group.memory == LimitedBy::Watch;

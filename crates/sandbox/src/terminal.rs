@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use regent_kernel::JobControl;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
@@ -121,7 +122,11 @@ struct Notices {
 }
 
 impl Relay {
-    pub(crate) fn start(terminal: Terminal, ours: OwnedFd) -> Result<Self, SandboxError> {
+    pub(crate) fn start(
+        terminal: Terminal,
+        ours: OwnedFd,
+        job_control: JobControl,
+    ) -> Result<Self, SandboxError> {
         let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
         let (stop_read, stop) = pipe.map_err(SandboxError::host("making a pipe"))?;
         let notices = Arc::new(Notices::default());
@@ -130,7 +135,7 @@ impl Relay {
         let (noticed, put_back, modes) = (Arc::clone(&notices), screen.clone(), raw.clone());
         let (ends, ended) = oneshot::channel::<()>();
         let work = move || {
-            TerminalRelay::new(terminal, (ours, stop_read), noticed, modes).run(&put_back);
+            TerminalRelay::new(terminal, (ours, stop_read), (noticed, job_control), modes).run(&put_back);
             drop(ends);
         };
         let thread = std::thread::Builder::new().name("terminal".to_owned()).spawn(work);
@@ -224,6 +229,7 @@ struct TerminalRelay {
     ours: OwnedFd,
     stop: OwnedFd,
     notices: Arc<Notices>,
+    job_control: JobControl,
     window: Option<TerminalSize>,
     raw: RawModes,
     /// Typed, and not yet taken by the program.
@@ -247,13 +253,13 @@ impl TerminalRelay {
     fn new(
         terminal: Terminal,
         (ours, stop): (OwnedFd, OwnedFd),
-        notices: Arc<Notices>,
+        (notices, job_control): (Arc<Notices>, JobControl),
         raw: RawModes,
     ) -> Self {
         let window = TerminalSize::read(terminal.output.as_fd()).ok();
         let (pending, stops) = (Vec::new(), Vec::new());
         let (reads, is_gone) = (false, false);
-        Self { terminal, ours, stop, notices, window, raw, pending, reads, is_gone, stops }
+        Self { terminal, ours, stop, notices, job_control, window, raw, pending, reads, is_gone, stops }
     }
 
     fn run(mut self, screen: &FilteredScreen) {
@@ -276,8 +282,13 @@ impl TerminalRelay {
     /// in. Returns when the job goes on, or at once if nobody could let it go on: then the kernel doesn't stop it.
     fn suspend(&mut self) {
         self.raw.put_back();
+        let began = Instant::now();
+        self.job_control.stop();
         rustix::process::kill_current_process_group(rustix::process::Signal::TSTP).ok();
         std::thread::sleep(SUSPENDED_WITHIN);
+        // Where this process wasn't stopped, a program that stops itself again and again gains nothing.
+        let stopped = began.elapsed().saturating_sub(SUSPENDED_WITHIN).as_millis();
+        self.job_control.go_on(u64::try_from(stopped).unwrap_or(u64::MAX));
         self.follow_job();
         self.notices.resumed.notify_one();
     }

@@ -208,9 +208,18 @@ impl Flow {
 
     /// Whether the reader has a terminal to lend; then the output is drawn there from here on.
     pub(super) fn lend_terminal(&self) -> bool {
-        let lends = self.is_read() && self.listener.as_ref().is_some_and(|listener| listener.is_terminal);
+        let lends = self.lends();
         self.state().is_drawn |= lends;
         lends
+    }
+
+    pub(super) fn lends(&self) -> bool {
+        self.is_read() && self.listener.as_ref().is_some_and(|listener| listener.is_terminal)
+    }
+
+    /// Whether a terminal was lent.
+    pub(super) fn is_drawn(&self) -> bool {
+        self.state().is_drawn
     }
 
     /// Raises the label of whatever comes from here on.

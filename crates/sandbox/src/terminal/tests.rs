@@ -223,7 +223,7 @@ fn l9_the_terminal_is_put_back_by_a_panic() {
     let shared = raw.clone();
     let worked = std::thread::spawn(move || {
         let (pair, input) = (terminal.pair().unwrap(), Arc::clone(&terminal.input));
-        let relay = TerminalRelay::new(terminal, pair, Arc::default(), shared);
+        let relay = TerminalRelay::new(terminal, pair, Default::default(), shared);
         relay.raw.begin(&input);
         assert!(Modes::read(input.as_fd()).unwrap().is_cooked(), "it is raw, so that this panics");
     });
@@ -282,7 +282,7 @@ fn a_terminal_that_takes_nothing_gets_its_modes_back_and_holds_up_nobody() {
     let Person { keyboard, terminal, .. } = Person::new();
     let modes = || Modes::read(terminal.input.as_fd()).unwrap();
     let (ours, _theirs) = terminal.pair().unwrap();
-    let relay = Relay::start(terminal.clone(), ours).unwrap();
+    let relay = Relay::start(terminal.clone(), ours, JobControl::default()).unwrap();
     relay.screen().feed(b"\x1b[?1049h", &mut Vec::new());
     while modes().is_cooked() {
         std::thread::yield_now();
