@@ -255,8 +255,11 @@ impl Flow {
         .await
     }
 
-    /// Passes on bytes that might begin a secret, because nothing follows for now. Enough of a secret to give it away still waits, and
-    /// one that goes on after this is masked from there on.
+    /// Passes on bytes that might begin a secret, because nothing follows for now.
+    ///
+    /// Of a value that this process revealed, 8 bytes or more still wait, and if the value goes on after this, its rest is masked. A value
+    /// that an earlier process revealed is recognised only when it is complete: each piece of it that comes before a pause is passed on, and
+    /// only the piece that completes the value is masked.
     pub(super) async fn flush(
         &self,
         secrets: &dyn Secrets,
