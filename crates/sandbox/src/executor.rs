@@ -1,4 +1,4 @@
-//! The process tier: one permitted call becomes one box.
+//! The process tier: one permitted call becomes one sandbox.
 //!
 //! What comes back is what the program wrote: standard output, then standard error, byte for byte. How it ended is in the
 //! receipt (`obtained.ended`), with `stdout_bytes` to tell the two apart, and in the failure if it did not end well.

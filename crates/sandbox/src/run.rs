@@ -245,7 +245,7 @@ async fn until_ended(
                     let _slow = tokio::time::timeout(SHOWN_AFTER_LIMIT_WITHIN, streams.settle(QUIET)).await;
                     relay.suspend();
                 }
-                // A killed box is waited for to the end, a finished one need not be.
+                // A killed sandbox is waited for to the end, a finished one need not be.
                 if streams.finished && why == EndedBy::Itself { return Ok(why) }
                 if !streams.truncated || why != EndedBy::Itself { continue }
                 EndedBy::OutputCap
