@@ -373,6 +373,7 @@ impl Core {
             return Ok(Err(reason));
         }
         grant.limits.wall_ms_max = grant.limits.wall_ms_max.min(reservation.wall_ms_max());
+        grant.rule_wall_ms_max = grant.rule_wall_ms_max.min(reservation.wall_ms_max());
         Ok(Ok(reservation))
     }
 

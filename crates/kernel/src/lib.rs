@@ -97,8 +97,8 @@ pub use secret::{NoSecrets, SECRET_BYTES_MAX, Scrubbed, Secret, SecretError, Sec
 pub use signal::{Disposition, MaskChange, Signal, SignalError};
 pub use stores::StoreUse;
 pub use syscall::{
-    AskedAhead, Channel, Chunk, Delivery, Denial, Fault, FileJudge, Kernel, Labelled, Nonce, Outcome,
-    Overflow, Permit, Reading, Reply, Status, Stream, Suspension, tier,
+    AskedAhead, Channel, Chunk, Delivery, Denial, Fault, FileJudge, JobControl, Kernel, Labelled, Nonce,
+    Outcome, Overflow, Permit, Reading, Reply, Status, Stream, Suspension, tier,
 };
 pub use token::{Subject, Token, TokenId, TokenSpec, TokenState, TokenSummary};
 pub use vfs::{Fd, OpenMode};

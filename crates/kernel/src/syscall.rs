@@ -40,7 +40,7 @@ pub use flow::{Channel, Chunk, Delivery, Overflow, Reading, Stream};
 pub(crate) use flow::{Flow, Listener};
 pub use label::{Labelled, Nonce};
 pub(crate) use permit::Frame;
-pub use permit::{Permit, Suspension, tier};
+pub use permit::{JobControl, Permit, Suspension, tier};
 pub use regent_wire::Status;
 
 /// Nested calls (a tool asking for a file) stop here.
@@ -340,8 +340,9 @@ impl Core {
         let (agreed, targets) = (facts.is_agreed(), facts.take_targets());
         let (core, limits) = (Arc::clone(&self), (grant.limits, floor));
         let frame = Frame::new(core, call, &mut facts, targets, limits, (intent, running.cancel()));
-        let frame = Frame { agreed, agreed_trees, ..frame };
-        let mut deadline = effect::Deadline::of(&frame);
+        let rule_wall_ms_max = grant.rule_wall_ms_max;
+        let frame = Frame { agreed, agreed_trees, rule_wall_ms_max, ..frame };
+        let deadline = effect::Deadline::start();
         let ready = self.ready(&frame, &facts, grant.tier, (noted, agreed_to));
         let ready = deadline.meets(&frame, ready).await;
         // Only now is it certain that the call runs.

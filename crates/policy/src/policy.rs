@@ -126,6 +126,7 @@ impl Policy {
         let mut is_spoken_of = false;
         let mut grant = Grant {
             limits: Limits::UNLIMITED,
+            rule_wall_ms_max: Limits::UNLIMITED.wall_ms_max,
             tier: facts.tier,
             transforms: Vec::new(),
             charges: Vec::new(),
@@ -529,6 +530,7 @@ impl RuleSet {
         for rule in hits.modifiers.iter().filter_map(|at| self.rules.get(*at as usize)) {
             if let Some(limits) = rule.limits {
                 grant.limits = grant.limits.meet(limits);
+                grant.rule_wall_ms_max = grant.rule_wall_ms_max.min(limits.wall_ms_max);
             }
             if let Some(tier) = rule.tier {
                 grant.tier = grant.tier.max(tier);

@@ -99,6 +99,7 @@ impl Grant {
     #[must_use]
     pub fn meet(mut self, theirs: Self) -> Self {
         self.limits = self.limits.meet(theirs.limits);
+        self.rule_wall_ms_max = self.rule_wall_ms_max.min(theirs.rule_wall_ms_max);
         self.tier = self.tier.max(theirs.tier);
         // Usually the same rules matched for both, so duplicates are dropped.
         let new: Vec<_> =
@@ -117,6 +118,9 @@ impl Grant {
 pub struct Grant {
     /// Resource limits.
     pub limits: Limits,
+    /// The wall-clock limit that rules alone set: a file's own `limits` are a default, which doesn't end a program on a user's terminal.
+    #[serde(skip)]
+    pub rule_wall_ms_max: u64,
     /// The minimum tier.
     pub tier: Tier,
     /// Changes to the arguments, in order, before they reach the executor.

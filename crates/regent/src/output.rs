@@ -10,6 +10,9 @@ use crate::codes::exit;
 use crate::failure::{Excerpt, Failure};
 use crate::term;
 
+/// How long a reader may take for the result of a command that was interrupted.
+const TAKEN_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// What a command gives back.
 pub(crate) type CommandResult = Result<Done, Failure>;
 
@@ -135,8 +138,23 @@ impl Screen {
         if self.color { format!("\x1b[{style}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// Prints how a command ended, and says how the program ends.
+    /// Prints how a command ended, and says how the program ends. After an interrupt, a reader that has stopped reading is left alone.
     pub(crate) fn finish(&self, schema: &str, result: CommandResult) -> u8 {
+        let is_interrupted = result.as_ref().is_err_and(|failure| failure.exit == exit::INTERRUPTED);
+        if !is_interrupted {
+            return self.write_result(schema, result);
+        }
+        let (screen, schema) = (*self, schema.to_owned());
+        let (done, written) = std::sync::mpsc::channel();
+        let write = move || {
+            let _nobody_waits = done.send(screen.write_result(&schema, result)).is_err();
+        };
+        // Where there is no thread for it, there is no result either: the exit code still tells.
+        let _unwritten = std::thread::Builder::new().spawn(write).is_err();
+        written.recv_timeout(TAKEN_WITHIN).unwrap_or(exit::INTERRUPTED)
+    }
+
+    fn write_result(&self, schema: &str, result: CommandResult) -> u8 {
         let (out, exit) = match result {
             Ok(done) if self.json => match done.shown {
                 StdoutContent::Already => (Vec::new(), done.exit),

@@ -17,7 +17,7 @@ use crate::plan::above_stdio;
 use crate::spec::Limits;
 
 /// Folders of ours: prefix, our pid, a counter.
-const PREFIX: &str = "regent-box-";
+const PREFIX: &str = "regent-sandbox-";
 
 /// Where cgroups for runs can be made, found by making one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

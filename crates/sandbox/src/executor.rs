@@ -1,4 +1,4 @@
-//! The process tier: one permitted call becomes one box.
+//! The process tier: one permitted call becomes one sandbox.
 //!
 //! What comes back is what the program wrote: standard output, then standard error, byte for byte. How it ended is in the
 //! receipt (`obtained.ended`), with `stdout_bytes` to tell the two apart, and in the failure if it did not end well.
@@ -155,6 +155,7 @@ impl Executor<tier::Process> for ProcessTier {
                     Ok(terminal) => Some(terminal),
                     Err(error) => return Ok(RawOutput::failed("process.terminal", error.to_string())),
                 };
+                spec.job_control = permit.job_control();
             }
             arguments.apply(&mut spec, &permit.limits());
             self.finish(spec, network, &permit).await

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 use crate::egress_proxy;
-use crate::ended::{Confinement, EndedBy, Exit, FinishedRun, LimitedBy, Obtained, UnixSockets};
+use crate::ended::{Confinement, EndedBy, Exit, FinishedRun, LimitedBy, Obtained, Planted, UnixSockets};
 use crate::error::{SandboxError, SetupStep};
 use crate::grants::SCOPES_SOCKET_FILES;
 use crate::hold::hold;
@@ -31,8 +32,8 @@ use crate::wire::{ChildRecord, RECORD_BYTES, got};
 const REMOVE_TRIES_MAX: u32 = 50;
 /// How long a terminal is waited for that takes a program's last output slowly.
 const SHOWN_WITHIN: Duration = Duration::from_secs(10);
-/// The same when the program was killed or stopped.
-const SHOWN_AFTER_LIMIT_WITHIN: Duration = Duration::from_secs(1);
+/// The same when the program was killed or stopped. With the time that a relay may take to end, well within the kernel's grace of 2 s.
+const SHOWN_AFTER_LIMIT_WITHIN: Duration = Duration::from_millis(500);
 /// A terminal whose programs are dead says so within this time.
 const CLOSED_WITHIN: Duration = Duration::from_millis(200);
 /// What a program wrote before it was stopped is there within this time.
@@ -93,45 +94,25 @@ pub(crate) async fn run_with(
         (Some(terminal), Some(ours)) => {
             let typed_into = rustix::io::fcntl_dupfd_cloexec(ours, 3);
             let typed_into = typed_into.map_err(SandboxError::host("duplicating a pseudo-terminal"))?;
-            Some(Relay::start(terminal.clone(), typed_into)?)
+            Some(Relay::start(terminal.clone(), typed_into, spec.job_control.clone())?)
         }
         (Some(_), None) | (None, _) => None,
     };
     let mut streams = Streams::new(&mut running, spec, relay.as_ref().map(Relay::screen))?;
-    let cancel = async {
-        match &relay {
-            Some(relay) => tokio::select! { () = cancel => {}, () = relay.stopped() => {} },
-            None => cancel.await,
-        }
-    };
-    let why = until_ended(&mut running, &gone, &mut streams, cancel, (spec, relay.as_ref())).await?;
-    // Everyone who could write is dead: print what they wrote, then restore the terminal.
-    if let Some(relay) = &relay {
-        let within = if why == EndedBy::Itself { SHOWN_WITHIN } else { SHOWN_AFTER_LIMIT_WITHIN };
-        tokio::select! {
-            () = streams.settle(CLOSED_WITHIN) => {}
-            // A caller that stops the program doesn't wait for its last output either.
-            () = relay.stopped() => {}
-            () = tokio::time::sleep(within) => {}
-        }
-    }
-    drop(relay);
-    streams.drain();
+    tokio::pin!(cancel);
+    let why = until_ended(&mut running, &gone, &mut streams, cancel.as_mut(), (spec, relay.as_ref())).await?;
+    streams.drain_status();
     let report = ChildReport::read(&streams.status.bytes, &running, spec, why)?;
     let out_of_memory = why == EndedBy::Itself && running.group.ran_out_of_memory();
     let obtained = obtained(spec, means, &running, report.got);
     let refused = running.supervisor.as_ref().map(Supervisor::refused).unwrap_or_default();
     tokio::spawn(clear_away(running, gone));
-    let planted = match spec.workspace.clone() {
-        // Of a few folders it is known sooner that nothing has changed than a thread wakes up.
-        Some(workspace)
-            if survey.folders.len() <= FEW_FOLDERS && planted::is_untouched(&workspace, &survey) =>
-        {
-            Vec::new()
-        }
-        Some(workspace) => blocking(move || planted::after(&workspace, &survey)).await?,
-        None => Vec::new(),
-    };
+    // At once: what was planted must be reported within the kernel's grace, also where the terminal uses it up.
+    let settled = settle(relay, &mut streams, cancel, why);
+    let (planted, ()) = tokio::join!(planted_in(spec, survey), settled);
+    let planted = planted?;
+    streams.drain();
+    let stopped_ms = spec.job_control.stopped_ms().unwrap_or(0);
     Ok(FinishedRun {
         status: report.status,
         stdout: streams.stdout.bytes,
@@ -147,8 +128,41 @@ pub(crate) async fn run_with(
         waited_ms: u64::try_from(refused.waited.as_millis()).unwrap_or(u64::MAX),
         cpu_ms: u64::from(report.cpu_ms),
         rss_bytes_peak: u64::from(report.peak_kib).saturating_mul(1024),
-        wall_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        wall_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_sub(stopped_ms),
     })
+}
+
+/// Everyone who could write is dead: prints what they wrote, then restores the terminal.
+async fn settle(
+    relay: Option<Relay>,
+    streams: &mut Streams,
+    cancel: Pin<&mut impl Future<Output = ()>>,
+    why: EndedBy,
+) {
+    let Some(relay) = relay else { return };
+    let within = if why == EndedBy::Itself { SHOWN_WITHIN } else { SHOWN_AFTER_LIMIT_WITHIN };
+    tokio::select! {
+        () = streams.settle(CLOSED_WITHIN) => {}
+        // A caller that stops the program doesn't wait for its last output either. One that has stopped it already can't again.
+        () = cancel, if why != EndedBy::Killed => {}
+        () = relay.stopped() => {}
+        () = tokio::time::sleep(within) => {}
+    }
+    relay.close().await;
+}
+
+/// What has appeared in the workspace.
+async fn planted_in(spec: &Spec, survey: Arc<Survey>) -> Result<Vec<Planted>, SandboxError> {
+    match spec.workspace.clone() {
+        // Of a few folders it is known sooner that nothing has changed than a thread wakes up.
+        Some(workspace)
+            if survey.folders.len() <= FEW_FOLDERS && planted::is_untouched(&workspace, &survey) =>
+        {
+            Ok(Vec::new())
+        }
+        Some(workspace) => blocking(move || planted::after(&workspace, &survey)).await,
+        None => Ok(Vec::new()),
+    }
 }
 
 /// What is in the workspace: as it was found for this run, or as it is.
@@ -189,23 +203,27 @@ async fn until_ended(
     running: &mut SandboxProcess,
     gone: &AsyncFd<OwnedFd>,
     streams: &mut Streams,
-    cancel: impl Future<Output = ()>,
+    mut cancel: Pin<&mut impl Future<Output = ()>>,
     (spec, relay): (&Spec, Option<&Relay>),
 ) -> Result<EndedBy, SandboxError> {
     let limits = &spec.limits;
-    let deadline = tokio::time::sleep(Duration::from_millis(limits.wall_ms_max));
+    let deadline = spec.job_control.has_run(tokio::time::Instant::now(), || limits.wall_ms_max);
+    let sweep = tokio::time::sleep(Duration::MAX);
     let over = memory::exceeded(running.pid, limits.memory_bytes_max);
     let watched = running.group.memory == LimitedBy::Watch;
     let mut held = spec.held.clone();
-    tokio::pin!(cancel, deadline, over);
+    let stopped = stopped(relay);
+    tokio::pin!(stopped, deadline, sweep, over);
     let (mut why, mut forced, mut stops) = (EndedBy::Itself, false, 0);
     loop {
         let cause = tokio::select! {
             biased;
             // Readiness needs no clearing: an ended process stays ended.
             ended = gone.readable() => return ended.map(|_| why).map_err(watching),
-            () = &mut cancel, if why == EndedBy::Itself => EndedBy::Killed,
-            () = &mut deadline, if !forced => EndedBy::WallClock,
+            () = cancel.as_mut(), if why == EndedBy::Itself => EndedBy::Killed,
+            () = &mut stopped, if why == EndedBy::Itself => EndedBy::Killed,
+            () = &mut deadline, if why == EndedBy::Itself => EndedBy::WallClock,
+            () = &mut sweep, if why != EndedBy::Itself && !forced => why,
             // Before it is the program, its memory is a copy of ours.
             () = &mut over, if watched && streams.begun && why == EndedBy::Itself => EndedBy::Memory,
             is_held = changed(&mut held), if why == EndedBy::Itself => {
@@ -227,7 +245,7 @@ async fn until_ended(
                     let _slow = tokio::time::timeout(SHOWN_AFTER_LIMIT_WITHIN, streams.settle(QUIET)).await;
                     relay.suspend();
                 }
-                // A killed box is waited for to the end, a finished one need not be.
+                // A killed sandbox is waited for to the end, a finished one need not be.
                 if streams.finished && why == EndedBy::Itself { return Ok(why) }
                 if !streams.truncated || why != EndedBy::Itself { continue }
                 EndedBy::OutputCap
@@ -241,9 +259,15 @@ async fn until_ended(
         }
         why = cause;
         running.kill();
-        deadline
-            .as_mut()
-            .reset(tokio::time::Instant::now() + Duration::from_secs(SWEEP_S_MAX.unsigned_abs()));
+        sweep.as_mut().reset(tokio::time::Instant::now() + Duration::from_secs(SWEEP_S_MAX.unsigned_abs()));
+    }
+}
+
+/// Waits until the user at the terminal insists on stopping the program.
+async fn stopped(relay: Option<&Relay>) {
+    match relay {
+        Some(relay) => relay.stopped().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use regent_kernel::JobControl;
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 
@@ -50,6 +51,8 @@ pub struct Spec {
     pub listener: Option<mpsc::Sender<TcpListener>>,
     /// Everything in the sandbox is stopped while this says so. Its wall clock runs on.
     pub held: Option<watch::Receiver<bool>>,
+    /// Where it is noted that the user stopped the program with the shell's job. That time doesn't count.
+    pub job_control: JobControl,
 }
 
 impl Spec {
@@ -80,6 +83,7 @@ impl Spec {
             merges_stderr: false,
             listener: None,
             held: None,
+            job_control: JobControl::default(),
         }
     }
 }

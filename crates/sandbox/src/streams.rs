@@ -147,10 +147,9 @@ impl Streams {
         sink.settle(Channel::Output, std::mem::take(&mut self.stdout.bytes)).await;
     }
 
-    /// Takes what is left, when everyone who could write is dead: straight from the pipes, since the runtime may not
+    /// Takes the output that is left, when everyone who could write is dead: straight from the pipes, since the runtime may not
     /// have been notified of it yet. It is collected also where there is a sink: pipes hold little, and nobody waits here.
     pub(crate) fn drain(&mut self) {
-        let read = |from: &AsyncFd<OwnedFd>, buffer: &mut [u8]| Ok(rustix::io::read(from, buffer)?);
         for stream in [&mut self.stdout, &mut self.stderr] {
             loop {
                 match stream.pull(&mut self.chunk, &mut self.output_bytes_left, read) {
@@ -163,6 +162,10 @@ impl Streams {
                 }
             }
         }
+    }
+
+    /// Takes the records that are left.
+    pub(crate) fn drain_status(&mut self) {
         while self.status.pull(&mut self.chunk, &mut STATUS_BYTES_MAX.clone(), read) == Pulled::All {}
     }
 }
@@ -219,6 +222,10 @@ impl ProgramStream {
         }
         Pulled::Nothing
     }
+}
+
+fn read(from: &AsyncFd<OwnedFd>, buffer: &mut [u8]) -> std::io::Result<usize> {
+    Ok(rustix::io::read(from, buffer)?)
 }
 
 fn try_read(from: &AsyncFd<OwnedFd>, buffer: &mut [u8]) -> std::io::Result<usize> {

@@ -11,13 +11,14 @@ mod filter;
 mod tests;
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use regent_kernel::JobControl;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use crate::error::SandboxError;
 use crate::sys::terminal::{Modes, TerminalSize, is_anothers};
@@ -27,7 +28,7 @@ use filter::Filter;
 const LOOK_NS: i64 = 200_000_000;
 const CTRL_C: u8 = 3;
 const CTRL_D: u8 = 4;
-/// A program that Ctrl-C doesn't end is killed at the third of them within this time.
+/// A program that Ctrl-C should end, and doesn't, is killed at the third of them within this time.
 const STOPS_MAX: usize = 3;
 const STOPS_WITHIN: Duration = Duration::from_secs(1);
 /// A signal to a whole process reaches a thread of it within this time. A process that is stopped doesn't notice how long it took.
@@ -106,8 +107,9 @@ impl FilteredScreen {
 pub(crate) struct Relay {
     /// Closed to stop; a byte suspends.
     stop: Option<OwnedFd>,
-    /// Never sent anything: it is closed when the thread has put the terminal back, also by a panic.
-    ended: Mutex<mpsc::Receiver<()>>,
+    /// Never sent anything: it is closed when the thread has ended, also by a panic.
+    ended: oneshot::Receiver<()>,
+    raw: RawModes,
     notices: Arc<Notices>,
     screen: FilteredScreen,
 }
@@ -120,20 +122,25 @@ struct Notices {
 }
 
 impl Relay {
-    pub(crate) fn start(terminal: Terminal, ours: OwnedFd) -> Result<Self, SandboxError> {
+    pub(crate) fn start(
+        terminal: Terminal,
+        ours: OwnedFd,
+        job_control: JobControl,
+    ) -> Result<Self, SandboxError> {
         let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
         let (stop_read, stop) = pipe.map_err(SandboxError::host("making a pipe"))?;
         let notices = Arc::new(Notices::default());
         let screen = FilteredScreen(Arc::new(Mutex::new(Filter::new())));
-        let (noticed, put_back) = (Arc::clone(&notices), screen.clone());
-        let (ends, ended) = mpsc::channel();
+        let raw = RawModes::default();
+        let (noticed, put_back, modes) = (Arc::clone(&notices), screen.clone(), raw.clone());
+        let (ends, ended) = oneshot::channel::<()>();
         let work = move || {
-            TerminalRelay::new(terminal, ours, stop_read, noticed).run(&put_back);
+            TerminalRelay::new(terminal, (ours, stop_read), (noticed, job_control), modes).run(&put_back);
             drop(ends);
         };
         let thread = std::thread::Builder::new().name("terminal".to_owned()).spawn(work);
         thread.map_err(|cause| SandboxError::Host { doing: "starting a thread", cause })?;
-        Ok(Self { stop: Some(stop), ended: Mutex::new(ended), notices, screen })
+        Ok(Self { stop: Some(stop), ended, raw, notices, screen })
     }
 
     /// Where the program's output goes through.
@@ -158,15 +165,62 @@ impl Relay {
     pub(crate) async fn resumed(&self) {
         self.notices.resumed.notified().await;
     }
+
+    /// Stops it and waits until the terminal is put back. A thread that the terminal holds up is left alone: its descriptors are its own,
+    /// dropping the relay puts the modes back, and the next thing that the thread does is to end.
+    pub(crate) async fn close(mut self) {
+        self.stop = None;
+        tokio::time::timeout(ENDED_WITHIN, &mut self.ended).await.ok();
+    }
 }
 
 impl Drop for Relay {
     fn drop(&mut self) {
         self.stop = None;
-        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // A thread that the terminal holds up is left alone. The modes are put back by then, its descriptors are its own, and the next
-        // thing that it does is to end.
-        ended.recv_timeout(ENDED_WITHIN).ok();
+        // Not by the thread alone: it may hang in a read whose bytes another reader took.
+        self.raw.end();
+    }
+}
+
+/// The modes that the user's terminal had, while it is raw: shared by the thread that changes them and the relay, which may have to put
+/// them back without it.
+#[derive(Debug, Clone, Default)]
+struct RawModes(Arc<Mutex<RawState>>);
+
+#[derive(Debug, Default)]
+struct RawState {
+    /// Set while the user's terminal is raw.
+    restore: Option<Restore>,
+    /// It stays as it is from here on.
+    is_over: bool,
+}
+
+impl RawModes {
+    fn lock(&self) -> MutexGuard<'_, RawState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, terminal: &Arc<OwnedFd>) {
+        let mut state = self.lock();
+        if state.is_over || state.restore.is_some() {
+            return;
+        }
+        if let Ok(modes) = Modes::read(terminal.as_fd()) {
+            // Before the modes are changed, so that they are put back whatever happens after.
+            state.restore = Some(Restore { terminal: Arc::clone(terminal), modes });
+            modes.raw().set(terminal.as_fd(), false).ok();
+        }
+    }
+
+    fn put_back(&self) {
+        self.lock().restore = None;
+    }
+
+    /// Puts them back for good.
+    fn end(&self) {
+        let mut state = self.lock();
+        state.is_over = true;
+        state.restore = None;
     }
 }
 
@@ -175,9 +229,9 @@ struct TerminalRelay {
     ours: OwnedFd,
     stop: OwnedFd,
     notices: Arc<Notices>,
+    job_control: JobControl,
     window: Option<TerminalSize>,
-    /// Set while the user's terminal is raw.
-    restore: Option<Restore>,
+    raw: RawModes,
     /// Typed, and not yet taken by the program.
     pending: Vec<u8>,
     /// Whether more can be typed.
@@ -188,18 +242,30 @@ struct TerminalRelay {
     stops: Vec<Instant>,
 }
 
+impl Drop for TerminalRelay {
+    fn drop(&mut self) {
+        // By a panic, too: without this thread nobody passes on what is typed into a raw terminal.
+        self.raw.end();
+    }
+}
+
 impl TerminalRelay {
-    fn new(terminal: Terminal, ours: OwnedFd, stop: OwnedFd, notices: Arc<Notices>) -> Self {
+    fn new(
+        terminal: Terminal,
+        (ours, stop): (OwnedFd, OwnedFd),
+        (notices, job_control): (Arc<Notices>, JobControl),
+        raw: RawModes,
+    ) -> Self {
         let window = TerminalSize::read(terminal.output.as_fd()).ok();
         let (pending, stops) = (Vec::new(), Vec::new());
-        let (restore, reads, is_gone) = (None, false, false);
-        Self { terminal, ours, stop, notices, window, restore, pending, reads, is_gone, stops }
+        let (reads, is_gone) = (false, false);
+        Self { terminal, ours, stop, notices, job_control, window, raw, pending, reads, is_gone, stops }
     }
 
     fn run(mut self, screen: &FilteredScreen) {
         while self.pass() {}
         // The modes first: that waits for nothing.
-        self.restore = None;
+        self.raw.end();
         self.write(&screen.finish(), FINISH_WITHIN);
     }
 
@@ -207,22 +273,22 @@ impl TerminalRelay {
     fn follow_job(&mut self) {
         let is_ours = !is_anothers(self.terminal.input.as_fd());
         self.reads = is_ours && !self.is_gone;
-        if !is_ours || self.restore.is_some() {
-            return;
-        }
-        if let Ok(modes) = Modes::read(self.terminal.input.as_fd()) {
-            // Before the modes are changed, so that they are put back whatever happens after.
-            self.restore = Some(Restore { terminal: Arc::clone(&self.terminal.input), modes });
-            modes.raw().set(self.terminal.input.as_fd(), false).ok();
+        if is_ours {
+            self.raw.begin(&self.terminal.input);
         }
     }
 
-    /// Called once all output so far is on the screen. Restores the terminal and stops this process, with the job of the shell's that it is in. Returns when the job goes on, or at once if
-    /// nobody could let it go on: then the kernel doesn't stop it.
+    /// Called once all output so far is on the screen. Restores the terminal and stops this process, with the job of the shell's that it is
+    /// in. Returns when the job goes on, or at once if nobody could let it go on: then the kernel doesn't stop it.
     fn suspend(&mut self) {
-        self.restore = None;
+        self.raw.put_back();
+        let began = Instant::now();
+        self.job_control.stop();
         rustix::process::kill_current_process_group(rustix::process::Signal::TSTP).ok();
         std::thread::sleep(SUSPENDED_WITHIN);
+        // Where this process wasn't stopped, a program that stops itself again and again gains nothing.
+        let stopped = began.elapsed().saturating_sub(SUSPENDED_WITHIN).as_millis();
+        self.job_control.go_on(u64::try_from(stopped).unwrap_or(u64::MAX));
         self.follow_job();
         self.notices.resumed.notify_one();
     }
@@ -290,7 +356,12 @@ impl TerminalRelay {
         }
     }
 
+    /// Where the program has made Ctrl-C a key like any other (raw mode), or another key the signal (Emacs), pressing it says nothing.
     fn count_stops(&mut self, typed: &[u8]) {
+        let interrupt = Modes::read(self.ours.as_fd()).ok().and_then(|modes| modes.interrupt_key());
+        if interrupt != Some(CTRL_C) {
+            return self.stops.clear();
+        }
         let now = Instant::now();
         self.stops.retain(|at| now.duration_since(*at) < STOPS_WITHIN);
         self.stops.extend(typed.iter().filter(|byte| **byte == CTRL_C).map(|_| now));

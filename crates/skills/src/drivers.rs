@@ -90,7 +90,9 @@ impl SkillTools {
             Runtime::Wasm => Driver::missing(DriverKind::Wasm),
             #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
             Runtime::Microvm => match &self.tiers.microvm {
-                Some(tier) => Driver::microvm(Arc::new(WasmDriver { uses: uses(), tier: Arc::clone(tier) })),
+                Some(tier) => {
+                    Driver::microvm(Arc::new(MicrovmProgram { uses: uses(), tier: Arc::clone(tier) }))
+                }
                 None => Driver::missing(DriverKind::Microvm),
             },
             #[cfg(not(all(feature = "microvm", target_arch = "x86_64")))]
@@ -230,13 +232,13 @@ impl Executor<tier::Wasm> for Component {
 }
 
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
-struct WasmDriver {
+struct MicrovmProgram {
     uses: SkillUse,
     tier: Arc<MicrovmTier>,
 }
 
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
-impl Executor<tier::Microvm> for WasmDriver {
+impl Executor<tier::Microvm> for MicrovmProgram {
     fn execute<'s>(
         &'s self,
         permit: Permit<'s, tier::Microvm>,

@@ -73,7 +73,7 @@ impl Core {
         if let Some(label) = own {
             self.note_misled().await?;
             if runs_program(frame, Some(tier)) {
-                let most_ms = i64::try_from(frame.limits.wall_ms_max).unwrap_or(i64::MAX);
+                let most_ms = i64::try_from(frame.wall_ms_foreseen()).unwrap_or(i64::MAX);
                 let (from_ms, intent) = (frame.began_ms, frame.intent.hash);
                 let span =
                     Span { from_ms, to_ms: from_ms.saturating_add(most_ms), label, call: Some(intent) };

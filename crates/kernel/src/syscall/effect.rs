@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use regent_policy::Tier;
+use tokio::time::Instant;
 
 use super::Status;
 use super::permit::{Frame, Permit};
@@ -47,16 +48,21 @@ impl Ended {
 
 /// When a call must have ended, from its permit on.
 #[derive(Debug)]
-pub(super) struct Deadline(Pin<Box<tokio::time::Sleep>>);
+pub(super) struct Deadline(Instant);
 
 impl Deadline {
-    pub(super) fn of(frame: &Frame) -> Self {
-        Self(Box::pin(tokio::time::sleep(Duration::from_millis(frame.limits.wall_ms_max))))
+    pub(super) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Waits for it. A terminal may be lent meanwhile, which leaves the limits of rules and budgets.
+    async fn passes(&self, frame: &Frame) {
+        frame.job_control.has_run(self.0, || frame.wall_ms_max()).await;
     }
 
     /// Runs what comes before the effect, unless the call is told to stop before that is done.
     pub(super) async fn meets<T>(
-        &mut self,
+        &self,
         frame: &Frame,
         work: impl Future<Output = Result<T, Ended>> + Send,
     ) -> Result<T, Ended> {
@@ -64,7 +70,7 @@ impl Deadline {
             biased;
             done = work => return done,
             () = frame.cancel.cancelled() => {}
-            () = &mut self.0 => frame.cancel.pull(CancelReason::Deadline),
+            () = self.passes(frame) => frame.cancel.pull(CancelReason::Deadline),
         }
         Err(Ended::Stopped(frame.cancel.why().unwrap_or(CancelReason::Signal), None))
     }
@@ -86,7 +92,7 @@ pub(super) async fn perform(frame: &Frame, tier: Tier, deadline: Deadline) -> En
         biased;
         ended = &mut effect => return attribute_end(ended, frame),
         () = frame.cancel.cancelled() => {}
-        () = deadline.0 => frame.cancel.pull(CancelReason::Deadline),
+        () = deadline.passes(frame) => frame.cancel.pull(CancelReason::Deadline),
     }
     let why = frame.cancel.why().unwrap_or(CancelReason::Signal);
     match tokio::time::timeout(Duration::from_millis(GRACE_MS_MAX), effect).await {

@@ -208,9 +208,18 @@ impl Flow {
 
     /// Whether the reader has a terminal to lend; then the output is drawn there from here on.
     pub(super) fn lend_terminal(&self) -> bool {
-        let lends = self.is_read() && self.listener.as_ref().is_some_and(|listener| listener.is_terminal);
+        let lends = self.lends();
         self.state().is_drawn |= lends;
         lends
+    }
+
+    pub(super) fn lends(&self) -> bool {
+        self.is_read() && self.listener.as_ref().is_some_and(|listener| listener.is_terminal)
+    }
+
+    /// Whether a terminal was lent.
+    pub(super) fn is_drawn(&self) -> bool {
+        self.state().is_drawn
     }
 
     /// Raises the label of whatever comes from here on.
@@ -246,8 +255,11 @@ impl Flow {
         .await
     }
 
-    /// Passes on bytes that might begin a secret, because nothing follows for now. Enough of a secret to give it away still waits, and
-    /// one that goes on after this is masked from there on.
+    /// Passes on bytes that might begin a secret, because nothing follows for now.
+    ///
+    /// Of a value that this process revealed, 8 bytes or more still wait, and if the value goes on after this, its rest is masked. A value
+    /// that an earlier process revealed is recognised only when it is complete: each piece of it that comes before a pause is passed on, and
+    /// only the piece that completes the value is masked.
     pub(super) async fn flush(
         &self,
         secrets: &dyn Secrets,

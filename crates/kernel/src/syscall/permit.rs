@@ -2,11 +2,14 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use regent_ledger::Receipt;
 use regent_policy::{Class, Label, Limits, Reason, Verdict};
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::{Channel, Delivery, Fault, FileJudge, Flow, Overflow, Reading, Reply};
 use crate::agent::{Life, Lifecycle, RunningProgram};
@@ -22,6 +25,11 @@ use crate::off_worker::off_worker;
 use crate::rules;
 use crate::secret::{self, Scrubbed, Secret, SecretError, Usage};
 use regent_workspace::{FolderState, Workspace};
+
+/// A program on a terminal ends after this, whether it was stopped or not: labels are foreseen for so long (30 days).
+const TERMINAL_WALL_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
+/// How often a program that is stopped is looked at.
+const STOPPED_LOOK: Duration = Duration::from_millis(100);
 
 /// Single-use permission to perform exactly one call, at one tier, within limits.
 ///
@@ -51,7 +59,7 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
 
     /// Its limits.
     pub fn limits(&self) -> Limits {
-        self.frame.limits
+        Limits { wall_ms_max: self.frame.wall_ms_max(), ..self.frame.limits }
     }
 
     /// The position of its intent in the ledger.
@@ -139,9 +147,14 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
     }
 
     /// Whether the reader has a terminal that it lends. From then on what is emitted is drawn there: counted and hashed without a limit,
-    /// and kept up to the limit.
+    /// and kept up to the limit. Of the limits of time, those of rules and budgets hold.
     pub fn lend_terminal(&self) -> bool {
         self.frame.flow.lend_terminal()
+    }
+
+    /// Where the executor notes that the user has stopped the program with the job that it is in: that time doesn't count.
+    pub fn job_control(&self) -> JobControl {
+        self.frame.job_control.clone()
     }
 
     /// What was emitted on a channel so far.
@@ -197,6 +210,46 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
     }
 }
 
+/// How long the user's job control (Ctrl-Z) has stopped a program. Cloning shares it.
+///
+/// A flag rather than a point in time: when this process goes on, the deadline may be looked at before the end of the stop was noted.
+#[derive(Debug, Clone, Default)]
+pub struct JobControl(Arc<(AtomicBool, AtomicU64)>);
+
+impl JobControl {
+    /// The program is stopped from here on.
+    pub fn stop(&self) {
+        self.0.0.store(true, Ordering::Release);
+    }
+
+    /// It goes on, after as long.
+    pub fn go_on(&self, stopped_ms: u64) {
+        self.0.1.fetch_add(stopped_ms, Ordering::AcqRel);
+        self.0.0.store(false, Ordering::Release);
+    }
+
+    /// How long it was stopped so far; nothing while it is.
+    pub fn stopped_ms(&self) -> Option<u64> {
+        let is_stopped = self.0.0.load(Ordering::Acquire);
+        (!is_stopped).then(|| self.0.1.load(Ordering::Acquire))
+    }
+
+    /// Waits until a program that began at `began` has run for `wall_ms_max`, not counting the time in which it was stopped.
+    pub async fn has_run(&self, began: Instant, wall_ms_max: impl Fn() -> u64) {
+        loop {
+            let left = self.stopped_ms().map_or(STOPPED_LOOK, |stopped_ms| {
+                let wall_ms = wall_ms_max();
+                let most_ms = wall_ms.saturating_add(stopped_ms).min(wall_ms.max(TERMINAL_WALL_MS_MAX));
+                Duration::from_millis(most_ms).saturating_sub(began.elapsed())
+            });
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left).await;
+        }
+    }
+}
+
 /// Whether an agent is suspended, as it changes. By default: never.
 #[derive(Debug, Default)]
 pub struct Suspension(Option<watch::Receiver<Lifecycle>>);
@@ -249,6 +302,9 @@ pub(crate) struct Frame {
     /// What the arguments reach for, as policy judged it.
     pub(crate) targets: Vec<Target>,
     pub(crate) limits: Limits,
+    /// The limit of a program on a user's terminal.
+    pub(crate) rule_wall_ms_max: u64,
+    pub(crate) job_control: JobControl,
     pub(crate) intent: Receipt,
     /// When it was let loose.
     pub(crate) began_ms: i64,
@@ -280,6 +336,8 @@ impl Frame {
             args: facts.take_args(),
             targets,
             limits,
+            rule_wall_ms_max: limits.wall_ms_max,
+            job_control: JobControl::default(),
             intent,
             began_ms: core.clock.now_ms(),
             began: core.clock.elapsed(),
@@ -291,6 +349,20 @@ impl Frame {
             core,
             call,
         }
+    }
+
+    /// How long it may run. A default doesn't end what a user is looking at.
+    pub(super) fn wall_ms_max(&self) -> u64 {
+        match self.flow.is_drawn() {
+            true => self.rule_wall_ms_max.min(TERMINAL_WALL_MS_MAX),
+            false => self.limits.wall_ms_max,
+        }
+    }
+
+    /// How long it may be there, stopped or not: files that change meanwhile get its label.
+    pub(crate) fn wall_ms_foreseen(&self) -> u64 {
+        let on_terminal = if self.flow.lends() { TERMINAL_WALL_MS_MAX } else { 0 };
+        self.limits.wall_ms_max.max(on_terminal)
     }
 
     /// A call that guest code makes within this one.
@@ -392,4 +464,27 @@ pub mod tier {
     impl Tier for Process {}
     impl Tier for Wasm {}
     impl Tier for Microvm {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn time_in_which_job_control_stopped_a_program_does_not_count() {
+        let (control, began) = (JobControl::default(), Instant::now());
+        let ended = {
+            let control = control.clone();
+            tokio::spawn(async move {
+                control.has_run(began, || 1_000).await;
+                began.elapsed().as_secs()
+            })
+        };
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        control.stop();
+        tokio::time::sleep(Duration::from_secs(660)).await;
+        assert!(!ended.is_finished(), "the limit passed while it was stopped");
+        control.go_on(660_000);
+        assert_eq!(ended.await.unwrap(), 661);
+    }
 }

@@ -412,3 +412,17 @@ fn a_project_cannot_undo_the_users_changes() {
         assert_eq!(args, serde_json::json!({"x": 1}), "{change}");
     }
 }
+
+#[test]
+fn the_time_limit_of_rules_is_told_from_the_default_of_a_file() {
+    let default =
+        policy("version: 1\nlimits: { wall: 10min }\nrules: [{ id: a, effect: allow, match: { tool: t } }]");
+    let of_default = granted(&default, "{ tool: t }");
+    assert_eq!((of_default.limits.wall_ms_max, of_default.rule_wall_ms_max), (600_000, u64::MAX));
+    let rule = policy(
+        "version: 1\nlimits: { wall: 10min }\nrules: [{ id: a, effect: allow, match: { tool: t }, limits: { wall: 1h } }]",
+    );
+    let of_rule = granted(&rule, "{ tool: t }");
+    assert_eq!((of_rule.limits.wall_ms_max, of_rule.rule_wall_ms_max), (600_000, 3_600_000));
+    assert_eq!(of_default.meet(of_rule).rule_wall_ms_max, 3_600_000);
+}

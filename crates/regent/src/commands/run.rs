@@ -23,7 +23,7 @@ use limits::Limit;
 /// Run a program in the sandbox; policy judges it, the ledger records it
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example: regent run -- cargo test\n\nThe program sees the project and a read-only system, not your home folder or environment. It reaches the network only through a proxy, and policy judges each connection."
+    after_help = "Example: regent run -- cargo test\n\nThe program sees the project and a read-only system, not your home folder or environment. It reaches the network only through a proxy, and policy judges each connection.\n\nOn a terminal, Ctrl-C and Ctrl-Z go to the program, and time stopped with Ctrl-Z doesn't count. The third Ctrl-C within a second kills the program, unless it reads Ctrl-C as a key (editors, raw mode): then end regent with `kill` from another terminal. A default time limit of the policy doesn't end it; --timeout and the limits of a rule do."
 )]
 pub(crate) struct RunArgs {
     /// Run as an agent of this name: `agent ps` lists it, `agent signal` reaches it, rules about agents apply

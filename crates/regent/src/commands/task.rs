@@ -4,6 +4,7 @@ mod history;
 mod live;
 mod run;
 mod shown;
+mod watch;
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};

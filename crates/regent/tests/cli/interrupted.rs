@@ -1,11 +1,15 @@
-//! Tasks whose process ended: the messages about them, and that a closed terminal stops them in order.
+//! Tasks whose process ended: the messages about them, that a closed terminal stops them in order, and that a reader who has stopped
+//! reading neither keeps them from ending nor lets what they say pile up.
+
+use std::io::Read;
+use std::process::Child;
 
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::running::{interrupt, send, until};
-use crate::tasks::{finish, first_id, mark, marks, playing, slow, tasks};
-use crate::world::ended;
+use crate::tasks::{finish, first_id, mark, marks, playing, says, slow, tasks};
+use crate::world::{CliFixture, ended};
 
 #[test]
 fn a1_a_task_without_a_process_is_interrupted_and_not_running() {
@@ -54,4 +58,53 @@ fn a18_tasks_of_a_ledger_that_is_gone_are_not_no_tasks() {
     std::fs::remove_dir_all(world.project(".regent/audit")).unwrap();
     let listed = world.run(&["--json", "task", "list"]);
     assert_eq!(listed.error_code(), "audit.replaced", "{listed:?}");
+}
+
+/// Turns in which the model says something: together less than its context holds, and each more than is left in a page.
+fn talk(turns: usize) -> impl Iterator<Item = serde_json::Value> {
+    (0..turns).map(|number| {
+        let mut turn = says("process.exec", json!({"argv": ["true", number.to_string()]}));
+        turn["text"] = "x".repeat(1_500).into();
+        turn
+    })
+}
+
+/// Starts a task whose events go into a pipe that holds a page.
+fn with_small_pipe(world: &CliFixture) -> Child {
+    let child = world.start(&["--json", "task", "run", "talk"]);
+    rustix::pipe::fcntl_setpipe_size(child.stdout.as_ref().unwrap(), 4096).unwrap();
+    child
+}
+
+#[test]
+fn an_interrupt_ends_a_task_whose_events_nobody_reads() {
+    let turns = talk(8).chain([mark("one"), slow(mark("two"), 60_000), finish("never")]);
+    let world = playing(&[("play", turns.collect())]);
+    let mut child = with_small_pipe(&world);
+    until("the model has spoken", || (marks(&world) == "one\n").then_some(()));
+    interrupt(&child);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    interrupt(&child);
+    let status = until("it ends", || child.try_wait().unwrap());
+    assert_eq!(status.code(), Some(130));
+    assert_eq!(world.run(&["audit", "verify"]).code, 0);
+}
+
+#[test]
+fn events_that_nobody_reads_do_not_pile_up() {
+    const TURNS: usize = 16;
+    let world = playing(&[("play", talk(TURNS).chain([finish("done")]).collect())]);
+    let mut child = with_small_pipe(&world);
+    until("it completed", || {
+        tasks(&world).first().is_some_and(|task| task["word"] == "completed").then_some(())
+    });
+    let mut read = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut read).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(read.lines().last().unwrap().contains("\"answer\":\"done\""), "{read}");
+    let told = read.matches("\"event\":\"token\"").count();
+    assert!(
+        told < TURNS,
+        "the model wasn't slowed down, and all it said was kept for a reader that had stopped"
+    );
 }

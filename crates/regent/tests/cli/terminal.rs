@@ -208,6 +208,81 @@ fn init_asks_before_it_trusts_what_came_with_the_folder() {
     }
 }
 
+/// A policy whose default limit of time is so short, with a rule that may have a limit of its own.
+fn with_time_limits(world: &CliFixture, default: &str, rule: &str) {
+    let text = format!(
+        "version: 1\nlimits: {{ wall: {default} }}\nrules:\n  - {{ id: all, effect: allow{rule} }}\n"
+    );
+    for policy in [world.home(".config/regent/policy.yml"), world.project(".regent/policy.yml")] {
+        std::fs::write(policy, &text).unwrap();
+    }
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
+}
+
+#[test]
+fn a_program_on_the_terminal_outlasts_the_default_time_limit_and_not_that_of_a_rule() {
+    const SLEEPS: &[&str] = &["run", "--no-network", "--", "sh", "-c", "sleep 3; echo en\"\"ded"];
+    let world = CliFixture::ready();
+    with_time_limits(&world, "1s", "");
+    let (code, shown) = world.at_terminal(SLEEPS, "");
+    assert!(code == 0 && shown.contains("ended"), "{code} {shown}");
+    let piped = world.run(SLEEPS);
+    assert!(piped.code != 0 && piped.stderr.contains("time limit of 1 s"), "{piped:?}");
+    with_time_limits(&world, "10min", ", limits: { wall: 1s }");
+    let (code, shown) = world.at_terminal(SLEEPS, "");
+    assert!(code != 0 && !shown.contains("ended") && shown.contains("time limit of 1 s"), "{code} {shown}");
+}
+
+/// A shell's terminal: types, and sees what was shown.
+struct ShellTerminal {
+    keyboard: std::fs::File,
+    seen: std::sync::Arc<std::sync::Mutex<String>>,
+}
+
+impl ShellTerminal {
+    fn open(world: &CliFixture) -> Self {
+        let (keyboard, mut screen) = world.shell();
+        let seen = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
+        let shown = std::sync::Arc::clone(&seen);
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = screen.read(&mut buffer) {
+                shown.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
+            }
+        });
+        Self { keyboard, seen }
+    }
+
+    fn keys(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    fn see(&self, text: &str) {
+        until(text, || self.seen.lock().unwrap().contains(text).then_some(()));
+    }
+}
+
+#[test]
+fn time_in_which_ctrl_z_stopped_a_program_does_not_count() {
+    let world = CliFixture::ready();
+    with_time_limits(&world, "10min", ", limits: { wall: 4s }");
+    let mut shell = ShellTerminal::open(&world);
+    // In two parts, so that the echo of what is typed isn't taken for what is meant.
+    shell.keys("$REGENT run --no-network -- sh -c 'echo be\"\"gun; read x; echo he\"\"ard $x'\n");
+    shell.see("begun");
+    shell.keys("\u{1a}");
+    shell.see("Stopped");
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    shell.keys("fg\n");
+    let again = || (shell.seen.lock().unwrap().matches("run --no-network").count() >= 3).then_some(());
+    until("the job is back", again);
+    // Long enough to be killed, had the deadline passed.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    shell.keys("hello\n");
+    shell.see("heard hello");
+    shell.keys("exit\n");
+}
+
 #[test]
 fn ctrl_z_stops_the_program_with_the_shells_job_and_fg_continues_it() {
     let world = CliFixture::ready();

@@ -89,6 +89,12 @@ impl Modes {
         result
     }
 
+    /// The key that is a signal to the program in the foreground, if there is one.
+    pub(crate) fn interrupt_key(&self) -> Option<u8> {
+        let key = self.0.c_cc.get(libc::VINTR).copied().filter(|key| *key != libc::_POSIX_VDISABLE);
+        key.filter(|_| self.0.c_lflag & libc::ISIG != 0)
+    }
+
     /// Whether it echoes and waits for whole lines.
     #[cfg(test)]
     pub(crate) fn is_cooked(&self) -> bool {

@@ -141,6 +141,49 @@ async fn l9_a_program_that_ignores_ctrl_c_is_killed_at_the_third() {
 }
 
 #[tokio::test]
+async fn ctrl_c_is_only_a_key_where_the_program_has_made_it_one() {
+    // Raw mode, and Emacs, which has its signal on another key.
+    for modes in ["-isig", "intr ^G"] {
+        let mut person = Person::new();
+        let script = format!(
+            "stty {modes} -icanon -echo; echo ready; keys=$(head -c 3 | od -An -tx1 | tr -d ' \\n'); test $keys = 030303 && exit 4"
+        );
+        let running = tokio::spawn(run(spec(&person, &script), pending()));
+        person.see("ready").await;
+        person.press(&[CTRL_C, CTRL_C, CTRL_C]);
+        let ended = running.await.unwrap().unwrap();
+        assert_eq!((ended.status, ended.why), (Exit::Code(4), EndedBy::Itself), "{modes}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_planted_is_moved_aside_while_the_terminal_is_stuck() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = folder.path().canonicalize().unwrap();
+    let person = Person::new();
+    let (sink, source) = sink::channel();
+    let mount = crate::spec::WorkspaceMount::new(&host, true);
+    let script = "echo said; echo up > up; while [ ! -e go ]; do sleep 0.05; done";
+    let spec = Spec { workspace: Some(mount), cwd: host.clone(), sink: Some(sink), ..spec(&person, script) };
+    let running = tokio::spawn(crate::run::run(spec, pending()));
+    let there = async |path: std::path::PathBuf, is_there: bool| {
+        while path.exists() != is_there {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    there(host.join("up"), true).await;
+    std::fs::write(host.join(".mcp.json"), "evil").unwrap();
+    std::fs::write(host.join("go"), "").unwrap();
+    // Nobody takes what the program wrote: the run can't end before the terminal's time is up.
+    there(host.join(".mcp.json"), false).await;
+    assert!(!running.is_finished(), "it waits for the terminal");
+    drop(source);
+    let ended = running.await.unwrap().unwrap();
+    assert_eq!(ended.planted.len(), 1, "{:?}", ended.planted);
+    assert!(person.modes().is_cooked());
+}
+
+#[tokio::test]
 async fn l9_a_new_size_reaches_the_program() {
     let mut person = Person::new();
     let script = "trap 'stty size; exit 5' WINCH; echo ready; while :; do sleep 0.05; done";
@@ -174,12 +217,15 @@ async fn l9_the_terminal_is_put_back_when_the_run_is_cancelled_or_dropped() {
 #[test]
 fn l9_the_terminal_is_put_back_by_a_panic() {
     let person = Person::new();
-    let terminal = Arc::clone(&person.terminal.input);
+    let terminal = person.terminal.clone();
+    // Shared with a relay, which lives on.
+    let raw = RawModes::default();
+    let shared = raw.clone();
     let worked = std::thread::spawn(move || {
-        let modes = Modes::read(terminal.as_fd()).unwrap();
-        let _restore = Restore { terminal: Arc::clone(&terminal), modes };
-        modes.raw().set(terminal.as_fd(), false).unwrap();
-        assert!(Modes::read(terminal.as_fd()).unwrap().is_cooked(), "it is raw, so that this panics");
+        let (pair, input) = (terminal.pair().unwrap(), Arc::clone(&terminal.input));
+        let relay = TerminalRelay::new(terminal, pair, Default::default(), shared);
+        relay.raw.begin(&input);
+        assert!(Modes::read(input.as_fd()).unwrap().is_cooked(), "it is raw, so that this panics");
     });
     worked.join().unwrap_err();
     assert!(person.modes().is_cooked());
@@ -236,7 +282,7 @@ fn a_terminal_that_takes_nothing_gets_its_modes_back_and_holds_up_nobody() {
     let Person { keyboard, terminal, .. } = Person::new();
     let modes = || Modes::read(terminal.input.as_fd()).unwrap();
     let (ours, _theirs) = terminal.pair().unwrap();
-    let relay = Relay::start(terminal.clone(), ours).unwrap();
+    let relay = Relay::start(terminal.clone(), ours, JobControl::default()).unwrap();
     relay.screen().feed(b"\x1b[?1049h", &mut Vec::new());
     while modes().is_cooked() {
         std::thread::yield_now();
@@ -255,4 +301,19 @@ fn a_terminal_that_takes_nothing_gets_its_modes_back_and_holds_up_nobody() {
     assert!(modes().is_cooked());
     drop(keyboard);
     reader.join().unwrap();
+}
+
+#[test]
+fn a_relay_puts_the_modes_back_although_its_thread_hangs() {
+    let person = Person::new();
+    // As the thread has left them that hangs in a read: another reader took the bytes that `poll` reported.
+    let raw = RawModes::default();
+    raw.begin(&person.terminal.input);
+    assert!(!person.modes().is_cooked());
+    let (_hangs, ended) = oneshot::channel();
+    let screen = FilteredScreen(Arc::new(Mutex::new(Filter::new())));
+    drop(Relay { stop: None, ended, raw: raw.clone(), notices: Arc::default(), screen });
+    assert!(person.modes().is_cooked());
+    raw.begin(&person.terminal.input);
+    assert!(person.modes().is_cooked(), "the thread doesn't change them again when it goes on");
 }

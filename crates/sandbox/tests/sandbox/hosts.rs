@@ -258,7 +258,7 @@ async fn limits_are_held_by_what_the_probe_found_and_cgroups_are_swept() {
     };
     // Others of this program's tests are at work too, and a few cgroups are kept for them: none has a member for long.
     let ours = |parent: &Path| -> Vec<_> {
-        let prefix = format!("regent-box-{}-", std::process::id());
+        let prefix = format!("regent-sandbox-{}-", std::process::id());
         let entries = std::fs::read_dir(parent).unwrap().flatten();
         entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains(&prefix)).collect()
     };
@@ -278,7 +278,7 @@ fn one_run_leaves_no_cgroup_behind() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let prefix = format!("regent-box-{}-", once.id());
+    let prefix = format!("regent-sandbox-{}-", once.id());
     played(&once.wait_with_output().unwrap(), "once");
     let parents: Vec<&Path> = match &probe().cgroups {
         Hierarchy::V2(parent) | Hierarchy::Scope(parent) => vec![parent],

@@ -108,6 +108,11 @@ fn describe(
     if asked == Some(value) && policys.is_none_or(|policys| policys > value) {
         return (said(value, "--timeout"), "give a longer --timeout".to_owned());
     }
+    // Longer than any file lets others run: on a terminal, where the limits of rules alone hold.
+    if limit == Limit::Wall && asked.is_none() && ran_ms > value.saturating_add(5_000) {
+        let place = format!("`limits.{key}` in the rule that sets it");
+        return (format!("{name} limit of a rule reached"), format!("raise {place}"));
+    }
     let of_file = files.iter().find(|file| limit.value_in(&file.limits) == value);
     let (place, owner): (String, Cow<'_, str>) = match (of_file, granted.and_then(|(_, rule)| rule.as_ref()))
     {

@@ -4,16 +4,13 @@ use std::io::Read as _;
 use std::sync::Arc;
 
 use regent_kernel::{Budget, Host, TaskId};
-use regent_runtime::event::Event;
-use regent_runtime::{Mode, Outlook, Reins, StopCause, TaskEnd, TaskHandle, TaskSpec};
+use regent_runtime::{Mode, Outlook, StopCause, TaskEnd, TaskHandle, TaskSpec};
 use serde_json::{Value, json};
-use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::mpsc;
 
 use super::live::Live;
+use super::watch::{self, View, WatchedTasks};
 use super::{RunArgs, Unattended};
 use crate::asking::TerminalAsker;
-use crate::calls::{Interrupt, Interrupts};
 use crate::codes::{self, Code};
 use crate::compose::{BootedKernel, tasks};
 use crate::context::Context;
@@ -26,8 +23,6 @@ use crate::term;
 
 /// A goal from stdin may be so long.
 const GOAL_BYTES_MAX: u64 = 256 << 10;
-/// How often the last line is drawn again when nothing happens.
-const TICK_MS: u64 = 200;
 
 pub(super) async fn run(context: &Context, args: RunArgs) -> CommandResult {
     let unattended = args.unattended;
@@ -219,69 +214,11 @@ fn asks(
     }
 }
 
-/// What comes from a running task.
-enum News {
-    Event(usize, Event),
-    Missed(u64),
-    Ended(Option<TaskEnd>),
-}
-
-/// How tasks ended, and whether the user wanted them to stop.
-struct WatchedTasks {
-    ended: Vec<TaskEnd>,
-    interrupted: bool,
-}
-
-/// Shows tasks until all have ended. The first interrupt stops each between two steps, the second stops the calls that run.
+/// Shows tasks until all have ended.
 async fn watch(context: &Context, host: &Host, stage: &Arc<Stage>, handles: Vec<TaskHandle>) -> WatchedTasks {
-    let (tell, mut news) = mpsc::unbounded_channel();
-    let reins: Vec<Reins> = handles.iter().map(TaskHandle::reins).collect();
-    let mut live =
-        Live::new(context, Arc::clone(stage), handles.iter().map(|one| one.task.clone()).collect());
-    for (number, handle) in handles.into_iter().enumerate() {
-        tokio::spawn(forward(number, handle, tell.clone()));
-    }
-    drop(tell);
-    let mut watched = WatchedTasks { ended: Vec::new(), interrupted: false };
-    let mut interrupts = Interrupts::listen();
-    let mut tick = tokio::time::interval(std::time::Duration::from_millis(TICK_MS));
-    loop {
-        tokio::select! {
-            one = news.recv() => match one {
-                Some(News::Event(number, event)) => live.event(number, event),
-                Some(News::Missed(count)) => live.missed(count),
-                Some(News::Ended(end)) => watched.ended.extend(end),
-                None => break,
-            },
-            _ = tick.tick() => live.tick(),
-            interrupt = interrupts.next() => match (watched.interrupted, interrupt) {
-                (false, Interrupt::Asked | Interrupt::HungUp) => {
-                    watched.interrupted = true;
-                    live.stopping();
-                    reins.iter().for_each(Reins::pause);
-                }
-                // What runs is stopped, and the ledger says so; resuming finds out from there.
-                (true, Interrupt::Asked) => drop(host.shutdown().await),
-                (true, Interrupt::HungUp) => {}
-            }
-        }
-    }
-    stage.end();
-    watched
-}
-
-async fn forward(number: usize, mut handle: TaskHandle, tell: mpsc::UnboundedSender<News>) {
-    loop {
-        let news = match handle.events.recv().await {
-            Ok(event) => News::Event(number, event),
-            Err(RecvError::Lagged(count)) => News::Missed(count),
-            Err(RecvError::Closed) => break,
-        };
-        if tell.send(news).is_err() {
-            return;
-        }
-    }
-    let _nobody = tell.send(News::Ended(handle.ended().await));
+    let tasks = handles.iter().map(|one| one.task.clone()).collect();
+    let view = View::new(Live::new(context, Arc::clone(stage), tasks));
+    watch::until_ended(view, host, stage, handles).await
 }
 
 /// How one task ended.
