@@ -52,7 +52,8 @@ pub async fn processes(folder: &Path) -> Result<KernelProcesses, ControlError> {
         match greeted {
             Ok((path, Ok(Ok(hello)))) => found.peers.push(Peer { path, hello, token: None }),
             Ok((path, Err(_silent))) => found.silent.extend(pid_of(&path)),
-            Ok((_, Ok(Err(_ending)))) | Err(_) => {}
+            // It is just ending.
+            Ok((_, Ok(Err(_)))) | Err(_) => {}
         }
     }
     found.silent.sort_unstable();
