@@ -9,6 +9,7 @@
 mod filter;
 #[cfg(test)]
 mod tests;
+mod watchdog;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +24,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::error::SandboxError;
 use crate::sys::terminal::{Modes, TerminalSize, is_anothers};
 use filter::Filter;
+use watchdog::Watchdog;
 
 /// How often we check the size of the user's terminal.
 const LOOK_NS: i64 = 200_000_000;
@@ -191,6 +193,8 @@ struct RawModes(Arc<Mutex<RawState>>);
 struct RawState {
     /// Set while the user's terminal is raw.
     restore: Option<Restore>,
+    /// Puts them back if this process is killed. Started with the first change.
+    watchdog: Option<Watchdog>,
     /// It stays as it is from here on.
     is_over: bool,
 }
@@ -200,20 +204,24 @@ impl RawModes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, terminal: &Arc<OwnedFd>) {
+    fn begin(&self, terminal: &Terminal) {
         let mut state = self.lock();
         if state.is_over || state.restore.is_some() {
             return;
         }
-        if let Ok(modes) = Modes::read(terminal.as_fd()) {
+        if let Ok(modes) = Modes::read(terminal.input.as_fd()) {
             // Before the modes are changed, so that they are put back whatever happens after.
-            state.restore = Some(Restore { terminal: Arc::clone(terminal), modes });
-            modes.raw().set(terminal.as_fd(), false).ok();
+            state.restore = Some(Restore { terminal: Arc::clone(&terminal.input), modes });
+            state.watchdog = state.watchdog.take().or_else(|| Watchdog::start(terminal, &modes));
+            state.watchdog.iter().for_each(Watchdog::raw);
+            modes.raw().set(terminal.input.as_fd(), false).ok();
         }
     }
 
     fn put_back(&self) {
-        self.lock().restore = None;
+        let mut state = self.lock();
+        state.restore = None;
+        state.watchdog.iter().for_each(Watchdog::put_back);
     }
 
     /// Puts them back for good.
@@ -221,6 +229,8 @@ impl RawModes {
         let mut state = self.lock();
         state.is_over = true;
         state.restore = None;
+        state.watchdog.iter().for_each(Watchdog::put_back);
+        state.watchdog = None;
     }
 }
 
@@ -274,7 +284,7 @@ impl TerminalRelay {
         let is_ours = !is_anothers(self.terminal.input.as_fd());
         self.reads = is_ours && !self.is_gone;
         if is_ours {
-            self.raw.begin(&self.terminal.input);
+            self.raw.begin(&self.terminal);
         }
     }
 

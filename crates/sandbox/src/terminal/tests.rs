@@ -223,8 +223,8 @@ fn l9_the_terminal_is_put_back_by_a_panic() {
     let shared = raw.clone();
     let worked = std::thread::spawn(move || {
         let (pair, input) = (terminal.pair().unwrap(), Arc::clone(&terminal.input));
-        let relay = TerminalRelay::new(terminal, pair, Default::default(), shared);
-        relay.raw.begin(&input);
+        let relay = TerminalRelay::new(terminal.clone(), pair, Default::default(), shared);
+        relay.raw.begin(&terminal);
         assert!(Modes::read(input.as_fd()).unwrap().is_cooked(), "it is raw, so that this panics");
     });
     worked.join().unwrap_err();
@@ -308,12 +308,34 @@ fn a_relay_puts_the_modes_back_although_its_thread_hangs() {
     let person = Person::new();
     // As the thread has left them that hangs in a read: another reader took the bytes that `poll` reported.
     let raw = RawModes::default();
-    raw.begin(&person.terminal.input);
+    raw.begin(&person.terminal);
     assert!(!person.modes().is_cooked());
     let (_hangs, ended) = oneshot::channel();
     let screen = FilteredScreen(Arc::new(Mutex::new(Filter::new())));
     drop(Relay { stop: None, ended, raw: raw.clone(), notices: Arc::default(), screen });
     assert!(person.modes().is_cooked());
-    raw.begin(&person.terminal.input);
+    raw.begin(&person.terminal);
     assert!(person.modes().is_cooked(), "the thread doesn't change them again when it goes on");
+}
+
+#[test]
+fn a_kill_of_the_whole_process_leaves_the_terminal_as_it_was() {
+    let mut person = Person::new();
+    let terminal = person.terminal.clone();
+    let before = Modes::read(terminal.input.as_fd()).unwrap();
+    let watchdog = Watchdog::start(&terminal, &before).unwrap();
+    watchdog.raw();
+    before.raw().set(terminal.input.as_fd(), false).unwrap();
+    assert!(!person.modes().is_cooked());
+    // What the end of a process does to its descriptors, without a word before.
+    drop(watchdog);
+    assert!(person.modes().is_cooked(), "put back by the time that the copy has ended");
+    assert!(person.look().contains("\x1b[?1049l"), "and the screen is reset");
+    // One that was put back belongs to somebody else by now.
+    let watchdog = Watchdog::start(&terminal, &before).unwrap();
+    watchdog.raw();
+    watchdog.put_back();
+    before.raw().set(terminal.input.as_fd(), false).unwrap();
+    drop(watchdog);
+    assert!(!person.modes().is_cooked());
 }
