@@ -22,7 +22,8 @@ const PROMPT: &str = "READY>";
 const FIRST_SIZE: (usize, usize) = (100, 30);
 const SECOND_SIZE: (usize, usize) = (80, 20);
 const WIDE: &str = "version: 1\nrules:\n  - { id: all, effect: allow }\n";
-const SHORT: &str = "version: 1\nlimits: { wall: 5s }\nrules:\n  - { id: all, effect: allow }\n";
+/// A rule's limit: a file's default ends no program on a terminal.
+const SHORT: &str = "version: 1\nrules:\n  - { id: all, effect: allow, limits: { wall: 5s } }\n";
 
 /// Runs everything as each user there is.
 pub(crate) fn run() -> Result<()> {
@@ -67,6 +68,7 @@ fn drive(terminal: &Terminal, who: &str) -> Result<()> {
     case("stty", &|| stty(terminal))?;
     case("kill -9 of vim", &|| killed(terminal, "vim", "-KILL"))?;
     case("SIGTERM to regent", &|| killed(terminal, "regent", "-TERM"))?;
+    case("kill -9 of regent", &|| killed(terminal, "regent", "-KILL"))?;
     terminal.policy(SHORT)?;
     case("vim at its time limit", &|| limited(terminal))?;
     found.iter().for_each(|line| say(format!("{who}: {line}")));
