@@ -129,6 +129,21 @@ impl Command {
     }
 }
 
+impl Command {
+    /// Whether it runs although the settings have a mistake: it finds the mistake, explains it or corrects it.
+    pub(crate) fn helps_with_settings(&self) -> bool {
+        matches!(
+            self,
+            Self::Doctor(_)
+                | Self::Explain(_)
+                | Self::Config(_)
+                | Self::Completions(_)
+                | Self::Man(_)
+                | Self::Trust(_)
+        )
+    }
+}
+
 impl Cli {
     /// The word that this command's JSON is marked with.
     pub(crate) fn schema(&self) -> String {

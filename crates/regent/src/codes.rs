@@ -95,7 +95,7 @@ codes! {
     AUTH_FILE = "auth.file", exit::AUTHENTICATION, "Others can read the file with the token, or it isn't a regular file. `chmod 600 FILE`, or pass the token with `--token-fd`.";
     BUDGET_VALUE = "budget.value", exit::USAGE, "The limit can't be parsed. Money is `0.50usd` (up to six decimal places), the others are `tokens=20000`, `calls=50`, `time=10m`, `bytes=1000000` and `questions=3`. Separate several with commas.";
     CONFIG_INVALID = "config.invalid", exit::INVALID_FILE, "A settings file has an unknown key or an invalid value. The message points at the line. `regent config show --origin` lists every key with its value and source.";
-    CONFIG_KEY = "config.key", exit::USAGE, "There is no such setting. `regent config show` lists them.";
+    CONFIG_KEY = "config.key", exit::USAGE, "There is no such setting, or a project may not set it. `regent config show` lists the settings.";
     CONFIG_VALUE = "config.value", exit::USAGE, "The setting can't have this value; the message lists the valid ones.";
     CONTROL_UNREACHABLE = "control.unreachable", exit::UNREACHABLE, "A kernel process exists but didn't answer on its control socket. It may be shutting down or stopped. `regent doctor` checks the sockets.";
     DEMO_UNEXPECTED = "demo.unexpected", exit::ERROR, "A step of the demonstration failed on this machine. The message names the step; `regent doctor` says what the machine lacks.";

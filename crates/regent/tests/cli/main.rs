@@ -48,6 +48,8 @@ mod secrets;
 #[cfg(all(feature = "postgres", feature = "redis"))]
 mod servers;
 #[cfg(test)]
+mod settings;
+#[cfg(test)]
 mod skills;
 #[cfg(test)]
 #[path = "../../../testkit/src/skip.rs"]
