@@ -110,12 +110,12 @@ impl Command {
             | Self::Whoami(_)
             | Self::Judge(_)
             | Self::Gc(_) => true,
+            Self::Policy(command) => command.takes_token(),
             Self::Demo(_)
             | Self::Init(_)
             | Self::Trust(_)
             | Self::Skill(_)
             | Self::Model(_)
-            | Self::Policy(_)
             | Self::Audit(_)
             | Self::Cost(_)
             | Self::Config(_)

@@ -108,6 +108,11 @@ pub(crate) enum PolicyCommand {
 }
 
 impl PolicyCommand {
+    /// Whether it asks a kernel, which answers a caller with a token too. The others work on the user's own files.
+    pub(crate) fn takes_token(&self) -> bool {
+        matches!(self, Self::Why { .. } | Self::Get)
+    }
+
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Check { .. } => "policy.check",

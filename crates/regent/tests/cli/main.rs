@@ -37,6 +37,8 @@ mod models;
 #[cfg(test)]
 mod network;
 #[cfg(test)]
+mod people;
+#[cfg(test)]
 mod places;
 #[cfg(test)]
 mod retention;
