@@ -215,7 +215,7 @@ impl From<TaskError> for Failure {
             TaskError::Unknown(_) => {
                 return Self::new(codes::TASK_UNKNOWN, message).help("`regent task list` shows them");
             }
-            TaskError::Over(_) => {
+            TaskError::Over(..) => {
                 return Self::new(codes::TASK_OVER, message)
                     .help("`regent task fork ID --at STEP` starts a new task from it");
             }
