@@ -315,7 +315,7 @@ fn lint(context: &Context, named: Option<PathBuf>) -> CommandResult {
     if is_warned {
         return Err(Failure::new(
             codes::POLICY_LINT,
-            format!("{} findings\n{}", lines.len(), lines.join("\n")),
+            format!("{}\n{}", term::count(lines.len() as u64, "finding"), lines.join("\n")),
         )
         .data(data));
     }

@@ -453,7 +453,7 @@ async fn escapes(context: &Context) -> Vec<Check> {
             .map(|one| {
                 let id = format!("escape.{}", one.name.replace(' ', "-"));
                 if one.held {
-                    return Check::good(id, format!("{}: {}", one.must, one.says));
+                    return Check::good(id, format!("{}: {}", one.name, one.says));
                 }
                 Check::bad(
                     id,
