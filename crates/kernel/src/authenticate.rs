@@ -192,8 +192,10 @@ fn changed(changed: &Changed) -> RawOutput {
         Changed::Done(summary) => RawOutput::result(summary),
         Changed::Unknown => RawOutput::failed("token.unknown", "there is no such token, or it was revoked"),
         Changed::BadId => RawOutput::failed("token.id", "the id of the token is taken, or isn't one"),
-        Changed::OtherSpelling => {
-            RawOutput::failed("token.name", "somebody has that name in another spelling; use their spelling")
+        Changed::OtherSpelling { given, existing } => {
+            let (given, existing) = (given.escape_debug(), existing.escape_debug());
+            let message = format!("`{given}` differs from the existing name `{existing}` only in capitals");
+            RawOutput::failed("token.name", message)
         }
         Changed::TooMany => {
             RawOutput::failed("token.too_many", "there is no room for another token; revoke some")

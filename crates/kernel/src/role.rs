@@ -94,7 +94,7 @@ pub(crate) fn refuses(who: &Principal, op: &str) -> Option<Reason> {
             let needed: Vec<&str> = access.people.iter().map(|role| role.as_str()).collect();
             let (name, role) = (who.sponsor(), role.map_or("nobody", PersonRole::as_str));
             let message = format!("`{}` has the role `{role}`, which may not do `{op}`", name.escape_debug());
-            Some(refusal("auth.role", message, &format!("it takes the role {}", needed.join(" or "))))
+            Some(refusal("auth.role", message, &format!("requires the role {}", needed.join(" or "))))
         }
         Class::Agent | Class::Service | Class::Peer => {
             let fine = access.programs.contains(&who.class());
@@ -108,7 +108,7 @@ pub(crate) fn refuses(who: &Principal, op: &str) -> Option<Reason> {
 pub(crate) fn demands_admin(who: &Principal, what: &str) -> Option<Reason> {
     let fine = who.class() == Class::Operator && who.role() == Some(PersonRole::Admin);
     let message = || format!("{what} is for an admin");
-    (!fine).then(|| refusal("auth.role", message(), "it takes the role admin"))
+    (!fine).then(|| refusal("auth.role", message(), "requires the role admin"))
 }
 
 #[cfg(test)]

@@ -120,8 +120,10 @@ pub(crate) fn is_plain_name(name: &str) -> bool {
 }
 
 /// Whether a token is for a person whose name differs from this one only in capitals.
-fn is_other_spelling(subject: &Subject, name: &str) -> bool {
-    matches!(subject, Subject::Person { name: own, .. } if own != name && own.eq_ignore_ascii_case(name))
+fn other_spelling(subject: &Subject, name: &str) -> Option<Changed> {
+    let Subject::Person { name: own, .. } = subject else { return None };
+    let differs = own != name && own.eq_ignore_ascii_case(name);
+    differs.then(|| Changed::OtherSpelling { given: own.clone(), existing: name.to_owned() })
 }
 
 /// A token as the state has it.
@@ -204,7 +206,10 @@ pub(crate) enum Changed {
     /// The id is taken, or isn't one.
     BadId,
     /// A person has the same name in another spelling. Two people would be told apart by capitals alone.
-    OtherSpelling,
+    OtherSpelling {
+        given: String,
+        existing: String,
+    },
     /// There is no room for another one.
     TooMany,
 }
@@ -319,15 +324,15 @@ impl Tokens {
             if others.len() >= TOKENS_MAX {
                 return Ok(Changed::TooMany);
             }
-            if is_other_spelling(&spec.subject, operator) {
-                return Ok(Changed::OtherSpelling);
+            if let Some(refused) = other_spelling(&spec.subject, operator) {
+                return Ok(refused);
             }
             for (key, value) in others {
                 let other: StoredToken = store::parse(&key, &value)?;
                 if let Subject::Person { name, .. } = &other.subject
-                    && is_other_spelling(&spec.subject, name)
+                    && let Some(refused) = other_spelling(&spec.subject, name)
                 {
-                    return Ok(Changed::OtherSpelling);
+                    return Ok(refused);
                 }
             }
             new.save(records, &spec.id)?;

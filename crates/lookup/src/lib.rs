@@ -23,7 +23,7 @@ pub use query::{Hit, Query};
 pub use tasks::Span;
 
 /// Raised when the columns change; an index of another version is rebuilt.
-const VERSION: i64 = 5;
+const VERSION: i64 = 6;
 /// How long a refresh waits for another process that is refreshing the index.
 const BUSY_MS_MAX: u64 = 10_000;
 /// The indexed kinds. The ledger's own entries, such as checkpoints, are left out.
@@ -39,13 +39,14 @@ const TABLES: &str = "
     CREATE TABLE lane (lane INTEGER PRIMARY KEY, size INTEGER NOT NULL, hash TEXT NOT NULL) STRICT;
     CREATE TABLE entry (
         lane INTEGER NOT NULL, seq INTEGER NOT NULL, at_ms INTEGER NOT NULL, kind TEXT NOT NULL,
-        session TEXT, agent TEXT, op TEXT, tool TEXT, verdict TEXT, rule TEXT, status TEXT,
+        session TEXT, agent TEXT, person TEXT, op TEXT, tool TEXT, verdict TEXT, rule TEXT, status TEXT,
         intent_lane INTEGER, intent INTEGER,
         task TEXT, model TEXT, tokens INTEGER, money_microusd INTEGER, wall_ms INTEGER, bytes_out INTEGER,
         PRIMARY KEY (lane, seq)
     ) WITHOUT ROWID, STRICT;
     CREATE INDEX entry_by_time ON entry (at_ms);
     CREATE INDEX entry_by_agent ON entry (agent, at_ms);
+    CREATE INDEX entry_by_person ON entry (person, at_ms) WHERE person IS NOT NULL;
     CREATE INDEX entry_by_tool ON entry (tool, at_ms);
     CREATE INDEX entry_by_op ON entry (op, at_ms) WHERE op IS NOT NULL;
     CREATE INDEX entry_by_session ON entry (session, at_ms);

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// A query; all given conditions must match. It matches calls by their intents.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
-    /// The calling agent.
+    /// The calling agent, or the person: by their name, or `operator` for all people.
     pub agent: Option<String>,
     /// The tool.
     pub tool: Option<String>,
@@ -40,6 +40,8 @@ pub struct Hit {
     pub at_ms: i64,
     /// The calling agent.
     pub agent: String,
+    /// The person, if one made the call.
+    pub person: Option<String>,
     /// The operation.
     pub op: String,
     /// The tool, if the operation calls one.
@@ -54,18 +56,21 @@ pub struct Hit {
 
 pub(crate) fn find(connection: &Connection, query: &Query) -> rusqlite::Result<Vec<Hit>> {
     let mut sql = String::from(
-        "SELECT i.lane, i.seq, i.at_ms, i.agent, i.op, i.tool, i.verdict, i.rule, o.status
+        "SELECT i.lane, i.seq, i.at_ms, i.agent, i.op, i.tool, i.verdict, i.rule, o.status, i.person
          FROM entry i LEFT JOIN entry o ON o.intent_lane = i.lane AND o.intent = i.seq WHERE i.kind = 'intent'",
     );
     let mut values: Vec<&dyn ToSql> = Vec::new();
     let texts = [
-        (" AND i.agent = ?", &query.agent),
         (" AND i.tool = ?", &query.tool),
         (" AND i.op = ?", &query.op),
         (" AND i.session = ?", &query.session),
         (" AND i.verdict = ?", &query.verdict),
         (" AND i.rule = ?", &query.rule),
     ];
+    if let Some(name) = &query.agent {
+        sql.push_str(" AND (i.agent = ? OR i.person = ?)");
+        values.extend([name as &dyn ToSql, name]);
+    }
     for (condition, value) in texts {
         if let Some(value) = value {
             sql.push_str(condition);
@@ -101,6 +106,7 @@ pub(crate) fn find(connection: &Connection, query: &Query) -> rusqlite::Result<V
             verdict: row.get::<_, Option<String>>(6)?.unwrap_or_default(),
             rule: row.get(7)?,
             status: row.get(8)?,
+            person: row.get(9)?,
         })
     })?;
     rows.collect()

@@ -14,6 +14,7 @@ use crate::LookupError;
 struct Row<'a> {
     session: Option<Cow<'a, str>>,
     agent: Option<Cow<'a, str>>,
+    person: Option<String>,
     op: Option<Cow<'a, str>>,
     tool: Option<String>,
     verdict: Option<&'static str>,
@@ -34,8 +35,8 @@ pub(crate) fn insert(connection: &Connection, entry: &Entry) -> Result<(), Looku
     let row = EntryBody::read_known(entry)?.map(|body| row(entry, body)).unwrap_or_default();
     connection
         .prepare_cached(
-            "INSERT OR REPLACE INTO entry (lane, seq, at_ms, kind, session, agent, op, tool, verdict, rule, status, intent_lane, intent, task, model, tokens, money_microusd, wall_ms, bytes_out)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
+            "INSERT OR REPLACE INTO entry (lane, seq, at_ms, kind, session, agent, person, op, tool, verdict, rule, status, intent_lane, intent, task, model, tokens, money_microusd, wall_ms, bytes_out)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
         )?
         .execute(params![
             entry.lane.get(),
@@ -44,6 +45,7 @@ pub(crate) fn insert(connection: &Connection, entry: &Entry) -> Result<(), Looku
             entry.kind.to_string(),
             row.session,
             row.agent,
+            row.person,
             row.op,
             row.tool,
             row.verdict,
@@ -69,6 +71,7 @@ fn row<'a>(entry: &Entry, body: EntryBody<'a>) -> Row<'a> {
             verdict: Some(intent.verdict.effect.word()),
             rule: intent.decided_by().map(str::to_owned),
             task: intent.step.as_ref().map(|step| step.task.to_string()),
+            person: intent.caller.person().map(str::to_owned),
             session: non_empty(intent.session),
             agent: non_empty(intent.caller.name),
             op: non_empty(intent.op),

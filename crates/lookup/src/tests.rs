@@ -67,17 +67,22 @@ fn finds_calls_by_their_attributes() {
     let run = call(&ledger, 30, "ada", "shell.exec", "allow");
     end(&ledger, 31, run, &json!({"failed": {"code": "process.exit", "message": "1"}}));
     let open = call(&ledger, 40, "ada", "shell.exec", "allow");
+    let caller = json!({"chain": ["carol"], "class": "operator", "name": "operator"});
+    let body = json!({"caller": caller, "op": "token.list", "session": "s3", "verdict": {"effect": "allow", "rule": "r"}});
+    let persons = append(&ledger, EntryKind::Intent, 5, &body);
     let mut lookup = world.lookup();
     lookup.refresh(&world.reader()).unwrap();
     let word = |text: &str| Some(text.to_owned());
     let cases = [
-        (all(), vec![open, run, denied, read]),
+        (all(), vec![open, run, denied, read, persons]),
+        (Query { agent: word("carol"), ..all() }, vec![persons]),
+        (Query { agent: word("operator"), ..all() }, vec![persons]),
         (Query { agent: word("bob"), ..all() }, vec![denied]),
         (Query { tool: word("shell.exec"), ..all() }, vec![open, run]),
         (Query { verdict: word("deny"), ..all() }, vec![denied]),
         (Query { status: word("failed"), ..all() }, vec![run]),
         (Query { status: word("ok"), agent: word("ada"), ..all() }, vec![read]),
-        (Query { status: word("open"), ..all() }, vec![open]),
+        (Query { status: word("open"), ..all() }, vec![open, persons]),
         (Query { since_ms: Some(20), until_ms: Some(30), ..all() }, vec![run, denied]),
         (Query { session: word("s2"), ..all() }, vec![]),
         (Query { agent: word("ada' OR '1'='1"), ..all() }, vec![]),

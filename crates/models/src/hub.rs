@@ -206,6 +206,16 @@ impl Hub {
         router::choose(&self.rules, class_of(&inference.model), label, &candidates, &self.seen())
     }
 
+    /// Whether a task class has settings or statistics of its own. Any other is chosen for as `auto`.
+    pub fn knows_class(&self, class: &str) -> bool {
+        class == ANY || self.rules.classes.contains_key(class) || self.seen().has_class(class)
+    }
+
+    /// The task classes that have settings.
+    pub fn classes(&self) -> impl Iterator<Item = &str> {
+        self.rules.classes.keys().map(String::as_str)
+    }
+
     /// The statistics of each model by task class.
     pub fn seen(&self) -> MutexGuard<'_, ModelStats> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)

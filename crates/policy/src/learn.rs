@@ -1,5 +1,5 @@
 //! Learns the smallest policy from a trace, and the smallest rule for one call. It allows only what was seen, except that several files of
-//! one folder become the folder.
+//! one folder become the folder, and that the paths of one kind of call become one list.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,23 +25,53 @@ pub struct Trace {
     seen: u64,
 }
 
-/// The agent, operation and kind of resource.
+/// The agent, operation and kinds of resources.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Group {
     agent: String,
     class: &'static str,
     op: String,
     tool: Option<String>,
+    shape: Shape,
+}
+
+/// What a call touches. A rule applies to a call only if each of its conditions holds for all of the call's resources of that kind, so
+/// calls that touch different kinds need different rules.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Shape {
+    /// The kinds of access to paths; a copy has two.
+    accesses: BTreeSet<&'static str>,
+    has_host: bool,
+    /// Whether an endpoint has no method, so that a rule can't name methods.
+    lacks_method: bool,
+    has_program: bool,
+    has_secret: bool,
+}
+
+impl Shape {
+    fn of(resources: &[Resource<'_>]) -> Self {
+        let mut shape = Self::default();
+        for resource in resources {
+            match resource {
+                Resource::Path { access, .. } => drop(shape.accesses.insert(access.as_str())),
+                Resource::Endpoint { method, .. } => {
+                    shape.has_host = true;
+                    shape.lacks_method |= method.is_empty();
+                }
+                Resource::Argv(_) => shape.has_program = true,
+                Resource::Secret(_) => shape.has_secret = true,
+            }
+        }
+        shape
+    }
 }
 
 #[derive(Debug, Default)]
 struct Things {
-    paths: BTreeMap<&'static str, BTreeSet<String>>,
+    paths: BTreeSet<String>,
     hosts: BTreeSet<(String, String)>,
     programs: BTreeSet<Vec<String>>,
     secrets: BTreeSet<String>,
-    /// Whether some calls touched no resource.
-    bare: bool,
 }
 
 impl Trace {
@@ -57,6 +87,7 @@ impl Trace {
                 class: facts.caller.class.as_str(),
                 op: facts.op.to_owned(),
                 tool: facts.tool.map(str::to_owned),
+                shape: Shape::of(facts.resources),
             };
             self.calls.entry(group).or_default().add(facts);
         });
@@ -70,26 +101,24 @@ impl Trace {
     /// The policy as editable YAML. It allows the recorded calls and nothing else.
     pub fn policy(&self) -> String {
         let mut out = format!(
-            "# Proposed from {} calls. Read it before you use it: what was done once isn't always what should be allowed.\nversion: 1\nmode: strict\nrules:\n",
+            "# Proposed from {} call(s). Read it before you use it: what was done once isn't always what should be allowed.\nversion: 1\nmode: strict\nrules:\n",
             self.seen
         );
         let mut number = 0;
         for (group, things) in &self.calls {
-            for conditions in things.conditions() {
-                number += 1;
-                let mut when = Map::new();
-                when.insert("class".to_owned(), json!(group.class));
-                when.insert("agent".to_owned(), json!(escaped(&group.agent)));
-                match &group.tool {
-                    Some(tool) => when.insert("tool".to_owned(), json!(escaped(tool))),
-                    None => when.insert("op".to_owned(), json!(group.op)),
-                };
-                when.extend(conditions);
-                out.push_str(&format!(
-                    "  - id: learnt-{number}\n    effect: allow\n    match: {}\n",
-                    Value::Object(when)
-                ));
-            }
+            number += 1;
+            let mut when = Map::new();
+            when.insert("class".to_owned(), json!(group.class));
+            when.insert("agent".to_owned(), json!(escaped(&group.agent)));
+            match &group.tool {
+                Some(tool) => when.insert("tool".to_owned(), json!(escaped(tool))),
+                None => when.insert("op".to_owned(), json!(group.op)),
+            };
+            when.extend(things.conditions(&group.shape));
+            out.push_str(&format!(
+                "  - id: learnt-{number}\n    effect: allow\n    match: {}\n",
+                Value::Object(when)
+            ));
         }
         if number == 0 {
             out.push_str("  []\n");
@@ -100,14 +129,10 @@ impl Trace {
 
 impl Things {
     fn add(&mut self, facts: &Facts<'_>) {
-        self.bare |= facts.resources.is_empty();
         for resource in facts.resources {
             match resource {
-                Resource::Path { path, access } => {
-                    let paths = self.paths.entry(access.as_str()).or_default();
-                    if paths.len() < THINGS_MAX {
-                        paths.insert((*path).to_owned());
-                    }
+                Resource::Path { path, .. } if self.paths.len() < THINGS_MAX => {
+                    self.paths.insert((*path).to_owned());
                 }
                 Resource::Endpoint { host, method, .. } if self.hosts.len() < THINGS_MAX => {
                     self.hosts.insert(((*host).to_owned(), (*method).to_owned()));
@@ -118,20 +143,26 @@ impl Things {
                 Resource::Secret(name) if self.secrets.len() < THINGS_MAX => {
                     self.secrets.insert((*name).to_owned());
                 }
-                Resource::Endpoint { .. } | Resource::Argv(_) | Resource::Secret(_) => {}
+                Resource::Path { .. }
+                | Resource::Endpoint { .. }
+                | Resource::Argv(_)
+                | Resource::Secret(_) => {}
             }
         }
     }
 
-    /// The conditions that cover the group, one set per kind of access.
-    fn conditions(&self) -> Vec<Map<String, Value>> {
+    /// The conditions that cover all calls of this shape.
+    fn conditions(&self, shape: &Shape) -> Map<String, Value> {
         let mut rest = Map::new();
+        if !self.paths.is_empty() {
+            rest.insert("path".to_owned(), json!(folders(&self.paths)));
+            rest.insert("access".to_owned(), json!(shape.accesses));
+        }
         if !self.hosts.is_empty() {
             let hosts: BTreeSet<&String> = self.hosts.iter().map(|(host, _)| host).collect();
-            let methods: BTreeSet<&String> =
-                self.hosts.iter().map(|(_, method)| method).filter(|method| !method.is_empty()).collect();
+            let methods: BTreeSet<&String> = self.hosts.iter().map(|(_, method)| method).collect();
             rest.insert("host".to_owned(), json!(hosts));
-            if !methods.is_empty() {
+            if !shape.lacks_method {
                 rest.insert("method".to_owned(), json!(methods));
             }
         }
@@ -142,17 +173,7 @@ impl Things {
         if !self.secrets.is_empty() {
             rest.insert("secret".to_owned(), json!(self.secrets));
         }
-        let with_paths = |(access, paths): (&&'static str, &BTreeSet<String>)| {
-            let mut when = rest.clone();
-            when.insert("access".to_owned(), json!(access));
-            when.insert("path".to_owned(), json!(folders(paths)));
-            when
-        };
-        let mut out: Vec<Map<String, Value>> = self.paths.iter().map(with_paths).collect();
-        if out.is_empty() && (self.bare || !rest.is_empty()) {
-            out.push(rest);
-        }
-        out
+        rest
     }
 }
 
@@ -213,15 +234,7 @@ impl Cover {
             Some(tool) => when.insert("tool".to_owned(), json!(escaped(tool))),
             None => when.insert("op".to_owned(), json!(facts.op)),
         };
-        // One rule must cover the entire call, so the paths of all kinds of access are combined.
-        let paths: BTreeSet<String> = things.paths.values().flatten().cloned().collect();
-        let accesses: Vec<&str> = things.paths.keys().copied().collect();
-        things.paths.clear();
-        when.extend(things.conditions().into_iter().flatten());
-        if !paths.is_empty() {
-            when.insert("path".to_owned(), json!(folders(&paths)));
-            when.insert("access".to_owned(), json!(accesses));
-        }
+        when.extend(things.conditions(&Shape::of(facts.resources)));
         let conditions = Value::Object(when);
         let obstacles = policy.obstacles(facts);
         let mut lines: String = obstacles.iter().map(|one| edits(one, &conditions)).collect();

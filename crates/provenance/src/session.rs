@@ -345,7 +345,12 @@ impl Session {
         }
         if let (Some(argument), Some((origin, leaf))) = (about, worst) {
             let (name, value) = (quoted(argument.name), quoted(&leaf.text));
-            ruling.reason = format!("`{name}` is \"{value}\", which is from {origin}: {}", ruling.reason);
+            let whence = if origin == crate::Origin::Nowhere {
+                "which was chosen by the model (it is in neither the request nor a tool result)".to_owned()
+            } else {
+                format!("which is from {origin}")
+            };
+            ruling.reason = format!("`{name}` is \"{value}\", {whence}: {}", ruling.reason);
         }
     }
 

@@ -76,7 +76,7 @@ impl std::fmt::Display for Origin {
                 write!(f, "the result of `{tool}` (call {call}, `{}`)", quoted(&place.field))?;
                 f.write_str(if self.is_trusted() { "" } else { ", where others can write" })
             }
-            Self::Nowhere => f.write_str("neither the request nor any result"),
+            Self::Nowhere => f.write_str("neither the request nor a tool result"),
         }
     }
 }

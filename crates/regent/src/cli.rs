@@ -110,12 +110,12 @@ impl Command {
             | Self::Whoami(_)
             | Self::Judge(_)
             | Self::Gc(_) => true,
+            Self::Policy(command) => command.takes_token(),
             Self::Demo(_)
             | Self::Init(_)
             | Self::Trust(_)
             | Self::Skill(_)
             | Self::Model(_)
-            | Self::Policy(_)
             | Self::Audit(_)
             | Self::Cost(_)
             | Self::Config(_)
@@ -126,6 +126,21 @@ impl Command {
             | Self::Explain(_)
             | Self::Man(_) => false,
         }
+    }
+}
+
+impl Command {
+    /// Whether it runs although the settings have a mistake: it finds the mistake, explains it or corrects it.
+    pub(crate) fn helps_with_settings(&self) -> bool {
+        matches!(
+            self,
+            Self::Doctor(_)
+                | Self::Explain(_)
+                | Self::Config(_)
+                | Self::Completions(_)
+                | Self::Man(_)
+                | Self::Trust(_)
+        )
     }
 }
 

@@ -79,6 +79,7 @@ macro_rules! codes {
 codes! {
     APPROVAL_NEEDED = "approval.needed", exit::APPROVAL, "A rule requires your approval for this exact call. On a terminal `regent` asks; elsewhere it exits with 11 and names the question. `regent approve list` shows pending questions. `regent approve ID` approves one (once, unless `--scope` says otherwise), `regent deny ID` denies it. An approval covers exactly the call that was shown: other arguments, another caller or a changed file need a new approval.";
     APPROVAL_REFUSED = "approval.refused", exit::DENIED, "This call was denied at the prompt.";
+    APPROVAL_SESSION = "approval.session", exit::CONFLICT, "The process that asked has ended, and its session with it, so an approval for that session would have no effect. Approve with `--scope once` (the default) or `--scope project`.";
     APPROVAL_UNKNOWN = "approval.unknown", exit::NOT_FOUND, "No open question has this id. It may have been answered, or have expired. `regent approve list` shows the open ones.";
     APPROVAL_ELSEWHERE = "approval.elsewhere", exit::USAGE, "The question belongs to another project. All projects of a user share one list of questions, but the call, its files and its ledger are in the other project. Answer it there, with `regent -C DIR approve ID`.";
     APPROVAL_UNSEEN = "approval.unseen", exit::USAGE, "The short form of the question left out a part of the call. `regent approve show ID --all` shows it in full and ends with a digest. Pass that with `--digest`, or pass `--unseen` to approve without having seen all of it.";
@@ -95,7 +96,7 @@ codes! {
     AUTH_FILE = "auth.file", exit::AUTHENTICATION, "Others can read the file with the token, or it isn't a regular file. `chmod 600 FILE`, or pass the token with `--token-fd`.";
     BUDGET_VALUE = "budget.value", exit::USAGE, "The limit can't be parsed. Money is `0.50usd` (up to six decimal places), the others are `tokens=20000`, `calls=50`, `time=10m`, `bytes=1000000` and `questions=3`. Separate several with commas.";
     CONFIG_INVALID = "config.invalid", exit::INVALID_FILE, "A settings file has an unknown key or an invalid value. The message points at the line. `regent config show --origin` lists every key with its value and source.";
-    CONFIG_KEY = "config.key", exit::USAGE, "There is no such setting. `regent config show` lists them.";
+    CONFIG_KEY = "config.key", exit::USAGE, "There is no such setting, or a project may not set it. `regent config show` lists the settings.";
     CONFIG_VALUE = "config.value", exit::USAGE, "The setting can't have this value; the message lists the valid ones.";
     CONTROL_UNREACHABLE = "control.unreachable", exit::UNREACHABLE, "A kernel process exists but didn't answer on its control socket. It may be shutting down or stopped. `regent doctor` checks the sockets.";
     DEMO_UNEXPECTED = "demo.unexpected", exit::ERROR, "A step of the demonstration failed on this machine. The message names the step; `regent doctor` says what the machine lacks.";
@@ -120,6 +121,7 @@ codes! {
     LEDGER_KEY_MISSING = "ledger.key_missing", exit::LEDGER, "The key that signs your ledgers is gone from your data folder, but ledgers that it signed exist. Regent doesn't create a new key silently: all your ledgers would look like somebody else's. Restore `ledger.key` from a backup. If it is lost, `regent audit begin-anew --new-key --because REASON` starts a new ledger for a project; the old one is kept beside it and still verifies with its public key.";
     LIMIT_FILES = "limit.files", exit::ERROR, "This process may open too few files to run a kernel, a sandbox and a ledger. `ulimit -n` shows the limit; `ulimit -n 1024` raises it if the system allows.";
     LIMIT_HIT = "limit.hit", exit::SANDBOX, "The program reached a limit and was stopped: wall clock, memory, output or processes. The message says which. A rule's `limits` sets them.";
+    MODEL_CLASS = "model.class", exit::NOT_FOUND, "No settings and no earlier calls are about this class of tasks, so the router chooses as without one. `[router.classes.NAME]` in your settings file defines a class.";
     MODEL_DIGEST = "model.digest", exit::ERROR, "The downloaded weights have a different SHA-256. Regent kept nothing. If it happens again, the source has changed.";
     MODEL_NONE = "model.none", exit::NOT_FOUND, "No model is set up. `regent model pull` downloads one, or add `[models.NAME]` to your settings file; `regent model list` says where that file is.";
     MODEL_SOURCE = "model.source", exit::TEMPORARY, "The weights couldn't be downloaded, or the download was interrupted; the message says from where. The partial file is kept, and the same command resumes it. Without a hub, `pip` must be able to download packages.";
@@ -142,8 +144,8 @@ codes! {
     TASK_TOOL_CHANGED = "task.tool_changed", exit::CONFLICT, "A task continues only with the tools that it started with, and one of them has changed. Restore the tool, or start the task again.";
     TASK_NO_TOOL = "task.no_tool", exit::NOT_FOUND, "There is no tool of that name. `regent tool list` shows them.";
     TASK_UNKNOWN = "task.unknown", exit::NOT_FOUND, "No task of this project has this id, or several ids begin with it. `regent task list` shows them.";
-    TASK_UNDONE = "task.undone", exit::DENIED, "The task ended, but some of its calls were denied because nobody could be asked (`--unattended deny`, or the setting `task.unattended`). They are listed, and the answer is on stdout. Regent didn't record this as your answer. Name what you want in the goal, allow it by a rule, or run the task at a terminal.";
-    TASK_WAITS = "task.waits", exit::APPROVAL, "A call of the task needs your approval, and nobody could be asked. Answer the question (`regent approve ID` or `regent deny ID`), then run `regent task resume`.";
+    TASK_UNDONE = "task.undone", exit::DENIED, "The task ended, but some of its calls were denied because no operator was available (`--unattended deny`, or the setting `task.unattended`). They are listed, and the answer is on stdout. Regent didn't record this as your answer. Name what you want in the goal, allow it by a rule, or run the task at a terminal.";
+    TASK_WAITS = "task.waits", exit::APPROVAL, "A call of the task needs your approval, and no operator was available. Answer the question (`regent approve ID` or `regent deny ID`), then run `regent task resume`.";
     TASK_DIVERGED = "task.diverged", exit::ERROR, "To continue, a task runs again and its record supplies the results. At this step it made another call than the recorded one, so nothing was done. A different program, prompt file or tool causes this. `regent task fork --at STEP` starts a new task from the earlier steps.";
     TASK_ERASED = "task.erased", exit::ERROR, "The output of a step was erased, so the task can't be replayed beyond it. The ledger still proves that the step ran.";
     POLICY_NONE = "policy.none", exit::DENIED, "You have no policy of your own yet, and without one Regent denies everything. `regent init` writes a default policy with comments.";

@@ -48,10 +48,9 @@ use crate::secrets;
 use crate::state::{Apart, Sealed};
 use crate::trust::Trust;
 use crate::user_namespace;
-use ledger::LedgerStart;
 use restoring::Restoring;
 
-pub(crate) use ledger::{ledger_key, payload_key};
+pub(crate) use ledger::{LedgerStart, ledger_key, payload_key};
 pub(crate) use policies::{invalid_policy, load_policy, own_policies, policy, project_policies, tally_key};
 
 /// Calls that `auto` remembers outcomes of.
@@ -249,15 +248,18 @@ fn scan_description(name: &str, description: &str) -> Vec<String> {
 }
 
 /// A kernel for what a user does outside of projects too, with these tools and no others.
-pub(crate) async fn for_chores(context: &Context, tools: Vec<Arc<dyn HostTool>>) -> Result<Host, Failure> {
+pub(crate) async fn for_chores(
+    context: &Context,
+    tools: Vec<Arc<dyn HostTool>>,
+    start: LedgerStart,
+) -> Result<Host, Failure> {
     context.paths.make()?;
     let catalogue = Catalogue::default();
     admit(&catalogue, tool_set("operator", tools))?;
     let executors = Executors::default();
     let vault = secrets::vault(context)?;
     let state = shared(context, crate::state::open(context).await?, &vault);
-    // Chores remove payloads; those of their own calls must not keep the others.
-    standalone(context, executors, catalogue, (state, vault), LedgerStart::Apart).await
+    standalone(context, executors, catalogue, (state, vault), start).await
 }
 
 /// Puts a set of Regent's own tools in force.

@@ -22,6 +22,8 @@ pub(crate) struct Context {
     pub(crate) paths: Paths,
     /// The settings in force; the project's among them only if it is trusted.
     pub(crate) settings: Settings,
+    /// The mistakes in the settings. Only commands that help to correct them run where there are any.
+    pub(crate) mistakes: Vec<Failure>,
     /// The project's settings file that is among them.
     pub(crate) project_settings: Option<String>,
     /// Where output goes.
@@ -39,8 +41,14 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Looks around. Nothing of the project is read unless it is trusted.
+    /// Looks around. Nothing of the project is read unless it is trusted. A mistake in the settings is an error.
     pub(crate) fn new(global: &Global, schema: &str) -> Result<Self, Failure> {
+        let mut context = Self::with_mistakes(global, schema)?;
+        if context.mistakes.is_empty() { Ok(context) } else { Err(context.mistakes.swap_remove(0)) }
+    }
+
+    /// The same for commands that help to correct the settings: what is invalid there has no effect.
+    pub(crate) fn with_mistakes(global: &Global, schema: &str) -> Result<Self, Failure> {
         let paths = Paths::from_env()?;
         let cwd = match &global.dir {
             Some(dir) => dir.canonicalize().map_err(|error| Failure::io("enter", dir, &error))?,
@@ -50,12 +58,13 @@ impl Context {
         };
         // A project that can't be read or isn't trusted has no say here; the command that needs trust reports it.
         let controls = Project::find(&cwd).and_then(|project| Trust::demand(&paths, &project)).ok();
-        let settings = Settings::load(&paths, controls.as_ref(), global.no_color)?;
+        let (settings, mistakes) = Settings::read(&paths, controls.as_ref(), global.no_color);
         let project_settings = controls.and_then(|controls| controls.settings().map(str::to_owned));
         let screen = Screen::new(global.json, settings.color());
         Ok(Self {
             paths,
             settings,
+            mistakes,
             project_settings,
             screen,
             cwd,

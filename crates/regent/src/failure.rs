@@ -15,7 +15,7 @@ use crate::commands::audit;
 use crate::state;
 
 /// Why a command did not do what was asked.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Failure {
     /// A stable word that `regent explain` knows.
     pub(crate) code: Cow<'static, str>,
@@ -44,7 +44,7 @@ pub(crate) fn did_you_mean<'w>(
 }
 
 /// A file with the places that are at fault.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Excerpt {
     /// The file's name as it is shown.
     pub(crate) name: String,
@@ -55,7 +55,7 @@ pub(crate) struct Excerpt {
 }
 
 /// One place in a file.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ExcerptMark {
     /// Line, from 1.
     pub(crate) line: usize,
@@ -215,7 +215,7 @@ impl From<TaskError> for Failure {
             TaskError::Unknown(_) => {
                 return Self::new(codes::TASK_UNKNOWN, message).help("`regent task list` shows them");
             }
-            TaskError::Over(_) => {
+            TaskError::Over(..) => {
                 return Self::new(codes::TASK_OVER, message)
                     .help("`regent task fork ID --at STEP` starts a new task from it");
             }

@@ -6,10 +6,10 @@ mod batch;
 use std::io::Read as _;
 
 use regent_kernel::{
-    Access, ArgumentKind, Attention, Digest, Host, LedgerPlace, OpenQuestion, PathError, Reader, Ticket,
-    TicketId, Tool, Traced,
+    Access, ArgumentKind, Attention, Digest, Host, LedgerPlace, OpenQuestion, PathError, Reader, TaskId,
+    Ticket, TicketId, Tool, Traced,
 };
-use regent_wire::body::EntryBody;
+use regent_wire::body::{EntryBody, IntentBody};
 use serde_json::Value;
 
 use crate::covered::{self, Covered};
@@ -57,7 +57,7 @@ pub(crate) fn view(
     page.cause(question);
     if let Some(cover) = &question.cover {
         let lines: String = cover.lines.lines().map(|line| format!("    {}\n", term::inline(line))).collect();
-        page.text.push_str(&screen.faint(&format!("  not asked again with\n{lines}")));
+        page.text.push_str(&screen.faint(&format!("  To allow this without asking, add one of:\n{lines}")));
         if let Some(covered) = covered {
             page.text.push_str(&screen.faint(&format!("    {}\n", covered.line())));
         }
@@ -276,13 +276,21 @@ impl Page<'_> {
 }
 
 /// Where each value comes from. What chooses who is affected comes first.
+/// Where an argument comes from, as the end of a sentence about it.
+pub(crate) fn whence(traced: &Traced) -> String {
+    match traced.origin.as_str() {
+        "nowhere" => "was chosen by the model (it is in neither the request nor a tool result)".to_owned(),
+        _known => format!("is from {}", traced.from),
+    }
+}
+
 fn origins(screen: &Screen, origins: &[Traced]) -> String {
     let row = |one: &Traced| {
         let is_trusted = matches!(one.origin.as_str(), "request" | "trusted");
-        let from = term::inline(&one.from).into_owned();
-        let from = if is_trusted || !one.sink { from } else { screen.warn(&from) };
-        let what = if one.sink { "decides who or what is affected; it is" } else { "is" };
-        format!("    {} {what} from {from}\n", term::inline(&one.argument))
+        let whence = term::inline(&whence(one)).into_owned();
+        let whence = if is_trusted || !one.sink { whence } else { screen.warn(&whence) };
+        let what = if one.sink { "decides who or what is affected; it " } else { "" };
+        format!("    {} {what}{whence}\n", term::inline(&one.argument))
     };
     origins.iter().map(row).collect()
 }
@@ -316,19 +324,33 @@ pub(crate) struct AskedCall {
     pub(crate) args: Value,
 }
 
+/// The intent that a question is about; none where it isn't in this kernel's ledger.
+fn with_intent<T>(
+    kernel: &Host,
+    question: &OpenQuestion,
+    read: impl FnOnce(IntentBody<'_>) -> Option<T>,
+) -> Option<T> {
+    let place = question.intent?;
+    let entry = Reader::on(kernel.ledger().storage()).get(place.lane, place.seq).ok()??;
+    let Ok(EntryBody::Intent(intent)) = EntryBody::read(&entry) else { return None };
+    // Another project's ledger has other entries at the same place.
+    let is_its = intent.ticket.as_ref().is_some_and(|ticket| ticket.id == question.id);
+    if is_its { read(*intent) } else { None }
+}
+
+/// The task whose call is asked about, if it is one's.
+pub(crate) fn task_of(kernel: &Host, question: &OpenQuestion) -> Option<TaskId> {
+    with_intent(kernel, question, |intent| intent.step.map(|step| step.task.clone()))
+}
+
 impl AskedCall {
     /// The attempt that a question is about; none where it isn't in this kernel's ledger, or was erased.
     pub(crate) fn read(kernel: &Host, question: &OpenQuestion) -> Option<Self> {
-        let place = question.intent?;
-        let entry = Reader::on(kernel.ledger().storage()).get(place.lane, place.seq).ok()??;
-        let Ok(EntryBody::Intent(intent)) = EntryBody::read(&entry) else { return None };
-        // Another project's ledger has other entries at the same place.
-        if intent.ticket.as_ref().is_none_or(|ticket| ticket.id != question.id) {
-            return None;
-        }
-        let args = kernel.ledger().payload(&intent.args?.sha256).ok()??;
-        // An operation without a tool, such as `model.infer`, goes by its own name.
-        Some(Self { tool: intent.what().to_owned(), args: serde_json::from_slice(&args).ok()? })
+        with_intent(kernel, question, |intent| {
+            let args = kernel.ledger().payload(&intent.args.as_ref()?.sha256).ok()??;
+            // An operation without a tool, such as `model.infer`, goes by its own name.
+            Some(Self { tool: intent.what().to_owned(), args: serde_json::from_slice(&args).ok()? })
+        })
     }
 
     fn arg(&self, name: &str) -> &str {

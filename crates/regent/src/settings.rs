@@ -2,20 +2,22 @@
 //!
 //! A project's file may only make things stricter. Every key here changes what the program does; there are no others.
 
+mod file;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use regent_ledger::PublicKey;
-use regent_models::SettingsError;
 use regent_skills::TrustedKey;
-use toml_edit::{Document, DocumentMut, Item};
 
 use crate::bundles;
 use crate::codes;
-use crate::controls::{self, Controls};
-use crate::failure::{Excerpt, ExcerptMark, Failure, did_you_mean};
+use crate::controls::Controls;
+use crate::failure::{Failure, did_you_mean};
 use crate::output::Color;
 use crate::paths::Paths;
+
+pub(crate) use file::{SettingsFile, check_project, invalid, set, unset};
 
 /// What is never removed.
 const FOREVER: &str = "forever";
@@ -191,40 +193,47 @@ pub(crate) struct Settings(BTreeMap<&'static str, (String, Origin)>, regent_mode
 const MODEL_SECTIONS: [&str; 2] = ["models", "router"];
 
 impl Settings {
-    /// Everything that applies, the project's file only if one is given (it must be trusted by then).
+    /// Everything that applies, the project's file only if one is given (it must be trusted by then). The first mistake is the error.
     pub(crate) fn load(paths: &Paths, project: Option<&Controls>, no_color: bool) -> Result<Self, Failure> {
-        let mut settings = Self(
-            KEYS.iter().map(|key| (key.name, (key.default.to_owned(), Origin::Default))).collect(),
-            models(&paths.settings())?,
-        );
-        for (key, value, origin) in read_file(&paths.settings())? {
+        let (settings, mistakes) = Self::read(paths, project, no_color);
+        mistakes.into_iter().next().map_or(Ok(settings), Err)
+    }
+
+    /// The same for commands that help to correct mistakes: what is valid, and every mistake.
+    pub(crate) fn read(paths: &Paths, project: Option<&Controls>, no_color: bool) -> (Self, Vec<Failure>) {
+        let mut mistakes = Vec::new();
+        let path = paths.settings();
+        let models = file::models(&path).unwrap_or_else(|mistake| {
+            mistakes.push(mistake);
+            regent_models::Settings::default()
+        });
+        let defaults = KEYS.iter().map(|key| (key.name, (key.default.to_owned(), Origin::Default)));
+        let mut settings = Self(defaults.collect(), models);
+        for (key, value, origin) in file::read_file(&path, &mut mistakes) {
             settings.0.insert(key.name, (value, origin));
         }
-        for (key, value, origin) in project.map(read_project).transpose()?.into_iter().flatten() {
-            settings.narrow(key, value, origin)?;
+        for (key, value, origin) in
+            project.map(|one| file::read_project(one, &mut mistakes)).unwrap_or_default()
+        {
+            settings.narrow(key, value, origin);
         }
         for key in KEYS {
             let name = variable(key);
-            if let Ok(value) = std::env::var(&name) {
-                check(key, &value)
-                    .map_err(|why| Failure::new(codes::CONFIG_VALUE, format!("{name}: {why}")))?;
-                settings.0.insert(key.name, (value, Origin::Environment(name)));
+            let Ok(value) = std::env::var(&name) else { continue };
+            match check(key, &value) {
+                Ok(()) => drop(settings.0.insert(key.name, (value, Origin::Environment(name)))),
+                Err(why) => mistakes.push(Failure::new(codes::CONFIG_VALUE, format!("{name}: {why}"))),
             }
         }
         if no_color {
             settings.0.insert("ui.color", ("never".to_owned(), Origin::Flag("--no-color")));
         }
-        Ok(settings)
+        (settings, mistakes)
     }
 
     /// A project's value counts if it is stricter than the user's; a looser one is not an error, it has no effect.
-    fn narrow(&mut self, key: &'static SettingKey, value: String, origin: Origin) -> Result<(), Failure> {
-        if key.in_project == InProject::Refused {
-            let message = format!("`{}` can't be set by a project ({origin})", key.name);
-            return Err(Failure::new(codes::CONFIG_INVALID, message)
-                .help("set it in your own file: `regent config set`"));
-        }
-        let Some((users, _)) = self.0.get(key.name) else { return Ok(()) };
+    fn narrow(&mut self, key: &'static SettingKey, value: String, origin: Origin) {
+        let Some((users, _)) = self.0.get(key.name) else { return };
         let rank = |text: &str| match key.kind {
             SettingKind::Word(words) => words.iter().position(|word| *word == text).map(|at| at as u64),
             SettingKind::Duration => duration_ms(text).map(|ms| u64::MAX - ms),
@@ -237,7 +246,6 @@ impl Settings {
         if rank(&value) > rank(users) {
             self.0.insert(key.name, (value, origin));
         }
-        Ok(())
     }
 
     /// All of them, with where they come from.
@@ -340,24 +348,6 @@ pub(crate) fn key(name: &str) -> Result<&'static SettingKey, Failure> {
     })
 }
 
-/// Changes one value in a file and leaves everything else in it as it is, comments too.
-pub(crate) fn set(path: &Path, name: &str, value: &str) -> Result<(), Failure> {
-    let key = key(name)?;
-    check(key, value).map_err(|why| Failure::new(codes::CONFIG_VALUE, why))?;
-    read_file(path)?;
-    let text = controls::read_if_there(path)?.unwrap_or_default();
-    let mut document: DocumentMut = text
-        .parse()
-        .map_err(|error: toml_edit::TomlError| invalid(path, &text, error.span(), error.message()))?;
-    let (section, field) = name.split_once('.').unwrap_or((name, ""));
-    let table = document.entry(section).or_insert_with(toml_edit::table);
-    let Some(table) = table.as_table_like_mut() else {
-        return Err(invalid(path, &text, None, &format!("`{section}` is not a table")));
-    };
-    table.insert(field, toml_edit::value(value));
-    crate::paths::write_private(path, document.to_string().as_bytes())
-}
-
 /// The environment variable that overrides a setting.
 pub(crate) fn variable(key: &SettingKey) -> String {
     format!("REGENT_{}", key.name.replace('.', "_").to_ascii_uppercase())
@@ -420,115 +410,6 @@ fn check(key: &SettingKey, value: &str) -> Result<(), String> {
             }
         },
     }
-}
-
-type Read = (&'static SettingKey, String, Origin);
-
-/// A project's file has no say in which models there are: where conversations go is the user's own.
-fn read_project(controls: &Controls) -> Result<Vec<Read>, Failure> {
-    let path = controls.project().settings();
-    let text = controls.settings();
-    if let Some(text) = text {
-        let document =
-            Document::parse(text).map_err(|error| invalid(&path, text, error.span(), error.message()))?;
-        if let Some((name, item)) = document.iter().find(|(name, _)| MODEL_SECTIONS.contains(name)) {
-            let why = format!("`{name}` can't be set by a project");
-            return Err(invalid(&path, text, item.span(), &why).help("set it in your own file"));
-        }
-    }
-    read_values(&path, text)
-}
-
-/// The models that a file sets up.
-fn models(path: &Path) -> Result<regent_models::Settings, Failure> {
-    let Some(text) = controls::read_if_there(path)? else { return Ok(regent_models::Settings::default()) };
-    // The main parser reports invalid TOML with a better message.
-    if Document::parse(text.as_str()).is_err() {
-        return Ok(regent_models::Settings::default());
-    }
-    regent_models::Settings::parse(&text).map_err(|error| {
-        let span = match &error {
-            SettingsError::Shape { span, .. } => span.clone(),
-            SettingsError::Provider { name, .. } => text.find(&format!("models.{name}")).map(|at| at..at),
-        };
-        invalid(path, &text, span, &error.to_string())
-    })
-}
-
-fn read_file(path: &Path) -> Result<Vec<Read>, Failure> {
-    read_values(path, controls::read_if_there(path)?.as_deref())
-}
-
-fn read_values(path: &Path, text: Option<&str>) -> Result<Vec<Read>, Failure> {
-    let Some(text) = text else { return Ok(Vec::new()) };
-    let document =
-        Document::parse(text).map_err(|error| invalid(path, text, error.span(), error.message()))?;
-    let mut values = Vec::new();
-    for (section, item) in document.iter().filter(|(section, _)| !MODEL_SECTIONS.contains(section)) {
-        let Some(table) = item.as_table_like() else {
-            return Err(invalid(
-                path,
-                text,
-                item.span(),
-                &format!("`{section}` is not a section of settings"),
-            ));
-        };
-        for (field, item) in table.iter() {
-            let fail = |why: &str| invalid(path, text, item.span(), why);
-            let name = format!("{section}.{field}");
-            let key = key(&name).map_err(|failure| fail(&failure.message))?;
-            let value = scalar(item).ok_or_else(|| fail(&format!("`{name}` must be text")))?;
-            let line = item.span().map_or(1, |span| place(text, span.start).0);
-            check(key, &value).map_err(|why| match key.kind {
-                // The excerpt would show the line.
-                SettingKind::SecretFile => {
-                    Failure::new(codes::CONFIG_INVALID, format!("`{}`, line {line}: {why}", path.display()))
-                }
-                SettingKind::Word(_)
-                | SettingKind::Duration
-                | SettingKind::Keeping
-                | SettingKind::Endpoints
-                | SettingKind::Keys
-                | SettingKind::Publishers => fail(&why),
-            })?;
-            values.push((key, value, Origin::File(path.to_owned(), line)));
-        }
-    }
-    Ok(values)
-}
-
-fn scalar(item: &Item) -> Option<String> {
-    match item.as_array() {
-        Some(array) => {
-            let parts: Option<Vec<&str>> = array.iter().map(toml_edit::Value::as_str).collect();
-            parts.map(|parts| parts.join(","))
-        }
-        None => item.as_str().map(str::to_owned).or_else(|| item.as_bool().map(|truth| truth.to_string())),
-    }
-}
-
-/// What is wrong in a TOML file, and where.
-pub(crate) fn invalid(path: &Path, text: &str, span: Option<std::ops::Range<usize>>, why: &str) -> Failure {
-    let span = span.unwrap_or(0..0);
-    let (line, column) = place(text, span.start);
-    let mark = ExcerptMark {
-        line,
-        column,
-        offset: span.start,
-        length: span.len(),
-        message: why.to_owned(),
-        help: None,
-    };
-    let excerpt = Excerpt { name: path.display().to_string(), text: text.to_owned(), marks: vec![mark] };
-    Failure::new(codes::CONFIG_INVALID, format!("`{}`, line {line}: {why}", path.display())).excerpt(excerpt)
-}
-
-/// Line and column of a byte, both from 1.
-pub(crate) fn place(text: &str, offset: usize) -> (usize, usize) {
-    let before = text.get(..offset).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
-    (line, column)
 }
 
 #[cfg(test)]

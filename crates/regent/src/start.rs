@@ -10,7 +10,7 @@ use rustix::mm::MlockAllFlags;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::signal::unix::SignalKind;
 
-use crate::cli::Cli;
+use crate::cli::{Cli, Command};
 use crate::codes;
 use crate::commands;
 use crate::context::Context;
@@ -47,12 +47,15 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
 }
 
 fn parse_and_run(args: Vec<OsString>, json: bool) -> u8 {
+    let words: Vec<String> = args.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(error) => return usage(&error, json),
+        Err(error) => return usage(&error, json, &help_of(&words)),
     };
     let schema = cli.schema();
-    match Context::new(&cli.global, &schema) {
+    let helps = cli.command.as_ref().is_some_and(Command::helps_with_settings);
+    let context = if helps { Context::with_mistakes } else { Context::new };
+    match context(&cli.global, &schema) {
         Ok(context) => {
             let result = in_runtime(&context, cli);
             context.screen.finish(&schema, result)
@@ -96,7 +99,7 @@ fn enough_files() -> Result<(), Failure> {
 }
 
 /// Help and version are results; everything else that clap says is a mistake on the command line.
-fn usage(error: &clap::Error, json: bool) -> u8 {
+fn usage(error: &clap::Error, json: bool, help: &str) -> u8 {
     let is_result = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if is_result || !json {
         // If nobody reads it, there is nobody to tell.
@@ -104,10 +107,37 @@ fn usage(error: &clap::Error, json: bool) -> u8 {
         return if is_result { codes::exit::OK } else { codes::exit::USAGE };
     }
     let text = error.render().to_string();
-    let message =
-        text.trim_start_matches("error: ").lines().next().unwrap_or("the command line is invalid").to_owned();
-    let failure = Failure::new(codes::USAGE, message).help("`regent --help` lists the commands");
+    // The names of missing arguments are on lines of their own.
+    let lines: Vec<&str> = text
+        .trim_start_matches("error: ")
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.is_empty())
+        .collect();
+    let message = if lines.is_empty() { "the command line is invalid".to_owned() } else { lines.join(" ") };
+    let failure = Failure::new(codes::USAGE, message).help(help);
     Screen::new(true, Color::Never).finish("regent", Err(failure))
+}
+
+/// Where the arguments of the command that was given are described.
+fn help_of(words: &[String]) -> String {
+    let root = Cli::command();
+    let (mut command, mut path) = (&root, vec!["regent"]);
+    for word in words.iter().take_while(|word| *word != "--") {
+        match command.find_subcommand(word) {
+            Some(below) => {
+                command = below;
+                path.push(below.get_name());
+            }
+            None if path.len() > 1 && !word.starts_with('-') => break,
+            // A flag of every command, or its value.
+            None => {}
+        }
+    }
+    match path.len() {
+        1 => "`regent --help` lists the commands".to_owned(),
+        _ => format!("`{} --help` describes its arguments", path.join(" ")),
+    }
 }
 
 /// What this process holds is for nobody else: no debugger of another process of this user, no core file, and, where the machine

@@ -93,8 +93,8 @@ pub enum TaskError {
     #[error("unknown task `{0}`")]
     Unknown(String),
     /// It is over.
-    #[error("the task is {0} and won't run again")]
-    Over(TaskState),
+    #[error("task `{0}` has ended ({1})")]
+    Over(TaskId, &'static str),
     /// It runs already, here or in another process.
     #[error("the task `{0}` is already running")]
     Busy(TaskId),
@@ -256,7 +256,7 @@ impl Runtime {
     pub async fn resume(&self, task: &TaskId) -> Result<TaskHandle, TaskError> {
         let view = self.task(task)?;
         if view.state.is_over() {
-            return Err(TaskError::Over(view.state));
+            return Err(TaskError::Over(task.clone(), view.word()));
         }
         if self.0.live().contains_key(task) {
             return Err(TaskError::Busy(task.clone()));
@@ -353,7 +353,7 @@ impl Runtime {
         }
         let view = self.task(task)?;
         if view.state.is_over() {
-            return Err(TaskError::Over(view.state));
+            return Err(TaskError::Over(task.clone(), view.word()));
         }
         let _lock = self.0.lock(task).await?;
         self.0.put_away(task, view.runs).await
@@ -366,7 +366,7 @@ impl Runtime {
         }
         let view = self.task(task)?;
         if view.state.is_over() {
-            return Err(TaskError::Over(view.state));
+            return Err(TaskError::Over(task.clone(), view.word()));
         }
         let _lock = self.0.lock(task).await?;
         self.0.note_budget(&view, budget).await

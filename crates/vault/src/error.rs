@@ -50,7 +50,7 @@ pub enum VaultError {
     #[error("the secret `{0}` already has this value")]
     SameValue(String),
     /// Masking it would destroy ordinary output.
-    #[error("a value of {bytes} bytes is too short to be masked; the minimum is {least}")]
+    #[error("{}", too_short(*bytes, *least))]
     TooShort {
         /// Its length.
         bytes: usize,
@@ -77,4 +77,11 @@ pub enum VaultError {
     /// The operating system returned no random bytes.
     #[error("no random numbers: {0}")]
     Random(String),
+}
+
+fn too_short(bytes: usize, least: usize) -> String {
+    match bytes {
+        0 => "no value given".to_owned(),
+        _ => format!("a value of {bytes} bytes is too short to be masked; the minimum is {least}"),
+    }
 }

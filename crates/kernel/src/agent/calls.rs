@@ -42,6 +42,8 @@ struct Entered {
     program: Option<String>,
     intent: u64,
     cancel: Cancel,
+    /// A shutdown waits for it instead of cancelling it.
+    finishes: bool,
 }
 
 /// A program that runs as a call of an agent or an operator.
@@ -109,7 +111,8 @@ impl Calls {
         if let Some(agent) = &agent {
             table.by_agent.entry(agent.clone()).or_default().running.insert(number);
         }
-        let entered = Entered { agent, who: who.clone(), program, intent, cancel: cancel.clone() };
+        let entered =
+            Entered { agent, who: who.clone(), program, intent, cancel: cancel.clone(), finishes: false };
         table.running.insert(number, entered);
         // Ending an agent marks it first and looks for its calls after. So a call that was judged before the end is
         // either found here or sees the mark.
@@ -150,6 +153,14 @@ impl Calls {
         table.running.values().find(is_meant).inspect(|call| call.cancel.pull(CancelReason::Signal)).is_some()
     }
 
+    /// From now on a shutdown waits for this call instead of cancelling it. False if it was told to stop already.
+    pub(crate) fn let_finish(&self, intent: u64) -> bool {
+        let mut table = self.table();
+        let call =
+            table.running.values_mut().find(|call| call.intent == intent && call.cancel.why().is_none());
+        call.map(|call| call.finishes = true).is_some()
+    }
+
     pub(crate) fn running(&self, agent: &AgentId) -> usize {
         self.table().by_agent.get(agent).map_or(0, |of_agent| of_agent.running.len())
     }
@@ -175,7 +186,8 @@ impl Calls {
         {
             let mut table = self.table();
             table.stopping = true;
-            table.running.values().for_each(|call| call.cancel.pull(CancelReason::Signal));
+            let stopped = table.running.values().filter(|call| !call.finishes);
+            stopped.for_each(|call| call.cancel.pull(CancelReason::Signal));
         }
         let gone = async {
             loop {

@@ -173,9 +173,15 @@ impl Core {
         begun
     }
 
-    /// Waits for the agent to be over, but not for ever; says whether it is.
-    pub(crate) async fn is_dead(&self, agent: &Agent) -> bool {
-        tokio::time::timeout(Duration::from_millis(DEATH_MS_MAX), agent.life.ended()).await.is_ok()
+    /// Waits for agents to be over, but not for ever.
+    pub(crate) async fn are_dead(&self, agents: &[&Arc<Agent>]) {
+        let all = async {
+            for agent in agents {
+                agent.life.ended().await;
+            }
+        };
+        // Who asks looks at each of them.
+        let _all_over = tokio::time::timeout(Duration::from_millis(DEATH_MS_MAX), all).await.is_ok();
     }
 
     /// The second half of an agent's end. Boxed, because the end of a parent brings about those of its children.
@@ -246,9 +252,7 @@ impl Core {
             self.end(agent, End::Signal(Signal::Term), None);
         }
         self.society.calls.stop_all().await;
-        for agent in &alive {
-            self.is_dead(agent).await;
-        }
+        self.are_dead(&alive.iter().collect::<Vec<_>>()).await;
     }
 
     /// Writes the agent's working memory and state where it can be found again. False if there is no room for it.

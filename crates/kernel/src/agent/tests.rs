@@ -503,6 +503,23 @@ async fn a_shutdown_ends_the_agents_and_their_calls() {
     assert!(matches!(world.kernel.syscall(&agent, run("test.echo")).await, Err(Fault::NotRunning(_))));
 }
 
+#[tokio::test]
+async fn a_kill_is_recorded_as_delivered_although_the_kernel_goes_down_with_the_agent() {
+    let world = KernelFixture::new().await;
+    let (person, agent) = (world.person(), world.spawn(&world.person(), named("a")).await);
+    // As `regent run --agent` does: when the program is over, the kernel closes.
+    let ran = async {
+        let ran = world.outcome(&agent, run("test.hang")).await;
+        world.kernel.shutdown().await.unwrap();
+        ran.status
+    };
+    let sent = async {
+        world.started().await;
+        world.outcome(&person, signal(&agent, Signal::Kill)).await.status
+    };
+    assert_eq!(tokio::join!(ran, sent), (Status::Cancelled, Status::Ok));
+}
+
 /// Denied to all; everything else is allowed.
 const NO_ECHO: &str =
     "version: 1\nmode: permissive\nrules:\n  - { id: no-echo, effect: deny, match: { tool: test.echo } }\n";

@@ -7,7 +7,7 @@ use regent_wire::result::{
 };
 
 use super::{HostPermit, Performed, broken};
-use crate::agent::{AgentId, Delivered, End, SpawnSpec};
+use crate::agent::{Agent, AgentId, Delivered, End, Lifecycle, SpawnSpec};
 use crate::executor::RawOutput;
 use crate::kernel::Core;
 use crate::signal::{Disposition, MaskChange, Signal};
@@ -56,19 +56,29 @@ pub(super) async fn signal(
         Some(_) if group => core.society.agents.group_of(agent),
         Some(one) => vec![one],
     };
+    // The end of the agent may be what shuts the kernel down. A signal that was delivered must not be recorded as cancelled.
+    if !core.society.calls.let_finish(permit.intent().seq) {
+        return Ok(RawOutput::new(Vec::new()));
+    }
     let mut delivered = Vec::new();
     for target in &targets {
         let how = core.deliver(target, signal, Some(permit.intent().seq)).await.map_err(broken)?;
         delivered.push((target, how));
     }
-    let mut to = Vec::new();
-    for (target, delivered) in delivered {
-        // An agent that waits for itself would deadlock: the wait is one of its own running calls.
-        let own = who.line().any(|one| one.agent_id() == Some(&target.id));
-        let dying = target.life.stage().is_over() && delivered == Delivered::Done && !own;
-        let over = if dying { Some(core.is_dead(target).await) } else { None };
-        to.push(SignalledAgent { agent: target.id.clone(), delivered, over });
-    }
+    // An agent that waits for itself would deadlock: the wait is one of its own running calls.
+    let is_own = |target: &Agent| who.line().any(|one| one.agent_id() == Some(&target.id));
+    let is_dying = |(target, delivered): &(&Arc<Agent>, Delivered)| {
+        target.life.stage().is_over() && *delivered == Delivered::Done && !is_own(target)
+    };
+    let dying: Vec<&Arc<Agent>> =
+        delivered.iter().filter(|one| is_dying(one)).map(|(target, _)| *target).collect();
+    core.are_dead(&dying).await;
+    let to = delivered.iter().map(|(target, delivered)| {
+        let waited = dying.iter().any(|one| one.id == target.id);
+        let over = waited.then(|| target.life.stage() == Lifecycle::Terminated);
+        SignalledAgent { agent: target.id.clone(), delivered: *delivered, over }
+    });
+    let to = to.collect();
     Ok(RawOutput::result(&Signalled { number: signal.number(), signal, to }))
 }
 

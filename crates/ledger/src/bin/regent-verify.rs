@@ -153,7 +153,13 @@ fn describe(report: &Report) -> String {
         text.push_str(&format!("ledger {}, signed by {}\n", report.ledger, report.key));
     }
     for lane in &report.lanes {
-        text.push_str(&format!("lane {}: {} entries, root {}", lane.lane, lane.entries, lane.root));
+        // Of a lane that is broken from its start nothing is verified, whatever is in it.
+        match lane.entries {
+            0 if matches!(report.verdict, LedgerVerdict::Broken(_)) => {
+                text.push_str(&format!("lane {}: no entry verified", lane.lane));
+            }
+            entries => text.push_str(&format!("lane {}: {entries} entries, root {}", lane.lane, lane.root)),
+        }
         if lane.live {
             text.push_str(", being written");
         }
@@ -170,8 +176,10 @@ fn describe(report: &Report) -> String {
         text.push('\n');
     }
     let Report { entries, payloads, erased, erase_pending, .. } = report;
+    let verified =
+        if matches!(report.verdict, LedgerVerdict::Broken(_)) { " verified before the break" } else { "" };
     text.push_str(&format!(
-        "{entries} entries, {payloads} payloads, {erased} erased, {erase_pending} to be erased\n"
+        "{entries} entries{verified}, {payloads} payloads, {erased} erased, {erase_pending} to be erased\n"
     ));
     match &report.verdict {
         LedgerVerdict::Ok => text.push_str("ok\n"),

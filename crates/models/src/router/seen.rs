@@ -31,6 +31,11 @@ impl ModelStats {
         self.0.get(class).and_then(|models| models.get(model)).copied().unwrap_or_default()
     }
 
+    /// Whether there are any in a class.
+    pub fn has_class(&self, class: &str) -> bool {
+        self.0.contains_key(class)
+    }
+
     /// One more outcome.
     pub fn learn(&mut self, class: &str, model: &str, was_good: bool) {
         self.change(class, model, |tally| {

@@ -29,6 +29,10 @@ fn path(path: &str, access: &str) -> Value {
     json!([{"path": {"path": path, "access": access}}])
 }
 
+fn two_paths(from: &str, to: &str) -> Value {
+    json!([{"path": {"path": from, "access": "read"}}, {"path": {"path": to, "access": "write"}}])
+}
+
 #[test]
 fn a_back_test_counts_changed_verdicts() {
     let old = policy(
@@ -126,12 +130,22 @@ fn a_learned_policy_allows_only_recorded_calls() {
             recorded(1, "ada", "process.exec", "allow", argv.clone()),
             recorded(1, "bob", "http.fetch", "allow", fetch),
             recorded(1, "bob", "think", "allow", json!([])),
+            recorded(1, "ada", "fs.copy", "allow", two_paths("src/a", "out/a")),
+            // The same tool without paths, and with a secret besides: each is a rule of its own.
+            recorded(1, "bob", "http.fetch", "allow", json!([{"secret": "github/token"}])),
+            recorded(
+                1,
+                "ada",
+                "process.exec",
+                "allow",
+                json!([{"argv": ["/usr/bin/cat", "a"]}, {"path": {"path": "a", "access": "read"}}]),
+            ),
             recorded(1, "bob", "evil", "deny", json!([])),
         ])
         .collect();
     let mut trace = Trace::default();
     done.iter().for_each(|call| trace.add(call));
-    assert_eq!(trace.seen(), 9);
+    assert_eq!(trace.seen(), 12);
     let text = trace.policy();
     let learnt =
         load(&text, &source("learnt.yml")).unwrap_or_else(|error| panic!("{:#?}\n{text}", error.findings));
@@ -146,6 +160,7 @@ fn a_learned_policy_allows_only_recorded_calls() {
         recorded(1, "ada", "fs.read", "allow", path("src/deep/x", "read")),
         recorded(1, "ada", "fs.read", "allow", path("docs/oddity", "read")),
         recorded(1, "ada", "fs.write", "allow", path("src/a", "write")),
+        recorded(1, "ada", "fs.copy", "allow", two_paths("src/a", "out/b")),
         recorded(1, "ada", "process.exec", "allow", json!([{"argv": ["/usr/bin/git", "push"]}])),
     ] {
         assert_eq!(verdict(&other), "deny", "{other:?}");

@@ -47,7 +47,7 @@ pub(super) const OTHERS: &[Code] = &[
         exit::DENIED,
         "There are more open or new questions than a reviewer can answer with care. Pause the agent, and answer or deny pending questions (`regent approve list`).",
     ),
-    code("approval.too_many", exit::USAGE, "One answer can name 64 questions. Answer them in parts."),
+    code("approval.too_many", exit::USAGE, "One answer can name at most 64 questions. Answer them in parts."),
     code(
         "approval.not_one_cause",
         exit::USAGE,

@@ -102,7 +102,8 @@ async fn kernel_of(context: &Context, id: &str) -> Result<Peer, Failure> {
     })
 }
 
-async fn processes(paths: &Paths) -> Result<KernelProcesses, Failure> {
+/// The kernels of this user that run now.
+pub(crate) async fn processes(paths: &Paths) -> Result<KernelProcesses, Failure> {
     control::processes(&paths.runtime).await.map_err(|error| {
         Failure::new(codes::CONTROL_UNREACHABLE, format!("the running kernels can't be listed: {error}"))
     })

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::calls;
 use crate::codes;
-use crate::commands::audit;
+use crate::commands::{agent, audit};
 use crate::compose::BootedKernel;
 use crate::context::Context;
 use crate::covered::{self, Covered};
@@ -269,7 +269,7 @@ fn answered_before(context: &Context, running: &BootedKernel, id: &str) -> Optio
             ApprovalAnswer::Approve { .. } => "approved",
             ApprovalAnswer::Deny { .. } | ApprovalAnswer::HostSays { .. } => "denied",
         };
-        let by = body.caller.chain.first().map_or("somebody", String::as_str);
+        let by = body.caller.person().unwrap_or("somebody");
         let ago_ms = context.clock.now_ms().saturating_sub(intent.at_ms);
         let ago = term::span(u64::try_from(ago_ms).unwrap_or(0));
         let message =
@@ -330,6 +330,19 @@ fn is_seen(
     }
 }
 
+/// Refuses an approval for sessions that have ended: nothing would ever use it. A session lasts as long as its kernel.
+async fn session_lasts(context: &Context, batch: &Batch) -> Result<(), Failure> {
+    let found = agent::processes(&context.paths).await?;
+    let lasts = |session: &str| found.peers.iter().any(|peer| peer.hello().session == session);
+    // A kernel that doesn't answer may be the one that asked.
+    if !found.silent.is_empty() || batch.questions().iter().any(|one| lasts(&one.session)) {
+        return Ok(());
+    }
+    let id = batch.last().map(|last| term::inline(&last.id.0)).unwrap_or_default();
+    Err(Failure::new(codes::APPROVAL_SESSION, format!("the session that asked question {id} has ended"))
+        .help(format!("use `--scope project`, or approve the one call: `regent approve {id}`")))
+}
+
 async fn open(context: &Context, running: &BootedKernel) -> Result<Vec<OpenQuestion>, Failure> {
     let outcome = calls::call(context, running, &running.caller(), Op::Questions).await?;
     calls::result(&outcome)
@@ -363,6 +376,9 @@ async fn give(
     is_here(running, &question)?;
     let batch = if which.only { Batch::alone(question.clone()) } else { Batch::up_to(&question, &open) };
     is_seen(context, running, &batch, seen)?;
+    if let ApprovalAnswer::Approve { scope: Scope::Session, .. } = answer {
+        session_lasts(context, &batch).await?;
+    }
     let told = taken(context, running, &batch, &answer).await?;
     let id = term::inline(&question.id.0);
     let by = running.caller().display_name().to_owned();

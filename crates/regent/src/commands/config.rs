@@ -4,9 +4,12 @@ use clap::Subcommand;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use serde_json::json;
 
+use crate::codes;
 use crate::context::Context;
-use crate::output::{CommandResult, Done};
-use crate::settings;
+use crate::failure::Failure;
+use crate::output::{self, CommandResult, Done, StdoutContent};
+use crate::settings::{self, SettingsFile};
+use crate::term;
 
 /// Read and change settings
 #[derive(Debug, Subcommand)]
@@ -28,6 +31,15 @@ pub(crate) enum ConfigCommand {
         #[arg(long)]
         project: bool,
     },
+    /// Remove one setting from your own file, or from the project's with --project; also one that doesn't exist
+    Unset {
+        /// Its name, e.g. ui.color
+        #[arg(add = ArgValueCandidates::new(names))]
+        key: String,
+        /// Change the project's file
+        #[arg(long)]
+        project: bool,
+    },
     /// Show all settings
     Show {
         /// Also show where each value comes from
@@ -41,6 +53,7 @@ impl ConfigCommand {
         match self {
             Self::Get { .. } => "config.get",
             Self::Set { .. } => "config.set",
+            Self::Unset { .. } => "config.unset",
             Self::Show { .. } => "config.show",
         }
     }
@@ -50,7 +63,8 @@ pub(crate) fn run(context: &Context, command: &ConfigCommand) -> CommandResult {
     match command {
         ConfigCommand::Get { key } => get(context, key),
         ConfigCommand::Set { key, value, project } => set(context, key, value, *project),
-        ConfigCommand::Show { origin } => Ok(show(context, *origin)),
+        ConfigCommand::Unset { key, project } => unset(context, key, *project),
+        ConfigCommand::Show { origin } => valid(context, show(context, *origin)),
     }
 }
 
@@ -59,17 +73,59 @@ fn get(context: &Context, name: &str) -> CommandResult {
     let found = context.settings.all().find(|(name, ..)| *name == key.name);
     let (value, origin) =
         found.map_or((key.default, String::new()), |(_, value, origin)| (value, origin.to_string()));
-    Ok(Done::new(json!({"key": key.name, "value": value, "origin": origin}), format!("{value}\n")))
+    valid(
+        context,
+        Done::new(json!({"key": key.name, "value": value, "origin": origin}), format!("{value}\n")),
+    )
+}
+
+/// The values are shown although a line is invalid: it has no effect. The mistake is the error.
+fn valid(context: &Context, shown: Done) -> CommandResult {
+    let Some(mistake) = context.mistakes.first() else { return Ok(shown) };
+    if let (false, StdoutContent::Text(text)) = (context.screen.json, &shown.shown) {
+        output::write_all(text.as_bytes()).map_err(|error| Failure::new(codes::IO, error.to_string()))?;
+    }
+    Err(mistake.clone().data(shown.data))
+}
+
+fn file(context: &Context, in_project: bool) -> Result<SettingsFile, Failure> {
+    Ok(match in_project {
+        true => SettingsFile::Project(context.project()?.settings()),
+        false => SettingsFile::User(context.paths.settings()),
+    })
+}
+
+/// What is still to be done about a changed file.
+fn next_step(file: &SettingsFile, mistake: Option<&Failure>) -> String {
+    let mut text = String::new();
+    if let Some(mistake) = mistake {
+        text.push_str(&format!("still invalid: {}\n", term::inline(&mistake.message)));
+    }
+    if matches!(file, SettingsFile::Project(_)) {
+        text.push_str("run `regent trust` to activate the changed file\n");
+    }
+    text
 }
 
 fn set(context: &Context, name: &str, value: &str, in_project: bool) -> CommandResult {
-    let path = if in_project { context.project()?.settings() } else { context.paths.settings() };
-    settings::set(&path, name, value)?;
-    let mut text = format!("{name} = {value}  ({})\n", path.display());
-    if in_project {
-        text.push_str("run `regent trust` to activate the changed file\n");
-    }
-    Ok(Done::new(json!({"key": name, "value": value, "file": path.display().to_string()}), text))
+    let file = file(context, in_project)?;
+    let mistake = settings::set(&file, name, value)?;
+    let path = file.path().display().to_string();
+    let text = format!("{name} = {value}  ({path})\n{}", next_step(&file, mistake.as_ref()));
+    let mistake = mistake.map(|mistake| mistake.message);
+    Ok(Done::new(json!({"key": name, "value": value, "file": path, "mistake": mistake}), text))
+}
+
+fn unset(context: &Context, name: &str, in_project: bool) -> CommandResult {
+    let file = file(context, in_project)?;
+    let (was_set, mistake) = settings::unset(&file, name)?;
+    let (shown, path) = (term::inline(name), file.path().display().to_string());
+    let text = match was_set {
+        true => format!("removed {shown}  ({path})\n{}", next_step(&file, mistake.as_ref())),
+        false => format!("{shown} is not set in {path}\n"),
+    };
+    let mistake = mistake.map(|mistake| mistake.message);
+    Ok(Done::new(json!({"key": name, "was_set": was_set, "file": path, "mistake": mistake}), text))
 }
 
 fn show(context: &Context, with_origin: bool) -> Done {

@@ -24,7 +24,7 @@ use crate::calls;
 use crate::chores::{self, Removed, Removing};
 use crate::codes;
 use crate::commands::audit::unreadable;
-use crate::compose;
+use crate::compose::{self, LedgerStart};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
@@ -122,7 +122,9 @@ pub(crate) async fn run(context: &Context, args: &GcArgs) -> CommandResult {
     }
     let remover = Arc::new(Remover { context: context.clone(), project, groups, ledger: OnceLock::new() });
     let removing = Arc::clone(&remover) as Arc<dyn Removing>;
-    let host = compose::for_chores(context, vec![chores::gc_tool(removing)]).await?;
+    // The payloads of its own calls must not keep the others.
+    let tools = vec![chores::gc_tool(removing)];
+    let host = compose::for_chores(context, tools, LedgerStart::Apart).await?;
     remover.ledger.get_or_init(|| host.ledger().clone());
     let removed = remove_all(context, &host, &remover).await;
     let removed = calls::settled(removed, host.shutdown().await)?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use regent_policy::DEFAULT_POLICY;
+use rustix::fs::{Access, AtFlags, CWD};
 use serde_json::{Value, json};
 
 use crate::codes;
@@ -79,6 +80,7 @@ pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
     };
     // The ledger is this machine's; it doesn't travel with the project.
     write_if_absent(&project.folder().join(".gitignore"), paths::IGNORED)?;
+    demand_writable(&project)?;
     let policy = compose::policy(paths, Some(&Controls::read(&project)?))?;
     let key = compose::ledger_key(paths)?.public().to_string();
     own(context, &project)?.accept(context, &project)?;
@@ -122,6 +124,18 @@ pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
         "above": above.map(|above| above.root.display().to_string()),
     });
     Ok(Done::new(data, text))
+}
+
+/// Everything may be there already, but without a ledger nothing runs.
+fn demand_writable(project: &Project) -> Result<(), Failure> {
+    let (folder, audit) = (project.folder(), project.audit());
+    let folder = if audit.is_dir() { audit } else { folder };
+    rustix::fs::accessat(CWD, &folder, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).map_err(
+        |error| {
+            Failure::io("write to", &folder, &error.into())
+                .help("the ledger is kept there; make the folder writable")
+        },
+    )
 }
 
 /// Where everybody may write, as in `/tmp`, everybody's files would be in the workspace, and anyone could make its `.regent`.

@@ -12,7 +12,7 @@ use crate::calls;
 use crate::codes;
 use crate::compose::{self, BootedKernel, tasks};
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Failure, did_you_mean};
 use crate::output::{CommandResult, Done};
 use crate::term;
 
@@ -117,6 +117,11 @@ fn why(context: &Context, class: Option<&str>) -> CommandResult {
     let hub = compose::models(context)?;
     if let Ok(project) = context.project() {
         compose::recall_from(context, &hub, &project);
+    }
+    if let Some(class) = class.filter(|class| !hub.knows_class(class)) {
+        let message = format!("unknown class of tasks `{}`", term::inline(class));
+        let help = "`[router.classes.NAME]` in your settings file defines one; without a class it is `regent model why`";
+        return Err(Failure::new(codes::MODEL_CLASS, message).help(did_you_mean(class, hub.classes(), help)));
     }
     let label = Label { integrity: Integrity::Operator, confidentiality: Confidentiality::Internal };
     let model = class.map_or_else(|| "auto".to_owned(), |class| format!("auto:{class}"));

@@ -108,6 +108,11 @@ pub(crate) enum PolicyCommand {
 }
 
 impl PolicyCommand {
+    /// Whether it asks a kernel, which answers a caller with a token too. The others work on the user's own files.
+    pub(crate) fn takes_token(&self) -> bool {
+        matches!(self, Self::Why { .. } | Self::Get)
+    }
+
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Check { .. } => "policy.check",
@@ -310,7 +315,7 @@ fn lint(context: &Context, named: Option<PathBuf>) -> CommandResult {
     if is_warned {
         return Err(Failure::new(
             codes::POLICY_LINT,
-            format!("{} findings\n{}", lines.len(), lines.join("\n")),
+            format!("{}\n{}", term::count(lines.len() as u64, "finding"), lines.join("\n")),
         )
         .data(data));
     }

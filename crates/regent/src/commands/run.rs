@@ -23,7 +23,7 @@ use limits::Limit;
 /// Run a program in the sandbox; policy judges it, the ledger records it
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example: regent run -- cargo test\n\nThe program sees the project and a read-only system, not your home folder or environment. It reaches the network only through a proxy, and policy judges each connection.\n\nOn a terminal, Ctrl-C and Ctrl-Z go to the program, and time stopped with Ctrl-Z doesn't count. The third Ctrl-C within a second kills the program, unless it reads Ctrl-C as a key (editors, raw mode): then end regent with `kill` from another terminal. A default time limit of the policy doesn't end it; --timeout and the limits of a rule do."
+    after_help = "Example: regent run -- cargo test\n\nThe program starts in the current folder and sees the project and a read-only system, not your home folder or environment. It reaches the network only through a proxy, and policy judges each connection.\n\nOn a terminal, Ctrl-C and Ctrl-Z go to the program, and time stopped with Ctrl-Z doesn't count. The third Ctrl-C within a second kills the program, unless it reads Ctrl-C as a key (editors, raw mode): then end regent with `kill` from another terminal. A default time limit of the policy doesn't end it; --timeout and the limits of a rule do."
 )]
 pub(crate) struct RunArgs {
     /// Run as an agent of this name: `agent ps` lists it, `agent signal` reaches it, rules about agents apply
@@ -84,6 +84,9 @@ fn arguments(context: &Context, args: &RunArgs) -> Result<Value, Failure> {
             fields.insert(name.to_owned(), value);
         }
     };
+    if let Some(folder) = folder_below(context)? {
+        set("cwd", json!(folder));
+    }
     if let Some(text) = &args.timeout {
         let ms = settings::duration_ms(text).filter(|ms| *ms > 0).ok_or_else(|| {
             Failure::new(codes::USAGE, format!("`{text}` is not a time"))
@@ -92,13 +95,7 @@ fn arguments(context: &Context, args: &RunArgs) -> Result<Value, Failure> {
         set("timeout_ms", json!(ms));
     }
     if args.stdin {
-        let mut text = String::new();
-        std::io::stdin()
-            .lock()
-            .take(STDIN_BYTES_MAX + 1)
-            .read_to_string(&mut text)
-            .map_err(|error| Failure::new(codes::IO, format!("can't read stdin as text: {error}")))?;
-        set("stdin", json!(text));
+        set("stdin", json!(stdin_text()?));
     } else if context.screen.interactive {
         set("terminal", json!(true));
     }
@@ -107,6 +104,39 @@ fn arguments(context: &Context, args: &RunArgs) -> Result<Value, Failure> {
         set("merge_stderr", json!(true));
     }
     Ok(fields)
+}
+
+/// The folder inside the project that the command was given in; none at its root.
+fn folder_below(context: &Context) -> Result<Option<String>, Failure> {
+    let root = context.project()?.root;
+    let cwd = context.cwd.canonicalize().map_err(|error| Failure::io("enter", &context.cwd, &error))?;
+    let Some(below) = cwd.strip_prefix(&root).ok().filter(|below| !below.as_os_str().is_empty()) else {
+        return Ok(None);
+    };
+    let message = || format!("the name of the folder `{}` is not UTF-8", cwd.display());
+    let below = below
+        .to_str()
+        .ok_or_else(|| Failure::new(codes::USAGE, message()).help("run the command at the project's root"))?;
+    Ok(Some(below.to_owned()))
+}
+
+/// What is to be passed on. It becomes an argument of the call, so that policy and ledger see it: text of a limited size.
+fn stdin_text() -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    let read = std::io::stdin().lock().take(STDIN_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Failure::new(codes::IO, format!("can't read stdin: {error}")))?;
+    let help = "write it to a file in the project and give the program the file's name";
+    if bytes.len() as u64 > STDIN_BYTES_MAX {
+        let message = format!("stdin has more than {STDIN_BYTES_MAX} bytes, the limit of `--stdin`");
+        return Err(Failure::new(codes::USAGE, message).help(help));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let message = format!(
+            "stdin is not UTF-8 text (byte {at}); `--stdin` takes text, up to {STDIN_BYTES_MAX} bytes"
+        );
+        Failure::new(codes::USAGE, message).help(help)
+    })
 }
 
 /// Whether stdout and stderr are the same file, as after `2>&1`.

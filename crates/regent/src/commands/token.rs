@@ -1,4 +1,4 @@
-//! `regent token`: let people, services, peers and agents in by tokens.
+//! `regent token`: access tokens of people, services, peers and agents.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -17,7 +17,7 @@ use crate::caller;
 use crate::calls;
 use crate::codes;
 use crate::commands::agent;
-use crate::compose;
+use crate::compose::{self, LedgerStart};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
@@ -27,23 +27,23 @@ use crate::term;
 /// Digits of an id that have to be typed.
 const ID_DIGITS_MIN: usize = 4;
 
-/// Let people, services, peers and agents in by tokens
+/// Manage access tokens
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
     /// Create a token and print it, once
     #[command(
-        after_help = "Examples:\n  regent token create --person bob --role approver --out bob.token\n  regent token create --service ci --expires 30d\n\nWhoever has the token acts as its subject: `regent --token-file bob.token approve ID`. Roles: a viewer looks, an operator runs tools and\nagents, an approver answers questions, an admin does all of this, sets budgets and manages tokens."
+        after_help = "Examples:\n  regent token create --person bob --role approver --out bob.token\n  regent token create --service ci --expires 30d\n\nWhoever has the token acts as its subject: `regent --token-file bob.token approve ID`. Roles: a viewer only reads, an operator runs tools and\nagents, an approver answers questions, an admin does all of this, sets budgets and manages tokens."
     )]
     Create(CreateArgs),
     /// List the tokens: for whom, with which role, until when, last used
     List,
-    /// Make a token worthless, from the next call on
+    /// Revoke a token; takes effect with the next call
     Revoke {
         /// The token's id, or at least four digits of it
         #[arg(add = ArgValueCandidates::new(token_ids))]
         id: String,
     },
-    /// Replace a token by a new one for the same subject, and print it, once; the old one is worthless from the next call on
+    /// Replace a token by a new one for the same subject, and print it, once; the old one stops working with the next call
     Rotate {
         /// The token's id, or at least four digits of it; without it, the token that was given with `--token-file`
         #[arg(add = ArgValueCandidates::new(token_ids))]
@@ -87,13 +87,13 @@ pub(crate) struct OutArgs {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum RoleWord {
-    /// Looks
+    /// Read-only
     Viewer,
     /// Runs tools and agents
     Operator,
     /// Answers questions
     Approver,
-    /// Does all of it, sets budgets and manages tokens
+    /// All rights, budgets and tokens
     Admin,
 }
 
@@ -120,7 +120,7 @@ impl TokenCommand {
 }
 
 pub(crate) async fn run(context: &Context, command: TokenCommand) -> CommandResult {
-    let host = compose::for_chores(context, Vec::new()).await?;
+    let host = compose::for_chores(context, Vec::new(), LedgerStart::Behind).await?;
     let result = match command {
         TokenCommand::Create(args) => create(context, &host, args).await,
         TokenCommand::List => list(context, &host).await,
@@ -318,7 +318,7 @@ fn token_ids() -> Vec<CompletionCandidate> {
         let context = Context::new(&crate::cli::Global::for_completion(), "regent.complete").ok()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
         runtime.block_on(async {
-            let host = compose::for_chores(&context, Vec::new()).await.ok()?;
+            let host = compose::for_chores(&context, Vec::new(), LedgerStart::Behind).await.ok()?;
             let tokens = tokens(&context, &host).await;
             calls::settled(tokens, host.shutdown().await).ok()
         })

@@ -21,6 +21,9 @@ use crate::json;
 use crate::output::{CommandResult, Done, StdoutContent};
 use crate::term;
 
+/// The kernel's word for a tool that it doesn't have.
+const UNKNOWN: &str = "tool.unknown";
+
 /// List and call tools
 #[derive(Debug, Subcommand)]
 pub(crate) enum ToolCommand {
@@ -258,6 +261,9 @@ fn list(context: &Context, wanted: &ToolFilter<'_>, format: Option<Format>) -> C
         return Ok(Done::new(json!({"tools": told}), text));
     }
     let mut text = String::new();
+    if specs.is_empty() {
+        text.push_str("no tool matches\n");
+    }
     for spec in &specs {
         let tier = spec.tiers.first().map(ToString::to_string).unwrap_or_default();
         let first = spec.description.split_once(". ").map_or(spec.description.as_str(), |(first, _)| first);
@@ -281,13 +287,11 @@ async fn show(context: &Context, name: &str) -> CommandResult {
             return Ok(Done::new(json!({"judged": judged}), labelled::text(context, &judged)));
         }
         let message = format!("unknown tool `{}`", term::inline(name));
-        return Err(Failure::named("tool.unknown", codes::exit_of("tool.unknown"), message).help(
-            did_you_mean(
-                name,
-                specs.iter().map(|spec| spec.name.as_str()),
-                "`regent tool list` and `regent tool list --judged` list them",
-            ),
-        ));
+        return Err(Failure::named(UNKNOWN, codes::exit_of(UNKNOWN), message).help(did_you_mean(
+            name,
+            specs.iter().map(|spec| spec.name.as_str()),
+            "`regent tool list` and `regent tool list --judged` list them",
+        )));
     };
     let words = |words: &[String]| if words.is_empty() { "–".to_owned() } else { words.join(", ") };
     let tiers: Vec<String> = spec.tiers.iter().map(ToString::to_string).collect();
@@ -318,7 +322,13 @@ async fn call(
         Some(name) => calls::spawn(context, running, name).await?,
         None => running.caller(),
     };
-    let outcome = calls::call(context, running, &caller, Op::RunTool(call)).await?;
+    let name = call.tool.clone();
+    let called = calls::call(context, running, &caller, Op::RunTool(call)).await;
+    // A generated tool that isn't usable is in no catalogue; its own check says why.
+    let outcome = called.map_err(|failure| match &*failure.code {
+        UNKNOWN => generated::unusable(context, &name).unwrap_or(failure),
+        _other => failure,
+    })?;
     if let Err(failure) = calls::succeeded(&outcome) {
         // A program that failed has usually printed why.
         if !context.screen.json && !outcome.output.bytes().is_empty() {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::token;
 use crate::calls;
-use crate::compose;
+use crate::compose::{self, LedgerStart};
 use crate::context::Context;
 use crate::output::{CommandResult, Done};
 use crate::term;
@@ -17,7 +17,7 @@ use crate::term;
 pub(crate) struct WhoamiArgs {}
 
 pub(crate) async fn run(context: &Context) -> CommandResult {
-    let host = compose::for_chores(context, Vec::new()).await?;
+    let host = compose::for_chores(context, Vec::new(), LedgerStart::Behind).await?;
     let own: Result<Identity, _> = token::ask(context, &host, Op::Whoami).await;
     let own = calls::settled(own, host.shutdown().await)?;
     let role = own.role.map_or_else(|| own.class.as_str(), PersonRole::as_str);

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use regent_kernel::{Confidentiality, Inference, Integrity, Label, Message, Reader, Role, Sampling, Tier};
+use regent_kernel::{
+    Confidentiality, Inference, Integrity, Label, Message, PersonRole, Principal, Reader, Role, Sampling,
+    Tier,
+};
 use regent_runtime::door::Asker;
 use regent_runtime::snapshot::{SnapshotOptions, Snapshots};
 use regent_runtime::task::TaskIndex;
@@ -93,6 +96,7 @@ pub(crate) enum Asks {
 
 /// A runtime that keeps its locks and snapshots outside the project: what comes with a download must not bring its own.
 pub(crate) fn runtime(context: &Context, running: &BootedKernel, asks: Asks) -> Result<Runtime, Failure> {
+    may_run(&running.caller())?;
     let project = context.project()?;
     let folder = context.paths.tasks(&project.root);
     make_private(&folder)?;
@@ -117,6 +121,18 @@ pub(crate) fn runtime(context: &Context, running: &BootedKernel, asks: Asks) -> 
         ..Options::default()
     };
     Ok(Runtime::new(running.kernel.clone(), running.task_owner(), options))
+}
+
+/// Refuses callers whose role has no tasks. The kernel refuses each of their calls too, with the first operation that a task happens to need.
+fn may_run(caller: &Principal) -> Result<(), Failure> {
+    match caller.role() {
+        Some(role @ (PersonRole::Viewer | PersonRole::Approver)) => {
+            let message = format!("the role {role} can't run tasks");
+            Err(Failure::named("auth.role", codes::exit_of("auth.role"), message)
+                .help("requires the role operator or admin"))
+        }
+        Some(PersonRole::Operator | PersonRole::Admin) | None => Ok(()),
+    }
 }
 
 /// Finds tasks in the project's ledger. The folder for it must be there; without it all of the ledger is read.

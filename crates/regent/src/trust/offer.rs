@@ -14,6 +14,7 @@ use crate::controls::Controls;
 use crate::failure::Failure;
 use crate::paths::{POLICY_FILES, Project};
 use crate::prompt;
+use crate::settings;
 use crate::term;
 
 /// What a folder brings.
@@ -33,6 +34,7 @@ impl Offer {
     pub(crate) fn read(context: &Context, project: &Project) -> Result<Self, Failure> {
         let controls = Controls::read(project)?;
         compose::project_policies(&controls)?;
+        settings::check_project(&controls)?;
         let files = controls.digests();
         let trusted = Trust::load(&context.paths)?.files(project);
         let own = BTreeMap::from([(

@@ -1,7 +1,8 @@
 //! Trust and approvals: they cover exactly what the user agreed to, for no longer.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::tasks::{ask_about, finish, last, playing, says};
 use crate::world::CliFixture;
 
 const READ: &[&str] = &["--json", "tool", "call", "fs.read", r#"{"path": ".env"}"#];
@@ -66,6 +67,33 @@ fn what_an_agent_of_one_command_asks_for_says_that_no_later_one_can_use_it() {
     assert_eq!(ended.code, 11, "{ended:?}");
     assert!(ended.stdout.contains("without `--agent`"), "{ended:?}");
     assert!(!ended.stdout.contains("regent approve"), "{ended:?}");
+}
+
+#[test]
+fn an_approval_for_a_session_that_has_ended_is_refused() {
+    let world = CliFixture::ready();
+    world.write(".env", "KEY=1\n");
+    let id = question(&world, READ);
+    let refused = world.run(&["--json", "approve", &id, "--scope", "session"]);
+    assert_eq!((refused.code, refused.error_code().as_str()), (6, "approval.session"), "{refused:?}");
+    assert!(refused.stdout.contains("--scope project"), "{refused:?}");
+    assert_eq!(world.run(&["approve", &id, "--scope", "project"]).code, 0, "the question is still open");
+}
+
+#[test]
+fn the_questions_of_a_cancelled_task_are_withdrawn() {
+    let turn = says("fs.write", json!({"path": "asked/a.txt", "content": "x"}));
+    let world = playing(&[("play", json!([turn, finish("written")]))]);
+    std::fs::create_dir(world.project("asked")).unwrap();
+    ask_about(&world, "asked/**");
+    let end = last(&world.run(&["--json", "task", "run", "write it"]));
+    let (task, question) = (end["data"]["task"].as_str().unwrap(), end["data"]["question"].as_str().unwrap());
+    assert_eq!(world.run(&["task", "cancel", task]).code, 0);
+    assert!(world.run(&["approve", "list"]).stdout.contains("no pending questions"));
+    let late = world.run(&["--json", "approve", question]);
+    assert_eq!(late.error_code(), "approval.gone", "{late:?}");
+    let over = world.run(&["task", "resume", task]);
+    assert!(over.stderr.contains(&format!("task `{task}` has ended (cancelled)")), "{over:?}");
 }
 
 #[test]

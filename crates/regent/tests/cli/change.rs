@@ -58,6 +58,30 @@ fn what_was_learnt_allows_what_was_done() {
 }
 
 #[test]
+fn a_learnt_policy_allows_calls_with_two_paths_and_learns_nothing_from_failures() {
+    let world = CliFixture::ready();
+    world.write("src/b.txt", "b");
+    world.host("mkdir -p out");
+    for (tool, args) in [
+        ("fs.copy", r#"{"from": "src/b.txt", "to": "out/b.txt"}"#),
+        ("fs.move", r#"{"from": "out/b.txt", "to": "src/c.txt"}"#),
+    ] {
+        let ended = world.run(&["tool", "call", tool, args]);
+        assert_eq!(ended.code, 0, "{ended:?}");
+    }
+    assert_eq!(world.run(&["policy", "learn", "--out", "learnt.yml"]).code, 0);
+    let tried = world.run(&["--json", "policy", "sim", "learnt.yml"]).json();
+    assert_eq!((count(&tried, "newly_denied"), count(&tried, "newly_allowed")), (0, 0), "{tried}");
+
+    assert_eq!(world.run(&["tool", "call", "fs.read", r#"{"path": "missing.txt"}"#]).code, 5);
+    assert_ne!(world.run(&["run", "--", "/no/such/program"]).code, 0);
+    assert_eq!(world.run(&["run", "--", "false"]).code, 1);
+    let learnt = world.run(&["policy", "learn"]).stdout;
+    assert!(!learnt.contains("missing.txt") && !learnt.contains("/no/such/program"), "{learnt}");
+    assert!(learnt.contains("\"false\""), "a program that ran and exited is an example: {learnt}");
+}
+
+#[test]
 fn a_difference_names_the_gain() {
     let world = CliFixture::ready();
     world.write("old.yml", CANDIDATE);

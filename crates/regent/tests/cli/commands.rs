@@ -36,6 +36,16 @@ fn init_sets_everything_up_and_changes_nothing_the_second_time() {
 }
 
 #[test]
+fn init_fails_where_the_ledger_could_not_be_written() {
+    let world = CliFixture::ready();
+    let folder = world.project(".regent").display().to_string();
+    let line = format!("mount --bind {folder} {folder} && mount -o remount,bind,ro {folder}");
+    let ended = world.run_after(&line, &["--json", "init", "--quick"]);
+    assert_eq!((ended.code, ended.error_code().as_str()), (1, "io"), "{ended:?}");
+    assert!(ended.stdout.contains("make the folder writable"), "{ended:?}");
+}
+
+#[test]
 fn prints_a_value_with_its_origin() {
     let world = CliFixture::ready();
     let origin = |env: &[(&str, &str)], args: &[&str]| {

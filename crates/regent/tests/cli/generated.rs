@@ -56,7 +56,7 @@ fn made_in_one_session_used_in_the_next_rolled_back_and_refused_when_changed() {
     let source = world.project(".regent/tools/gen.words/v1/tool.js");
     let before = std::fs::read_to_string(&source).unwrap();
     std::fs::write(&source, before.replace("?? 0", "?? 1")).unwrap();
-    assert_eq!(call(&world, "gen.words", json!({"text": "a"})).unwrap_err(), (5, "tool.unknown".to_owned()));
+    assert_eq!(call(&world, "gen.words", json!({"text": "a"})).unwrap_err(), (13, "tool.changed".to_owned()));
     let shown = world.run(&["tool", "show", "gen.words", "--json"]).json();
     assert_eq!(shown.pointer("/data/code"), Some(&json!("tool.changed")), "{shown}");
     let said = world.run(&["tool", "list"]);

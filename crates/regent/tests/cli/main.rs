@@ -37,6 +37,8 @@ mod models;
 #[cfg(test)]
 mod network;
 #[cfg(test)]
+mod people;
+#[cfg(test)]
 mod places;
 #[cfg(test)]
 mod retention;
@@ -47,6 +49,8 @@ mod secrets;
 #[cfg(test)]
 #[cfg(all(feature = "postgres", feature = "redis"))]
 mod servers;
+#[cfg(test)]
+mod settings;
 #[cfg(test)]
 mod skills;
 #[cfg(test)]

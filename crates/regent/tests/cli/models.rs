@@ -39,6 +39,8 @@ fn models_are_listed_chosen_and_tested_under_policy_and_ledger() {
     let tested = world.run(&["model", "test", "auto"]);
     assert_eq!(tested.code, 0, "{tested:?}");
     assert!(tested.stdout.starts_with("play/m answered \"ready\""), "{tested:?}");
+    let unknown = world.run(&["--json", "model", "why", "zz"]);
+    assert_eq!((unknown.code, unknown.error_code().as_str()), (5, "model.class"), "{unknown:?}");
     let why = world.run(&["model", "why"]);
     assert!(why.stdout.starts_with("play/m") && why.stdout.contains("on this machine"), "{why:?}");
     assert_eq!(world.run(&["audit", "verify"]).code, 0);
@@ -59,8 +61,7 @@ fn mistakes_are_named_with_their_line_and_a_project_has_no_say() {
     let denied = world.run(&["--json", "model", "test", "far"]);
     assert_eq!(denied.error_code(), "secret.not_found", "{denied:?}");
     world.write(".regent/config.toml", "[models.mine]\nkind = 'ollama'\nurl = 'http://evil.example'\n");
-    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
-    let ended = world.run(&["--json", "model", "list"]);
+    let ended = world.run(&["--json", "trust", "--yes"]);
     assert_eq!((ended.code, ended.error_code().as_str()), (3, "config.invalid"), "{ended:?}");
     assert!(ended.stdout.contains("can't be set by a project"), "{ended:?}");
 }

@@ -62,6 +62,32 @@ fn agents_are_seen_and_killed_from_another_terminal() {
         |entry: &Value| entry["body"]["status"] == "cancelled" && entry["body"]["op"] == "tool.run";
     let outcomes: Vec<_> = world.entries().into_iter().filter(is_the_call).collect();
     assert_eq!(outcomes.len(), 1, "the kill is real and recorded");
+    let found = world.run(&["--json", "audit", "find", "--op", "signal.send"]).json();
+    assert_eq!(found.pointer("/data/calls/0/status"), Some(&Value::from("ok")), "it was delivered: {found}");
+}
+
+#[test]
+fn a_program_starts_in_the_folder_of_the_command() {
+    let world = CliFixture::ready();
+    world.write("src/deep/a.txt", "a");
+    let below = world.project("src/deep").to_str().unwrap().to_owned();
+    let ended = world.run(&["-C", &below, "run", "--", "sh", "-c", "pwd; cat a.txt"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, format!("{below}\na").as_str()), "{ended:?}");
+    let root = world.run(&["run", "--", "pwd"]);
+    assert_eq!(root.stdout.trim_end(), world.project("").to_str().unwrap().trim_end_matches('/'));
+}
+
+#[test]
+fn stdin_that_is_not_text_or_too_large_is_refused_with_the_limit() {
+    let world = CliFixture::ready();
+    let large = vec![b'a'; (8 << 20) + 1];
+    for (stdin, word) in [(&b"ok\xff"[..], "not UTF-8 text (byte 2)"), (&large, "more than 8388608 bytes")] {
+        let ended = world.run_with(&["--json", "run", "-i", "--", "wc", "-c"], &[], stdin);
+        assert_eq!((ended.code, ended.error_code().as_str()), (2, "usage"), "{ended:?}");
+        let error = ended.json()["error"].clone();
+        assert!(error["message"].as_str().unwrap().contains(word), "{error}");
+        assert!(error["help"].as_str().unwrap().contains("a file in the project"), "{error}");
+    }
 }
 
 /// Writes a line again and again, also in a session of its own.

@@ -49,7 +49,7 @@ pub(crate) fn slow(mut turn: Value, ms: u64) -> Value {
 }
 
 /// Adds a rule to both policies, so that agents are asked about it.
-fn ask_about(world: &CliFixture, path: &str) {
+pub(crate) fn ask_about(world: &CliFixture, path: &str) {
     let rule = format!(
         "\n  - id: asked-in-test\n    effect: ask\n    match: {{ tool: fs.write, path: \"{path}\" }}\n    reason: the test wants to be asked\n"
     );

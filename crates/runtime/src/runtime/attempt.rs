@@ -242,7 +242,7 @@ pub(super) fn stop_of(error: TaskError) -> StopCause {
         TaskError::Denied(reason) => refused(reason),
         TaskError::Fault(fault) => StopCause::Fault(fault),
         other @ (TaskError::Unknown(_)
-        | TaskError::Over(_)
+        | TaskError::Over(..)
         | TaskError::Busy(_)
         | TaskError::Full(_)
         | TaskError::Goal

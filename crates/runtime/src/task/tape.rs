@@ -152,6 +152,17 @@ pub struct TaskView {
     pub snapshots: Vec<(String, String)>,
 }
 
+impl TaskView {
+    /// The state as a user names it: a task that is put away has been completed, or cancelled.
+    pub fn word(&self) -> &'static str {
+        match (self.state, &self.answer) {
+            (TaskState::Finalized, Some(_)) => TaskState::Completed.word(),
+            (TaskState::Finalized, None) => TaskState::Cancelled.word(),
+            (state, _) => state.word(),
+        }
+    }
+}
+
 /// What a digest in an entry stands for.
 pub type Payloads<'a> = &'a dyn Fn(EntryPlace, &Digest) -> Result<Option<Vec<u8>>, Fault>;
 

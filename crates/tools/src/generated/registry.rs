@@ -111,7 +111,7 @@ impl Registry {
         let digest = *pinned.versions.get(&version).ok_or_else(unknown)?;
         let (manifest_bytes, source) = self.bytes(name, version)?;
         if Digest::compute(&manifest_bytes) != digest {
-            return Err(changed(name, "its manifest is not the one that was agreed to"));
+            return Err(changed(name, "its manifest differs from the approved version"));
         }
         let manifest: Manifest =
             serde_json::from_slice(&manifest_bytes).map_err(|error| changed(name, &error.to_string()))?;
@@ -119,7 +119,7 @@ impl Registry {
             return Err(changed(name, "its manifest is another tool's"));
         }
         if Digest::compute(&source) != manifest.source_sha256 {
-            return Err(changed(name, "its source is not the one that was agreed to"));
+            return Err(changed(name, "its source differs from the approved version"));
         }
         let source = String::from_utf8(source).map_err(|_| changed(name, "its source is not text"))?;
         Ok(Kept { manifest, source, digest })
@@ -130,10 +130,10 @@ impl Registry {
         let name = &kept.manifest.name;
         let (manifest, source) = self.bytes(name, kept.manifest.version)?;
         if Digest::compute(&manifest) != kept.digest {
-            return Err(changed(name, "its manifest is not the one that was agreed to"));
+            return Err(changed(name, "its manifest differs from the approved version"));
         }
         if Digest::compute(&source) != kept.manifest.source_sha256 {
-            return Err(changed(name, "its source is not the one that was agreed to"));
+            return Err(changed(name, "its source differs from the approved version"));
         }
         Ok(())
     }

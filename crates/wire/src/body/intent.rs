@@ -104,6 +104,19 @@ pub struct CallerBody<'a> {
     pub role: Option<Cow<'a, str>>,
 }
 
+impl CallerBody<'_> {
+    /// The person's name, if the caller is one: rules know all people as `operator`.
+    pub fn person(&self) -> Option<&str> {
+        let name = self.chain.first().filter(|_| self.class == Some(Class::Operator));
+        name.map(String::as_str).filter(|name| !name.is_empty())
+    }
+
+    /// The caller as people know it: a person by their own name.
+    pub fn display_name(&self) -> &str {
+        self.person().unwrap_or(&self.name)
+    }
+}
+
 /// A step of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "IntentStep")]

@@ -99,7 +99,7 @@ fn call(one: &OpenQuestion, batch: &Batch) -> String {
     let id = if batch.is_one() { String::new() } else { format!("{}  ", term::inline(&one.id.0)) };
     let mut text = format!("      {id}{}\n", term::block(&one.summary).replace('\n', "\n      "));
     for traced in one.origins.iter().filter(|traced| traced.sink) {
-        let from = format!("{} is from {}", traced.argument, traced.from);
+        let from = format!("{} {}", traced.argument, question::whence(traced));
         text.push_str(&format!("      {}\n", term::inline(&from)));
     }
     text

@@ -19,7 +19,7 @@ use crate::term;
 /// What to look for; everything given must fit.
 #[derive(Debug, Args)]
 pub(crate) struct FindArgs {
-    /// Who made the call: an agent's name, or yours
+    /// Who made the call: an agent's name, a person's, or `operator` for all people
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// Which tool
@@ -74,7 +74,7 @@ pub(super) fn run(context: &Context, folder: &Path, args: FindArgs) -> CommandRe
     };
     let hits = refreshed(context, folder)?.find(&query).map_err(|error| failed(&error))?;
     let text = match hits.as_slice() {
-        [] => "nothing fits\n".to_owned(),
+        [] => "no matching calls\n".to_owned(),
         hits => hits.iter().map(|hit| line(&context.screen, hit)).collect(),
     };
     Ok(Done::new(json!({"calls": hits}), text))
@@ -103,7 +103,7 @@ fn line(screen: &Screen, hit: &Hit) -> String {
         screen.faint(&lines::utc(hit.at_ms)),
         hit.lane,
         hit.seq,
-        term::inline(&hit.agent),
+        term::inline(hit.person.as_ref().unwrap_or(&hit.agent)),
         term::inline(what),
         hit.status.as_deref().unwrap_or("-"),
         screen.faint(&term::inline(hit.rule.as_deref().unwrap_or("-"))),

@@ -34,7 +34,7 @@ fn intent(screen: &Screen, body: &IntentBody<'_>) -> String {
         Decision::Ask => screen.warn("ask  "),
         Decision::Deny => screen.bad("deny "),
     };
-    let (who, what) = (short(&body.caller.name), short(body.what()));
+    let (who, what) = (short(body.caller.display_name()), short(body.what()));
     let by = short(body.decided_by().unwrap_or("-"));
     let host = match body.approved.as_ref().map(|approved| approved.voice) {
         Some(Voice::HostSays) => screen.warn(" (approved, according to the host)"),

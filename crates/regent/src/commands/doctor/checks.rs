@@ -14,6 +14,7 @@ use crate::compose;
 use crate::context::Context;
 use crate::controls::Controls;
 use crate::paths::{self, Project};
+use crate::settings;
 use crate::term;
 use crate::trust::{Trust, TrustStanding};
 
@@ -25,7 +26,7 @@ const CLOCK_MS_LOW: i64 = 1_704_067_200_000;
 pub(super) async fn all(context: &Context) -> Vec<Check> {
     let mut checks = folders(context);
     checks.extend([user(), environment(), umask(), clock(context), disk(context)]);
-    checks.push(settings(context));
+    checks.push(settings_files(context));
     checks.push(git::bare_repositories());
     checks.extend(policies(context));
     checks.extend(project(context));
@@ -150,7 +151,7 @@ fn disk(context: &Context) -> Check {
     }
 }
 
-fn settings(context: &Context) -> Check {
+fn settings_files(context: &Context) -> Check {
     let files = [Some(context.paths.settings()), context.project().ok().map(|project| project.settings())];
     let there: Vec<String> = files
         .into_iter()
@@ -158,7 +159,16 @@ fn settings(context: &Context) -> Check {
         .filter(|file| file.is_file())
         .map(|file| file.display().to_string())
         .collect();
-    // They were read before the command began; a mistake in them would have ended it.
+    if let Some(mistake) = context.mistakes.first() {
+        let help = mistake.help.clone().unwrap_or_else(|| {
+            "correct the line, or remove it with `regent config unset KEY`; other commands refuse to run until then".to_owned()
+        });
+        return Check::bad("config.valid", &mistake.message, help);
+    }
+    let project = context.controls().ok().flatten();
+    if let Some(Err(mistake)) = project.as_ref().map(settings::check_project) {
+        return Check::warning("config.valid", mistake.message, mistake.help.unwrap_or_default());
+    }
     if there.is_empty() {
         return Check::good("config.valid", "no settings files; defaults apply");
     }
@@ -443,7 +453,7 @@ async fn escapes(context: &Context) -> Vec<Check> {
             .map(|one| {
                 let id = format!("escape.{}", one.name.replace(' ', "-"));
                 if one.held {
-                    return Check::good(id, format!("{}: {}", one.must, one.says));
+                    return Check::good(id, format!("{}: {}", one.name, one.says));
                 }
                 Check::bad(
                     id,

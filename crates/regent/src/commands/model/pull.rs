@@ -12,7 +12,7 @@ use crate::caller;
 use crate::calls;
 use crate::chores;
 use crate::codes;
-use crate::compose;
+use crate::compose::{self, LedgerStart};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
@@ -26,7 +26,8 @@ pub(super) async fn run(context: &Context, name: Option<&str>) -> CommandResult 
         pull::find(name).map_err(|error: PullError| Failure::new(codes::MODEL_WEIGHTS, error.to_string()))?;
     let folder = context.paths.weights();
     let was_there = pull::is_pulled(&folder, name);
-    let host = compose::for_chores(context, chores::model_tools(folder, bar(context, weights))).await?;
+    let tools = chores::model_tools(folder, bar(context, weights));
+    let host = compose::for_chores(context, tools, LedgerStart::Behind).await?;
     let op = Op::RunTool(ToolCall { tool: "model.pull".to_owned(), args: json!({"name": name}) });
     let outcome = calls::call_on(context, &host, &caller::authenticate(context, &host).await?, op).await;
     let pulled = outcome.and_then(|outcome| calls::result::<Value>(&outcome));

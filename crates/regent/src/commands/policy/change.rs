@@ -1,5 +1,6 @@
 //! `regent policy diff`, `sim`, `learn`, `cover` and `shadow`: changing a policy with evidence.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -19,6 +20,9 @@ use crate::term;
 
 /// Rows shown of a long list; `--json` has all of them.
 const ROWS_MAX: usize = 20;
+
+/// Calls that may be without an outcome at once; more than that run in no kernel.
+const OPEN_MAX: usize = 100_000;
 
 /// Back-test: what would the ledger's calls have met under another policy?
 #[derive(Debug, Args)]
@@ -59,7 +63,7 @@ pub(super) fn sim(context: &Context, args: &SimArgs) -> CommandResult {
     let since = past::since_ms(context, &args.since)?;
     let skipped = past::each(context, since, with_args, &mut |event| match event {
         PastEvent::Call(place, call) => replay.call(place, &call),
-        PastEvent::Outcome(intent, label, went_well) => replay.outcome(intent, label, went_well),
+        PastEvent::Outcome(one) => replay.outcome(one.intent, one.label, one.went_well),
     })?;
     let found = replay.finish();
     let text = sim_text(context, &found, skipped, &args.since);
@@ -74,8 +78,12 @@ pub(super) fn sim(context: &Context, args: &SimArgs) -> CommandResult {
 fn sim_text(context: &Context, found: &Replayed, skipped: u64, since: &str) -> String {
     let screen = &context.screen;
     let mut text = format!(
-        "{} calls in {}: {} newly allowed, {} newly asked, {} newly denied\n",
-        found.calls, since, found.newly_allowed, found.newly_asked, found.newly_denied
+        "{} in {}: {} newly allowed, {} newly asked, {} newly denied\n",
+        term::count(found.calls, "call"),
+        since,
+        found.newly_allowed,
+        found.newly_asked,
+        found.newly_denied
     );
     for change in found.changes.iter().take(ROWS_MAX) {
         let to = match change.to {
@@ -143,9 +151,18 @@ pub(super) fn diff(context: &Context, old: &Path, new: &Path) -> CommandResult {
 
 pub(super) fn learn(context: &Context, since: &str, out: Option<&Path>) -> CommandResult {
     let mut trace = Trace::default();
-    past::each(context, past::since_ms(context, since)?, false, &mut |event| {
-        if let PastEvent::Call(_, call) = event {
-            trace.add(&call);
+    // A call that was allowed and failed is no example: it may have been a mistake.
+    let mut open = BTreeMap::new();
+    past::each(context, past::since_ms(context, since)?, false, &mut |event| match event {
+        PastEvent::Call(place, call) => {
+            if open.len() < OPEN_MAX && call.verdict == "allow" {
+                open.insert(place, call);
+            }
+        }
+        PastEvent::Outcome(ended) => {
+            if let Some(call) = open.remove(&ended.intent).filter(|_| ended.was_done) {
+                trace.add(&call);
+            }
         }
     })?;
     let policy = trace.policy();
@@ -156,7 +173,10 @@ pub(super) fn learn(context: &Context, since: &str, out: Option<&Path>) -> Comma
     let shown = term::inline(&out.display().to_string()).into_owned();
     Ok(Done::new(
         data,
-        format!("from {} calls: {shown}; `regent policy sim {shown}` tries it\n", trace.seen()),
+        format!(
+            "from {}: {shown}; `regent policy sim {shown}` tries it\n",
+            term::count(trace.seen(), "call")
+        ),
     ))
 }
 
@@ -193,7 +213,8 @@ pub(super) fn cover(context: &Context, call: &str, since: &str) -> CommandResult
         term::inline(call),
         term::block(&cover.lines),
         context.screen.faint(&format!(
-            "  in the last {since} it would have covered {covered} calls, of which {asked} were asked about or denied\n"
+            "  in the last {since} it would have covered {}, of which {asked} were asked about or denied\n",
+            term::count(covered, "call")
         ))
     );
     let data = json!({"verdict": verdict.word(), "cover": cover, "since": since, "covered": covered, "not_allowed_then": asked});

@@ -16,13 +16,29 @@ use crate::failure::Failure;
 use crate::settings::duration_ms;
 use crate::term;
 
+/// How a program failed that ran and ended by itself.
+const PROGRAM_EXIT: &str = "process.exit";
+
 /// What stands in the ledger, one after the other.
 #[derive(Debug)]
 pub(super) enum PastEvent {
     /// A call, and where its intent is.
     Call((u16, u64), Box<PastCall>),
-    /// The result of a call: the position of its intent, its label, whether it succeeded.
-    Outcome((u16, u64), Label, bool),
+    /// The result of a call.
+    Outcome(PastOutcome),
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(super) struct PastOutcome {
+    /// Where its intent is.
+    pub(super) intent: (u16, u64),
+    /// What its result was labelled.
+    pub(super) label: Label,
+    /// Whether it succeeded.
+    pub(super) went_well: bool,
+    /// Whether it did what it was for: it succeeded, or its program ran and ended with an exit code of its own.
+    pub(super) was_done: bool,
 }
 
 /// `7d` ago, as a time.
@@ -89,13 +105,18 @@ fn outcome(intent: (u16, u64), end: &EntryBody<'_>) -> PastEvent {
     let worst = Label { integrity: Integrity::Web, confidentiality: Confidentiality::Credential };
     match end {
         EntryBody::Outcome(outcome) => {
-            PastEvent::Outcome(intent, outcome.label.unwrap_or(worst), *outcome.status == Status::Ok)
+            let went_well = *outcome.status == Status::Ok;
+            let exited = matches!(&*outcome.status, Status::Failed(failure) if failure.code == PROGRAM_EXIT);
+            let label = outcome.label.unwrap_or(worst);
+            PastEvent::Outcome(PastOutcome { intent, label, went_well, was_done: went_well || exited })
         }
         EntryBody::InDoubt(_)
         | EntryBody::Intent(_)
         | EntryBody::Agent(_)
         | EntryBody::Policy(_)
         | EntryBody::Kernel(_)
-        | EntryBody::Internal => PastEvent::Outcome(intent, worst, false),
+        | EntryBody::Internal => {
+            PastEvent::Outcome(PastOutcome { intent, label: worst, went_well: false, was_done: false })
+        }
     }
 }

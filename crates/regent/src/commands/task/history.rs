@@ -1,11 +1,12 @@
 //! `task cancel`, `replay`, `diff` and `rollback`: what is done to tasks that don't run here.
 
-use regent_kernel::{Signal, TaskId};
+use regent_kernel::{ApprovalAnswer, Op, OpenQuestion, Signal, TaskId};
 use regent_runtime::snapshot::{Restored, Skipped};
 use regent_runtime::task::{self, Brief};
 use regent_runtime::{Runtime, TaskError};
 use serde_json::json;
 
+use crate::calls;
 use crate::codes;
 use crate::commands::agent;
 use crate::compose::{BootedKernel, tasks};
@@ -14,6 +15,7 @@ use crate::failure::Failure;
 use crate::output::{CommandResult, Done, Screen};
 use crate::past::Past;
 use crate::prompt;
+use crate::question::{self, Batch};
 use crate::term;
 
 /// How many paths a preview names.
@@ -23,10 +25,36 @@ pub(super) async fn cancel(context: &Context, id: &str) -> CommandResult {
     let task = Past::open(context)?.find(id)?;
     let running = BootedKernel::boot(context).await?;
     let result = match tasks::runtime(context, &running, tasks::Asks::Later) {
-        Ok(runtime) => put_away(context, &runtime, &task).await,
+        Ok(runtime) => match put_away(context, &runtime, &task).await {
+            Ok(done) => withdraw(context, &running, &task).await.map(|()| done),
+            Err(failure) => Err(failure),
+        },
         Err(failure) => Err(failure),
     };
     running.close(context, result).await
+}
+
+/// Denies what the task's calls still ask for: nobody needs the answers any more. Who may cancel a task may not be one who answers; then
+/// the questions stay until they expire.
+async fn withdraw(context: &Context, running: &BootedKernel, task: &TaskId) -> Result<(), Failure> {
+    let caller = running.caller();
+    let open: Vec<OpenQuestion> =
+        calls::result(&calls::call(context, running, &caller, Op::Questions).await?)?;
+    let mut kept = 0_u64;
+    for question in open.iter().filter(|one| question::task_of(&running.host, one).as_ref() == Some(task)) {
+        let answer = ApprovalAnswer::Deny { because: Some("the task was cancelled".to_owned()) };
+        let op = Batch::alone(question.clone()).answered_by(answer);
+        match calls::call(context, running, &caller, op).await {
+            Ok(_) => {}
+            Err(refused) if refused.exit == codes::exit::DENIED => kept = kept.saturating_add(1),
+            Err(failure) => return Err(failure),
+        }
+    }
+    if kept > 0 {
+        let kept = term::count(kept, "question");
+        context.screen.say(&format!("regent: {kept} of the task stay open: your role can't answer them\n"));
+    }
+    Ok(())
 }
 
 async fn put_away(context: &Context, runtime: &Runtime, task: &TaskId) -> CommandResult {

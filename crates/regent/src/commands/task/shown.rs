@@ -1,9 +1,10 @@
 //! `task list` and `task show`: what the ledger tells of tasks.
 
 use regent_kernel::Budget;
+use regent_runtime::TaskView;
 use regent_runtime::task::Recorded;
-use regent_runtime::{TaskState, TaskView};
-use regent_wire::body::Decision;
+use regent_wire::Status;
+use regent_wire::body::{Decision, EndStatus};
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -14,6 +15,8 @@ use crate::{money, term};
 
 /// The message about a task whose process is gone.
 const INTERRUPTED: &str = "interrupted";
+/// The step that reads the project's notes for agents. Most projects have none.
+const NOTES_STEP: &str = "0/notes";
 
 pub(super) fn list(context: &Context, count: u32) -> CommandResult {
     let (screen, past) = (&context.screen, Past::open(context)?);
@@ -108,6 +111,9 @@ fn step_line(screen: &Screen, step: &Recorded) -> String {
         Some(spent) if spent.tokens > 0 => format!("  {}", money::spent(spent)),
         Some(_) | None => String::new(),
     };
+    if step.step == NOTES_STEP && is_missing(step) {
+        return format!("  {:<14} {}\n", term::inline(&step.step), screen.faint("no AGENTS.md"));
+    }
     let why = match step.verdict {
         Decision::Deny => {
             step.why.as_deref().map(|why| format!("  {}", term::short(why, 80))).unwrap_or_default()
@@ -120,6 +126,12 @@ fn step_line(screen: &Screen, step: &Recorded) -> String {
         term::inline(what),
         screen.faint(&used)
     )
+}
+
+/// Whether the file that a step was to read doesn't exist.
+fn is_missing(step: &Recorded) -> bool {
+    let status = step.end.as_ref().map(|end| &end.status);
+    matches!(status, Some(EndStatus::Ended(Status::Failed(failure))) if failure.code == "fs.not_found")
 }
 
 /// How a step ended, in a word.
@@ -135,16 +147,7 @@ fn in_order<'a>(steps: impl Iterator<Item = &'a Recorded>) -> Vec<&'a Recorded> 
 
 /// How a task stands: what the ledger says, unless the process that was to say more is gone.
 fn stands(past: &Past<'_>, view: &TaskView) -> Result<&'static str, Failure> {
-    Ok(if past.is_interrupted(view)? { INTERRUPTED } else { word(view) })
-}
-
-/// The state as a user names it: a task that is put away has been completed, or cancelled.
-fn word(view: &TaskView) -> &'static str {
-    match (view.state, &view.answer) {
-        (TaskState::Finalized, Some(_)) => TaskState::Completed.word(),
-        (TaskState::Finalized, None) => TaskState::Cancelled.word(),
-        (state, _) => state.word(),
-    }
+    Ok(if past.is_interrupted(view)? { INTERRUPTED } else { view.word() })
 }
 
 fn painted(screen: &Screen, word: &str, width: usize) -> String {

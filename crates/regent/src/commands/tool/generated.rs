@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use regent_kernel::ToolCall;
-use regent_tools::generated::{Example, Generated, Kept};
+use regent_tools::generated::{Example, Generated, GeneratedError, Kept};
 use serde_json::{Value, json};
 
 use super::{Making, call};
@@ -53,7 +53,7 @@ pub(super) fn show(context: &Context, name: &str) -> CommandResult {
     let generated = open(context)?;
     let registry = generated.registry();
     let problem = generated.usable(name).err();
-    if let Some(regent_tools::generated::GeneratedError::Unknown(_)) = problem {
+    if let Some(GeneratedError::Unknown(_)) = problem {
         return Err(problem.map_or_else(|| Failure::new(codes::INTERNAL, "unknown"), Failure::from));
     }
     let (active, versions) = registry.versions(name).unwrap_or_default();
@@ -96,6 +96,12 @@ fn render(
 /// Whether a tool of that name was generated here, usable or not.
 pub(super) fn has(context: &Context, name: &str) -> bool {
     open(context).is_ok_and(|generated| generated.registry().names().iter().any(|one| one == name))
+}
+
+/// Why a generated tool can't be called, if it is one and can't.
+pub(super) fn unusable(context: &Context, name: &str) -> Option<Failure> {
+    let generated = open(context).ok().filter(|_| has(context, name))?;
+    generated.usable(name).err().map(Failure::from)
 }
 
 fn open(context: &Context) -> Result<Arc<Generated>, Failure> {

@@ -191,7 +191,7 @@ async fn adv_098_a_crash_at_every_use_of_the_disk_leads_to_no_question_about_a_f
                 assert_eq!(end.answer.unwrap().text, "written", "{crash_at}");
                 resumed += 1;
             }
-            Err(TaskError::Over(_)) => {}
+            Err(TaskError::Over(..)) => {}
             Err(error) => panic!("{crash_at}: {error}"),
         }
         assert_eq!(desk.read(), written(), "{crash_at}: {}", describe_tape(&test.kernel, &task));
