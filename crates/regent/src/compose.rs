@@ -202,12 +202,12 @@ pub(crate) async fn judge(
     let known = KnownTools::new(shared_labels(), corrections, Arc::clone(&context.clock));
     let labels = Labels { known, stores: Stores::new(shared_labels()) };
     let vault = secrets::vault(context)?;
-    let state = match asked {
-        QuestionRecipient::Host => Arc::new(Apart::new(lasting)) as Arc<dyn State>,
-        QuestionRecipient::Here => shared(context, lasting, &vault),
+    let shared = shared(context, lasting, &vault);
+    let state = |policy: &Policy| match asked {
+        QuestionRecipient::Host => Arc::new(Apart::new(shared, policy)) as Arc<dyn State>,
+        QuestionRecipient::Here => shared,
     };
-    let shared = (state, vault);
-    let host = standalone(context, executors, catalogue, shared, LedgerStart::Behind).await?;
+    let host = standalone(context, executors, catalogue, (state, vault), LedgerStart::Behind).await?;
     let memory = Memory::new(context.paths.state.clone());
     let parts = judge::Parts {
         kernel: host.kernel(),
@@ -224,7 +224,7 @@ pub(crate) async fn judge(
 /// To whom the judge's questions are put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QuestionRecipient {
-    /// The host's person, whom it tells at once: nobody else finds them.
+    /// The host's person, whom it tells at once. The people here get them too if a rule needs several people.
     Host,
     /// The people here, by `regent approve`.
     Here,
@@ -257,7 +257,7 @@ pub(crate) async fn for_chores(context: &Context, tools: Vec<Arc<dyn HostTool>>)
     let vault = secrets::vault(context)?;
     let state = shared(context, crate::state::open(context).await?, &vault);
     // Chores remove payloads; those of their own calls must not keep the others.
-    standalone(context, executors, catalogue, (state, vault), LedgerStart::Apart).await
+    standalone(context, executors, catalogue, (|_: &Policy| state, vault), LedgerStart::Apart).await
 }
 
 /// Puts a set of Regent's own tools in force.
@@ -281,7 +281,7 @@ async fn standalone(
     context: &Context,
     executors: Executors,
     catalogue: Catalogue,
-    (state, vault): (Arc<dyn State>, Arc<Vault>),
+    (state, vault): (impl FnOnce(&Policy) -> Arc<dyn State>, Arc<Vault>),
     start: LedgerStart,
 ) -> Result<Host, Failure> {
     context.paths.make()?;
@@ -308,12 +308,12 @@ async fn standalone(
     let workspace = Workspace::with_own(&root, own)
         .map_err(|error| Failure::new(codes::IO, format!("can't enter `{}`: {error}", root.display())))?;
     let parts = Parts {
+        state: state(&policy),
         policy,
         ledger: ledger::ledger(context, &project, &vault, start)?,
         executors,
         catalogue,
         workspace,
-        state,
         secrets: vault,
         clock: Arc::clone(&context.clock),
         sponsor: person_name(),
