@@ -134,7 +134,8 @@ impl Session {
             }
             Some(_) | None => self.transcript.of_tools(|tool| tool == one) & seen != 0,
         };
-        if !argument.is_sink && self.is_worked_out(name, leaf) {
+        let is_clear = argument.value.is_number() || text::is_clear_figure(&leaf.text);
+        if !argument.is_sink && is_clear && self.is_worked_out(name, leaf) {
             return Point::fine();
         }
         if seen & sources == 0 || !from.iter().any(in_field) {
