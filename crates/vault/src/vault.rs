@@ -15,6 +15,7 @@ use crate::revealed::Revealed;
 use crate::scope::Scope;
 use crate::scrub::Scrubber;
 use crate::store::{OpenVault, Value};
+use crate::tokens;
 
 /// Maximum length of a value: the scrubber searches all output for about thirty forms of each used value.
 pub const VALUE_BYTES_MAX: usize = regent_kernel::SECRET_BYTES_MAX;
@@ -352,23 +353,32 @@ impl Secrets for Vault {
 
     fn scrub(&self, bytes: &mut Vec<u8>) -> bool {
         let masked = self.scrubber().is_some_and(|scrubber| scrubber.scrub(bytes));
-        self.others().iter().fold(masked, |masked, record| record.scrub(bytes) | masked)
+        let masked = self.others().iter().fold(masked, |masked, record| record.scrub(bytes) | masked);
+        tokens::scrub(bytes) | masked
     }
 
     fn scrub_part(&self, held: &mut Vec<u8>) -> Scrubbed {
-        // The possible start of a value from another process waits; complete values are masked.
-        let (mut waits, mut masked) = (Vec::new(), false);
+        // The possible start of a token, or of a value from another process, waits; complete ones are masked.
         let others = self.others();
-        if let Some(mut open) = others.iter().map(|record| record.open_at(held)).min() {
-            // A value of one record may lie across the place from which another one has to wait.
-            while let Some(earlier) =
-                others.iter().map(|record| record.beside_values(held, open)).min().filter(|at| *at < open)
-            {
-                open = earlier;
-            }
-            waits = held.split_off(open);
-            masked = others.iter().fold(false, |masked, record| record.scrub(held) | masked);
+        let mut open = others
+            .iter()
+            .map(|record| record.open_at(held))
+            .chain([tokens::open_at(held)])
+            .min()
+            .unwrap_or(0);
+        // A value of one record may lie across the place from which another one has to wait.
+        while let Some(earlier) = others
+            .iter()
+            .map(|record| record.beside_values(held, open))
+            .chain([tokens::beside_tokens(held, open)])
+            .min()
+            .filter(|at| *at < open)
+        {
+            open = earlier;
         }
+        let mut waits = held.split_off(open);
+        let masked = others.iter().fold(false, |masked, record| record.scrub(held) | masked);
+        let masked = tokens::scrub_complete(held) | masked;
         let mut part = match self.scrubber() {
             Some(scrubber) => scrubber.part(held),
             None => Scrubbed { bytes: std::mem::take(held), masked: false },
