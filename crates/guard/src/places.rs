@@ -391,6 +391,7 @@ pub const PLACES: &[GuardedPlace] = &[
     place(Secret, "**/.my.cnf", SECRET),
     place(Secret, "**/.htpasswd", SECRET),
     place(Secret, "**/.vault-token", SECRET),
+    place(Secret, "**/*.token", SECRET),
     place(Secret, "**/credentials.json", SECRET),
     place(Secret, "**/credentials.yml", SECRET),
     place(Secret, "**/credentials.yaml", SECRET),

@@ -71,6 +71,7 @@ fn l11_names_are_compared_folded() {
         ("MCP~1.JSO", Control),
         (".cargo/con\u{fb01}g", Control),
         ("\u{212a}eys/x.\u{212a}ey", Secret),
+        ("notes/Bob.token", Secret),
         (".SSH/id_rsa", PersonalSecret),
     ];
     for (path, kind) in cases {

@@ -242,6 +242,12 @@ impl Policy {
         })
     }
 
+    /// The most approvers that any of its rules asks for.
+    pub fn approvers_max(&self) -> u8 {
+        let rules = self.sets().iter().flat_map(|set| &set.rules);
+        rules.map(|rule| rule.approvers).max().unwrap_or(1)
+    }
+
     /// Records the start of an allowed call: counts it, and arms or disarms rules. Run this in one atomic step with all other
     /// changes to the same history, because concurrent calls may have been judged by the same count. A call that comes too late is denied
     /// here, and nothing changes.

@@ -255,6 +255,13 @@ pub(crate) fn endorses(tool: &str) -> bool {
     parts(tool).iter().any(|part| LEXICON.names("lasting", part))
 }
 
+/// Whether a tool only adds something new, by its name.
+pub(crate) fn only_creates(tool: &str) -> bool {
+    let creates = |class: &ClassId| matches!(LEXICON.classes.get(*class), Some(&("create" | "reserve")));
+    let classes = classes_of_tool(tool);
+    !classes.is_empty() && classes.iter().all(creates)
+}
+
 /// The parts of a name, in lower case.
 pub(crate) fn parts(name: &str) -> Vec<String> {
     let (mut spaced, mut before) = (String::new(), '_');
@@ -293,6 +300,24 @@ mod tests {
             let mut intent = Intent::default();
             intent.add_message(request);
             assert_eq!(intent.includes(tool), is, "{request} {tool}");
+        }
+    }
+
+    #[test]
+    fn a_tool_that_also_reaches_others_does_not_only_create() {
+        let cases = [
+            ("create_calendar_event", true),
+            ("schedule_event", true),
+            ("create_payment", false),
+            ("create_share_link", false),
+            ("create_announcement", false),
+            ("add_member", false),
+            ("set_permissions", false),
+            ("delete_emails", false),
+            ("frobnicate", false),
+        ];
+        for (tool, only) in cases {
+            assert_eq!(only_creates(tool), only, "{tool}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -78,9 +79,9 @@ pub struct FieldLabels {
     /// repetition.
     #[serde(skip)]
     pub local: bool,
-    /// All property names in the argument schema, at any depth; empty without a schema.
+    /// The names in the argument schema; empty without a schema.
     #[serde(skip)]
-    pub fields: BTreeSet<String>,
+    pub fields: SchemaNames,
 }
 
 impl FieldLabels {
@@ -171,8 +172,40 @@ impl Taint {
 /// Maximum schema depth.
 const SCHEMA_DEPTH_MAX: usize = 32;
 
-/// The names of all properties in a schema, at any depth.
-pub fn names_in(schema: &Value) -> BTreeSet<String> {
+/// The property names of an argument schema, at any depth.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchemaNames {
+    all: BTreeSet<String>,
+    /// The arguments that every call has.
+    required: BTreeSet<String>,
+}
+
+impl SchemaNames {
+    /// Whether every call has this argument.
+    pub fn requires(&self, argument: &str) -> bool {
+        self.required.contains(argument)
+    }
+}
+
+impl Deref for SchemaNames {
+    type Target = BTreeSet<String>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.all
+    }
+}
+
+/// The names in a schema: of all properties at any depth, and of the required arguments.
+pub fn names_in(schema: &Value) -> SchemaNames {
+    fn require(schema: &Value, depth: usize, names: &mut BTreeSet<String>) {
+        if depth > SCHEMA_DEPTH_MAX {
+            return;
+        }
+        let list = |key: &str| schema.get(key).and_then(Value::as_array).into_iter().flatten();
+        names.extend(list("required").filter_map(Value::as_str).map(str::to_owned));
+        list("allOf").for_each(|part| require(part, depth.saturating_add(1), names));
+    }
+
     fn collect(schema: &Value, depth: usize, names: &mut BTreeSet<String>) {
         if depth > SCHEMA_DEPTH_MAX {
             return;
@@ -194,8 +227,9 @@ pub fn names_in(schema: &Value) -> BTreeSet<String> {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
-    let mut names = BTreeSet::new();
-    collect(schema, 0, &mut names);
+    let mut names = SchemaNames::default();
+    collect(schema, 0, &mut names.all);
+    require(schema, 0, &mut names.required);
     names
 }
 

@@ -29,7 +29,9 @@ mod whole;
 
 pub use begin::{Begin, Declared};
 pub use flow::{DerivedFrom, FlowError, FlowSource};
-pub use labels::{ALL_FIELDS, Cleared, Effect, FieldLabels, Taint, Whole, names_in, strangers_fields};
+pub use labels::{
+    ALL_FIELDS, Cleared, Effect, FieldLabels, SchemaNames, Taint, Whole, names_in, strangers_fields,
+};
 pub use plan::{Argument, Pick, Plan, PlanError, PlanStep, ProposedStep, Selection, Where};
 pub use quote::Quote;
 pub use resumable::{History, Resumable, ResumeError};

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::flow::DerivedFrom;
-use crate::labels::{Cleared, FieldLabels};
+use crate::labels::{Cleared, FieldLabels, SchemaNames};
 use crate::plan::{Plan, ProposedStep};
 use crate::ruling::{Point, Ruling, Stance};
 use crate::session::{Observed, Reading, Session, SessionError, Trusted};
@@ -72,7 +72,7 @@ struct Narrowing<'a> {
 struct AddedTool {
     name: String,
     labels: FieldLabels,
-    fields: BTreeSet<String>,
+    fields: SchemaNames,
     local: bool,
 }
 

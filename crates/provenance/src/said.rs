@@ -1,7 +1,8 @@
 //! A call's arguments, split into leaf values.
 //!
 //! Keys are values too. In an output, a key names a field. In an argument the agent chooses the key, so a key can carry data out as well as
-//! any text. Only keys in the tool's schema carry nothing.
+//! any text. Only keys in the tool's schema carry nothing. Omitted and empty arguments carry nothing either, unless an effect needs them: who
+//! leaves out whom to affect may affect everyone.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +30,12 @@ pub(crate) struct Argument<'v> {
     /// Whether it is a sink.
     pub(crate) is_sink: bool,
     pub(crate) leaves: Vec<Leaf>,
+    /// Whether it is a sink that the call leaves empty. To many tools that means everything or everyone, so it has no origin.
+    pub(crate) is_unset: bool,
 }
+
+/// The value of an argument that a call omits.
+static NOTHING: Value = Value::Null;
 
 /// A scalar of an argument, or a key.
 #[derive(Debug)]
@@ -46,7 +52,7 @@ pub(crate) struct Leaf {
 
 impl<'v> CallArguments<'v> {
     /// Splits a call's arguments.
-    pub(crate) fn new(labels: &FieldLabels, args: &'v Value) -> Self {
+    pub(crate) fn new(labels: &'v FieldLabels, args: &'v Value) -> Self {
         let mut arguments = Vec::new();
         for (name, value) in args.as_object().into_iter().flatten() {
             let mut leaves = Vec::new();
@@ -57,12 +63,15 @@ impl<'v> CallArguments<'v> {
                     ..Leaf::from_text(name)
                 });
             }
-            if !text::is_empty(value) {
-                collect(value, &labels.fields, 0, &mut leaves);
-            } else if leaves.is_empty() {
+            collect(value, &labels.fields, 0, &mut leaves);
+            let is_sink = labels.is_sink(name, value);
+            let is_target = is_sink || labels.also_sinks.contains(name);
+            let is_unset = leaves.is_empty() && is_target && labels.fields.requires(name);
+            if is_unset {
+                leaves.push(Leaf::nowhere());
+            } else if leaves.is_empty() && text::is_empty(value) {
                 continue;
             }
-            let is_sink = labels.is_sink(name, value);
             if is_sink {
                 leaves.sort_by(|one: &Leaf, other| one.text.cmp(&other.text));
                 leaves.dedup_by(|one, other| one.text == other.text);
@@ -71,7 +80,7 @@ impl<'v> CallArguments<'v> {
                     leaves.push(Leaf::nowhere());
                 }
             }
-            arguments.push(Argument { name, value, is_sink, leaves });
+            arguments.push(Argument { name, value, is_sink, leaves, is_unset });
         }
         // Arguments without names: any of them may be a sink.
         if !args.is_object() && !text::is_empty(args) {
@@ -79,9 +88,34 @@ impl<'v> CallArguments<'v> {
             collect(args, &labels.fields, 0, &mut leaves);
             leaves.truncate(SINK_LEAVES_MAX);
             leaves.push(Leaf::nowhere());
-            arguments.push(Argument { name: "arguments", value: args, is_sink: true, leaves });
+            let (name, is_unset) = ("arguments", false);
+            arguments.push(Argument { name, value: args, is_sink: true, leaves, is_unset });
         }
         Self { arguments }
+    }
+
+    /// Adds an empty sink to a call that fills none of its tool's: it leaves it to the tool who or what is affected.
+    pub(crate) fn demand_target(&mut self, labels: &'v FieldLabels, args: &'v Value) {
+        let is_target = |one: &Argument<'_>| one.is_sink || labels.also_sinks.contains(one.name);
+        let names_one = self.arguments.iter().any(|one| is_target(one) && !one.leaves.is_empty());
+        if names_one || !labels.acts() || labels.local {
+            return;
+        }
+        let sinks = || labels.sinks.iter().chain(&labels.also_sinks);
+        let Some(name) = sinks().find(|name| args.get(name.as_str()).is_some()).or_else(|| sinks().next())
+        else {
+            return;
+        };
+        let value = args.get(name).unwrap_or(&NOTHING);
+        self.arguments.retain(|argument| argument.name != name);
+        let leaves = vec![Leaf::nowhere()];
+        self.arguments.push(Argument { name, value, is_sink: true, leaves, is_unset: true });
+    }
+
+    /// Drops the sinks that the call leaves empty: the agent and the user have left them so.
+    pub(crate) fn without_unset(mut self) -> Self {
+        self.arguments.retain(|argument| !argument.is_unset);
+        self
     }
 
     /// Drops harmless argument names if no schema lists them. A tool has few of them, and they are plain words.

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::flow::DerivedFrom;
 use crate::infer;
-use crate::intent::Intent;
+use crate::intent::{self, Intent};
 use crate::labels::{Cleared, FieldLabels};
 use crate::plan::{Plan, PlanError, ProposedStep};
 use crate::records::{self, Extreme};
@@ -273,7 +273,7 @@ impl Session {
             let reason = format!("unknown tool `{}` in this session", tool.escape_debug());
             return Ruling::new(Point::deny("provenance.unknown_tool", reason));
         };
-        let said = self.said(labels, args).without(free);
+        let said = self.said(tool, labels, args).without(free);
         if labels.local && said.sinks().next().is_none() {
             return Ruling { swayed: self.transcript.is_tainted(), ..Ruling::new(Point::fine()) };
         }
@@ -322,9 +322,16 @@ impl Session {
     }
 
     /// Splits a call. Unlisted argument names count if they may reveal received data.
-    pub(crate) fn said<'v>(&self, labels: &FieldLabels, args: &'v Value) -> CallArguments<'v> {
+    pub(crate) fn said<'v>(&self, tool: &str, labels: &'v FieldLabels, args: &'v Value) -> CallArguments<'v> {
         let may_tell = self.transcript.may_tell_secrets(self.transcript.open());
-        CallArguments::new(labels, args).without_names(|name| {
+        let mut said = CallArguments::new(labels, args);
+        // What is new affects no one else: an event without guests is the agent's own.
+        match self.transcript.is_tainted() {
+            false => said = said.without_unset(),
+            true if intent::only_creates(tool) => {}
+            true => said.demand_target(labels, args),
+        }
+        said.without_names(|name| {
             let is_plain = name.text.chars().all(|c| c.is_alphabetic() || c == '_');
             let is_usual = infer::is_usual_argument(&name.text);
             is_usual || (is_plain && !may_tell && self.transcript.seen(&name.words).sources == 0)
@@ -343,7 +350,11 @@ impl Session {
             ruling.quote =
                 self.transcript.quote(worst.as_ref().map(|(_, leaf)| *leaf), self.quarantine.unread());
         }
-        if let (Some(argument), Some((origin, leaf))) = (about, worst) {
+        if let Some(unset) = about.filter(|argument| argument.is_unset) {
+            let name = quoted(unset.name);
+            ruling.reason =
+                format!("`{name}` is empty, and that may mean everything or everyone: {}", ruling.reason);
+        } else if let (Some(argument), Some((origin, leaf))) = (about, worst) {
             let (name, value) = (quoted(argument.name), quoted(&leaf.text));
             let whence = if origin == crate::Origin::Nowhere {
                 "which was chosen by the model (it is in neither the request nor a tool result)".to_owned()

@@ -93,7 +93,7 @@ impl Session {
             Some(Origin::Untrusted(_)) => true,
             Some(Origin::Nowhere) | None => self.is_tainted(),
         };
-        let said = self.said(labels, args);
+        let said = self.said(tool, labels, args).without_unset();
         let written =
             || said.arguments.iter().filter(|argument| wrote.iter().any(|name| name == argument.name));
         // A typed value may have chosen what is written.

@@ -1,5 +1,5 @@
 //! Text in the form in which values are compared: normalized words. Case, white space, thousands separators, trailing zeros and common date
-//! formats make no difference; everything else does.
+//! formats make no difference; everything else does, also zeros after a dot that may separate thousands.
 
 use serde_json::Value;
 
@@ -133,7 +133,8 @@ fn push(raw: &mut Vec<String>, word: &mut String) {
     word.clear();
 }
 
-/// A number without thousands separators and trailing zeros. Leading zeros stay, because they occur in codes and not in numbers.
+/// A number without thousands separators and trailing zeros. Leading zeros stay, because they occur in codes and not in numbers. Zeros stay
+/// too where a dot may separate thousands: `20.000` is 20 to some and 20,000 to others.
 fn number(word: &str) -> Option<String> {
     let digits = word.strip_prefix('-').unwrap_or(word);
     if !digits.starts_with(|c: char| c.is_ascii_digit()) {
@@ -147,11 +148,19 @@ fn number(word: &str) -> Option<String> {
     if head.is_empty() || !is_digits(head) || !grouped || !is_digits(fraction) {
         return None;
     }
+    if separates_thousands(head, fraction) && !whole.contains(',') {
+        return Some(word.to_owned());
+    }
     let sign = if digits.len() < word.len() { "-" } else { "" };
     let whole: String = whole.chars().filter(|c| *c != ',').collect();
     let fraction = fraction.trim_end_matches('0');
     let dot = if fraction.is_empty() { "" } else { "." };
     Some(format!("{sign}{whole}{dot}{fraction}"))
+}
+
+/// Whether a dot between these digits may separate thousands.
+fn separates_thousands(head: &str, tail: &str) -> bool {
+    (1..=3).contains(&head.len()) && !head.starts_with('0') && tail.len() == 3
 }
 
 /// The shape of a word, if it identifies a target.
@@ -319,8 +328,23 @@ pub(crate) fn is_plain_figure(text: &str) -> bool {
         && text.chars().all(fine)
         && !text.contains("..")
         && !text.contains("//")
+        && has_plain_dashes(text)
         && ends_well(text.chars().next(), "-$\u{20ac}\u{a3}")
         && ends_well(text.chars().next_back(), "%$\u{20ac}\u{a3}")
+}
+
+/// Whether each dash is a minus sign before the whole figure, or within a word. Words leave out the others (`--20`, `$-20`).
+fn has_plain_dashes(text: &str) -> bool {
+    let mut before = None;
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let is_joined = before.is_none_or(char::is_alphanumeric);
+        if c == '-' && !(is_joined && chars.peek().is_some_and(|next| next.is_alphanumeric())) {
+            return false;
+        }
+        before = Some(c);
+    }
+    true
 }
 
 /// Whether a text is a number, a date, an id or a single word: too little for an instruction, and not an address or link.
@@ -377,6 +401,7 @@ mod tests {
         let cases = [
             ("Luxury  Palace,\n", vec!["luxury", "palace"]),
             ("98.70 $10,000.50 1,200 0012 -5", vec!["98.7", "10000.5", "1200", "0012", "-5"]),
+            ("20.000 -1.500 0.500 1,234.000 2000.000", vec!["20.000", "-1.500", "0.5", "1234", "2000"]),
             ("mail mark.black-2134@Gmail.com.", vec!["mail", "mark.black-2134@gmail.com"]),
             ("'Refund' (10%)", vec!["refund", "10%"]),
             ("SE355;50.0;x", vec!["se355", "50", "x"]),
@@ -451,6 +476,11 @@ mod tests {
     fn values_are_equal_except_for_spelling() {
         assert!(same(&json!(["A@b.c"]), &json!(["a@b.c"])) && same(&json!(10.0), &json!("10.00")));
         assert!(!same(&json!(["a", "b"]), &json!(["a b"])) && !same(&json!("…"), &json!("!")));
+        assert!(same(&json!(20.000), &json!("20")) && !same(&json!("20.000"), &json!(20)));
+        for other in ["--20", "---20", "$-20", "$--20", "- 20", "-20"] {
+            assert!(!same(&json!(other), &json!(20)) && !same(&json!(other), &json!("20")), "{other}");
+        }
+        assert!(same(&json!("2024-05-20"), &json!("May 20th, 2024")) && same(&json!("-20.0"), &json!(-20)));
         assert!(!same(&json!({"a": 1}), &json!({"b": 1})) && !same(&json!("build/tmp"), &json!("build tmp")));
     }
 }

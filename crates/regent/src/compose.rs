@@ -201,12 +201,12 @@ pub(crate) async fn judge(
     let known = KnownTools::new(shared_labels(), corrections, Arc::clone(&context.clock));
     let labels = Labels { known, stores: Stores::new(shared_labels()) };
     let vault = secrets::vault(context)?;
-    let state = match asked {
-        QuestionRecipient::Host => Arc::new(Apart::new(lasting)) as Arc<dyn State>,
-        QuestionRecipient::Here => shared(context, lasting, &vault),
+    let shared = shared(context, lasting, &vault);
+    let state = |policy: &Policy| match asked {
+        QuestionRecipient::Host => Arc::new(Apart::new(shared, policy)) as Arc<dyn State>,
+        QuestionRecipient::Here => shared,
     };
-    let shared = (state, vault);
-    let host = standalone(context, executors, catalogue, shared, LedgerStart::Behind).await?;
+    let host = standalone(context, executors, catalogue, (state, vault), LedgerStart::Behind).await?;
     let memory = Memory::new(context.paths.state.clone());
     let parts = judge::Parts {
         kernel: host.kernel(),
@@ -223,7 +223,7 @@ pub(crate) async fn judge(
 /// To whom the judge's questions are put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QuestionRecipient {
-    /// The host's person, whom it tells at once: nobody else finds them.
+    /// The host's person, whom it tells at once. The people here get them too if a rule needs several people.
     Host,
     /// The people here, by `regent approve`.
     Here,
@@ -259,7 +259,7 @@ pub(crate) async fn for_chores(
     let executors = Executors::default();
     let vault = secrets::vault(context)?;
     let state = shared(context, crate::state::open(context).await?, &vault);
-    standalone(context, executors, catalogue, (state, vault), start).await
+    standalone(context, executors, catalogue, (|_: &Policy| state, vault), start).await
 }
 
 /// Puts a set of Regent's own tools in force.
@@ -283,7 +283,7 @@ async fn standalone(
     context: &Context,
     executors: Executors,
     catalogue: Catalogue,
-    (state, vault): (Arc<dyn State>, Arc<Vault>),
+    (state, vault): (impl FnOnce(&Policy) -> Arc<dyn State>, Arc<Vault>),
     start: LedgerStart,
 ) -> Result<Host, Failure> {
     context.paths.make()?;
@@ -310,12 +310,12 @@ async fn standalone(
     let workspace = Workspace::with_own(&root, own)
         .map_err(|error| Failure::new(codes::IO, format!("can't enter `{}`: {error}", root.display())))?;
     let parts = Parts {
+        state: state(&policy),
         policy,
         ledger: ledger::ledger(context, &project, &vault, start)?,
         executors,
         catalogue,
         workspace,
-        state,
         secrets: vault,
         clock: Arc::clone(&context.clock),
         sponsor: person_name(),

@@ -10,6 +10,7 @@ mod scope;
 mod scrub;
 mod seal;
 mod store;
+mod tokens;
 mod vault;
 
 pub use error::VaultError;

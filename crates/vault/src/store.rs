@@ -72,6 +72,12 @@ impl OpenVault {
         Ok(store)
     }
 
+    /// All values under a name, the current one and those before.
+    pub(crate) fn values_of<'s>(&'s self, name: &'s str) -> impl Iterator<Item = (String, Secret)> + 's {
+        let versions = self.secrets.get(name).into_iter().flat_map(|kept| &kept.versions);
+        versions.map(move |version| (name.to_owned(), version.value.0.clone()))
+    }
+
     pub(crate) fn write(&self) -> Result<Zeroizing<Vec<u8>>, VaultError> {
         // Allocates the full capacity up front: a growing buffer leaves copies behind that are never wiped.
         let sizes = self.secrets.iter().map(|(name, kept)| {

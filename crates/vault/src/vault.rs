@@ -15,6 +15,7 @@ use crate::revealed::Revealed;
 use crate::scope::Scope;
 use crate::scrub::Scrubber;
 use crate::store::{OpenVault, Value};
+use crate::tokens;
 
 /// Maximum length of a value: the scrubber searches all output for about thirty forms of each used value.
 pub const VALUE_BYTES_MAX: usize = regent_kernel::SECRET_BYTES_MAX;
@@ -131,7 +132,7 @@ impl Vault {
         Ok(listed.collect())
     }
 
-    /// Adds a new secret.
+    /// Adds a new secret. From now on every process masks its value.
     pub fn add(
         &self,
         name: &str,
@@ -142,13 +143,13 @@ impl Vault {
     ) -> Result<(), VaultError> {
         check(name, &value, short)?;
         scope.check()?;
-        self.change(|store| store.add(name, value, scope, now_ms))
+        self.change_values(&[name], |store| store.add(name, value, scope, now_ms))
     }
 
     /// Sets a new value, and returns the number of kept ones. Old values are still scrubbed.
     pub fn rotate(&self, name: &str, value: Secret, short: Short, now_ms: i64) -> Result<usize, VaultError> {
         check(name, &value, short)?;
-        self.change(|store| store.rotate(name, value, now_ms))
+        self.change_values(&[name], |store| store.rotate(name, value, now_ms))
     }
 
     /// Removes a secret with all its values.
@@ -169,7 +170,9 @@ impl Vault {
         for (name, value) in &found {
             check(name, value, short)?;
         }
-        self.change(|store| {
+        let names: Vec<String> = found.iter().map(|(name, _)| name.clone()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.change_values(&names, |store| {
             let mut left = Vec::new();
             for (name, value) in found {
                 match store.add(&name, value, scope.clone(), now_ms) {
@@ -234,9 +237,22 @@ impl Vault {
         &self,
         change: impl FnOnce(&mut OpenVault) -> Result<T, VaultError>,
     ) -> Result<T, VaultError> {
+        self.change_values(&[], change)
+    }
+
+    /// The same for a change that sets values under these names. They are recorded first, so that no process gets one that others don't mask.
+    fn change_values<T>(
+        &self,
+        names: &[&str],
+        change: impl FnOnce(&mut OpenVault) -> Result<T, VaultError>,
+    ) -> Result<T, VaultError> {
         let _only_writer = self.files.hold()?;
         let (mut store, _, lock) = self.read()?;
         let result = change(&mut store)?;
+        let values: Vec<(String, Secret)> = names.iter().flat_map(|name| store.values_of(name)).collect();
+        if !values.is_empty() {
+            self.note(&store, &values)?;
+        }
         self.files.write(&store.write()?, &lock)?;
         Ok(result)
     }
@@ -254,21 +270,19 @@ impl Vault {
     /// Ensures that a value is scrubbed before it is released. Includes all its versions, because old ones may occur in output as well.
     fn arm(&self, open: &mut Open, name: &str) -> Result<(), VaultError> {
         let Some((_, store)) = &open.read else { return Ok(()) };
-        let values = store.secrets.get(name).into_iter().flat_map(|kept| &kept.versions);
-        let fresh: Vec<(String, Secret)> = values
-            .filter(|version| {
-                !open
-                    .revealed
-                    .iter()
-                    .any(|(known, value)| known == name && value.expose() == version.value.0.expose())
-            })
-            .map(|version| (name.to_owned(), version.value.0.clone()))
-            .collect();
+        let is_known = |value: &Secret| {
+            open.revealed.iter().any(|(known, one)| known == name && one.expose() == value.expose())
+        };
+        let fresh: Vec<(String, Secret)> =
+            store.values_of(name).filter(|(_, value)| !is_known(value)).collect();
         if fresh.is_empty() {
             return Ok(());
         }
-        // Recorded before the release: a later process recognises the value even if this one is killed right after.
+        // An earlier version of Regent didn't record values that were added: a later process recognises this one even if this process is
+        // killed right after.
+        let only_writer = self.files.hold()?;
         self.note(store, &fresh)?;
+        drop(only_writer);
         let mut revealed = open.revealed.clone();
         revealed.extend(fresh);
         let scrubber = Scrubber::new(&revealed).map_err(|error| VaultError::Corrupt(error.to_string()))?;
@@ -278,9 +292,8 @@ impl Vault {
         Ok(())
     }
 
-    /// Adds values to the record of revealed values. The vault is open here, so a record of an earlier version is replaced.
+    /// Adds values to the record of revealed values, under the write lock. The vault is open here, so a record of an earlier version is replaced.
     fn note(&self, store: &OpenVault, values: &[(String, Secret)]) -> Result<(), VaultError> {
-        let _only_writer = self.files.hold()?;
         let mut known = match (self.files.read_revealed()?, self.others().last()) {
             (Some((bytes, _)), _) => Revealed::read(&bytes)?,
             // The file was removed: the new one starts with the known values, so that no process loses them.
@@ -289,10 +302,7 @@ impl Vault {
         };
         let is_older = known.is_older();
         if is_older {
-            known = known.renewed(|name| {
-                let kept = store.secrets.get(name).into_iter().flat_map(|kept| &kept.versions);
-                kept.map(|version| version.value.0.clone()).collect()
-            });
+            known = known.renewed(|name| store.values_of(name).map(|(_, value)| value).collect());
         }
         let fresh: Vec<_> = values.iter().filter(|(name, value)| !known.knows(name, value)).collect();
         if fresh.is_empty() && !is_older {
@@ -343,23 +353,32 @@ impl Secrets for Vault {
 
     fn scrub(&self, bytes: &mut Vec<u8>) -> bool {
         let masked = self.scrubber().is_some_and(|scrubber| scrubber.scrub(bytes));
-        self.others().iter().fold(masked, |masked, record| record.scrub(bytes) | masked)
+        let masked = self.others().iter().fold(masked, |masked, record| record.scrub(bytes) | masked);
+        tokens::scrub(bytes) | masked
     }
 
     fn scrub_part(&self, held: &mut Vec<u8>) -> Scrubbed {
-        // The possible start of a value from another process waits; complete values are masked.
-        let (mut waits, mut masked) = (Vec::new(), false);
+        // The possible start of a token, or of a value from another process, waits; complete ones are masked.
         let others = self.others();
-        if let Some(mut open) = others.iter().map(|record| record.open_at(held)).min() {
-            // A value of one record may lie across the place from which another one has to wait.
-            while let Some(earlier) =
-                others.iter().map(|record| record.beside_values(held, open)).min().filter(|at| *at < open)
-            {
-                open = earlier;
-            }
-            waits = held.split_off(open);
-            masked = others.iter().fold(false, |masked, record| record.scrub(held) | masked);
+        let mut open = others
+            .iter()
+            .map(|record| record.open_at(held))
+            .chain([tokens::open_at(held)])
+            .min()
+            .unwrap_or(0);
+        // A value of one record may lie across the place from which another one has to wait.
+        while let Some(earlier) = others
+            .iter()
+            .map(|record| record.beside_values(held, open))
+            .chain([tokens::beside_tokens(held, open)])
+            .min()
+            .filter(|at| *at < open)
+        {
+            open = earlier;
         }
+        let mut waits = held.split_off(open);
+        let masked = others.iter().fold(false, |masked, record| record.scrub(held) | masked);
+        let masked = tokens::scrub_complete(held) | masked;
         let mut part = match self.scrubber() {
             Some(scrubber) => scrubber.part(held),
             None => Scrubbed { bytes: std::mem::take(held), masked: false },

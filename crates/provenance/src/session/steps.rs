@@ -87,7 +87,11 @@ impl Session {
     fn argument_fits(&self, held: &StepCheck<'_, '_>, argument: &Argument<'_>) -> Point {
         let StepCheck { labels, said, step, .. } = held;
         match step.args.get(argument.name) {
+            None if argument.is_unset && is_left_empty(held, argument.name) => Point::fine(),
             None => self.is_fine_unplanned(&step.tool, labels, said, argument),
+            Some(plan::Argument::Const(planned)) if argument.is_unset && text::is_empty(planned) => {
+                Point::fine()
+            }
             Some(plan::Argument::Const(planned)) if text::same(planned, argument.value) => Point::fine(),
             Some(plan::Argument::Const(_)) => {
                 Point::ask_about("plan.const", argument.name, "the plan has another value")
@@ -130,7 +134,8 @@ impl Session {
             }
             Some(_) | None => self.transcript.of_tools(|tool| tool == one) & seen != 0,
         };
-        if !argument.is_sink && self.is_worked_out(name, leaf) {
+        let is_clear = argument.value.is_number() || text::is_clear_figure(&leaf.text);
+        if !argument.is_sink && is_clear && self.is_worked_out(name, leaf) {
             return Point::fine();
         }
         if seen & sources == 0 || !from.iter().any(in_field) {
@@ -242,6 +247,12 @@ impl Session {
         }
         Point::ask_about("plan.free_sink", argument.name, "it decides who or what is affected")
     }
+}
+
+/// Whether the plan leaves an optional sink out, too. A proposed plan names no sinks, so it says nothing about them.
+fn is_left_empty(held: &StepCheck<'_, '_>, sink: &str) -> bool {
+    let is_open = |name: &String| matches!(held.step.args.get(name), Some(plan::Argument::Free(_)));
+    !held.planned.is_proposed && !held.labels.fields.requires(sink) && !held.labels.sinks.iter().any(is_open)
 }
 
 /// Number of steps with the same choice.

@@ -2,6 +2,7 @@
 
 mod claims;
 mod covert;
+mod empty;
 mod evasions;
 mod flows;
 mod huge;
@@ -157,7 +158,7 @@ fn only_planned_tools_are_allowed() {
     let mut session = session("Read letter 3 and pay", json!({"tools": ["letter"]}));
     assert_eq!(stance(&session, "letter", json!({})), Stance::Allow);
     observe_output(&mut session, "letter", json!(PLANTED));
-    assert_eq!(session.rule("pay", &json!({})).code, "provenance.not_needed");
+    assert_eq!(session.rule("pay", &json!({"to": "letter 3"})).code, "provenance.not_needed");
     assert_eq!(stance(&session, "payments", json!({})), Stance::Allow, "a read reaches no one");
     for tool in ["Letter", "l\u{435}tter", "__proto__", ""] {
         assert_eq!(session.rule(tool, &json!({})).code, "provenance.unknown_tool", "adv 8: {tool}");

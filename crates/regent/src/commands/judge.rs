@@ -49,6 +49,14 @@ pub(crate) async fn run(context: &Context, args: JudgeArgs) -> CommandResult {
 }
 
 async fn on_stdio(context: &Context, host: &Host, parts: Arc<Parts>) -> Result<u64, Failure> {
+    // Who has none is judged all the same, but nobody reaches an agent that was suspended.
+    let control = compose::control(context, host).await;
+    if let Err(failure) = &control {
+        context.screen.say(&format!(
+            "regent: {}; `regent agent` doesn't reach the agents of this judge\n",
+            failure.message
+        ));
+    }
     let judge = Arc::new(Judge::new(parts, caller::authenticate(context, host).await?));
     let input = BufReader::new(io::stdin());
     judge::serve(&judge, input, io::stdout(), output::line)

@@ -21,6 +21,7 @@ use crate::compose::{self, LedgerStart};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
+use crate::paths;
 use crate::settings;
 use crate::term;
 
@@ -32,7 +33,7 @@ const ID_DIGITS_MIN: usize = 4;
 pub(crate) enum TokenCommand {
     /// Create a token and print it, once
     #[command(
-        after_help = "Examples:\n  regent token create --person bob --role approver --out bob.token\n  regent token create --service ci --expires 30d\n\nWhoever has the token acts as its subject: `regent --token-file bob.token approve ID`. Roles: a viewer only reads, an operator runs tools and\nagents, an approver answers questions, an admin does all of this, sets budgets and manages tokens."
+        after_help = "Examples:\n  regent token create --person bob --role approver --out ~/bob.token\n  regent token create --service ci --expires 30d\n\nWhoever has the token acts as its subject: `regent --token-file ~/bob.token approve ID`. Keep the file\noutside of projects, where no agent reads it. Roles: a viewer only reads, an operator runs tools and\nagents, an approver answers questions, an admin does all of this, sets budgets and manages tokens."
     )]
     Create(CreateArgs),
     /// List the tokens: for whom, with which role, until when, last used
@@ -80,7 +81,7 @@ pub(crate) struct CreateArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct OutArgs {
-    /// Write the token to this new file (mode 0600) instead of printing it
+    /// Write the token to this new file (mode 0600) outside of projects instead of printing it
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Option<PathBuf>,
 }
@@ -276,6 +277,7 @@ struct Out(Option<(std::fs::File, PathBuf)>);
 impl Out {
     fn open(args: &OutArgs) -> Result<Self, Failure> {
         let Some(path) = &args.out else { return Ok(Self(None)) };
+        demand_outside(path)?;
         let mut options = std::fs::OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(path);
         file.map(|file| Self(Some((file, path.clone())))).map_err(|error| Failure::io("create", path, &error))
@@ -306,6 +308,20 @@ impl Drop for Out {
             remove(path);
         }
     }
+}
+
+/// Refuses a path in a project: its agents would read the token.
+fn demand_outside(path: &Path) -> Result<(), Failure> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = std::fs::canonicalize(folder).map_err(|error| Failure::io("create", path, &error))?;
+    let is_project = |folder: &&Path| paths::may_exist(&folder.join(".regent"));
+    let Some(project) = folder.ancestors().find(is_project) else { return Ok(()) };
+    let message = format!(
+        "`{}` is in the project `{}`, whose agents could read the token",
+        path.display(),
+        project.display()
+    );
+    Err(Failure::new(codes::USAGE, message).help("name a file outside of projects, e.g. --out ~/NAME.token"))
 }
 
 fn remove(path: &Path) {

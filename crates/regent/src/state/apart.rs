@@ -1,29 +1,79 @@
-//! State of a process that shares nothing but where the ledger was last examined: without that mark a start reads all of it again.
+//! The shared state as a judge on a pipe sees it: its questions, and what only its own sessions use, are in memory. The host puts these
+//! questions to its own person, so nobody else looks for them, and a call that no lasting rule is about commits nothing.
+//!
+//! If a rule needs several people, the host's person isn't enough: questions are then in the shared state, for `regent approve`.
 
 use std::sync::Arc;
 
+use regent_kernel::Policy;
 use regent_store::{
-    BoxFuture, Change, Committed, MemoryState, Partition, Record, State, StateError, Versioned,
+    BoxFuture, Change, Check, Committed, MemoryState, Partition, Record, State, StateError, Versioned, Write,
 };
 use tokio::sync::watch;
 
-/// The partitions of what was examined; see `regent_kernel`'s recovery.
-const KEPT: &str = "examined/";
+/// Questions and their answers.
+const QUESTIONS: &str = "approval";
+/// What rules that look back have noted, of sessions and of agents' names.
+const HISTORY: &str = "history";
+/// The quotas of questions, by agents of this process; see `QUESTIONS` in `regent_kernel`'s approvals.
+const QUOTAS: &str = "rate/ffffffffffffffff/";
+/// A history that is otherwise the same is kept for longer only if that adds at least this much: a commit for each call would cost more.
+const RENEWED_MS_MIN: i64 = 24 * 60 * 60 * 1000;
 
-/// Everything in memory, but for the marks.
+/// The shared state, with these parts in memory.
 #[derive(Debug)]
 pub(crate) struct Apart {
     memory: MemoryState,
-    kept: Arc<dyn State>,
+    shared: Arc<dyn State>,
+    shares_questions: bool,
+    /// Histories of sessions belong to this process alone. They are changed in one step with those of names.
+    shares_history: bool,
 }
 
 impl Apart {
-    pub(crate) fn new(kept: Arc<dyn State>) -> Self {
-        Self { memory: MemoryState::default(), kept }
+    pub(crate) fn new(shared: Arc<dyn State>, policy: &Policy) -> Self {
+        Self {
+            memory: MemoryState::default(),
+            shared,
+            shares_questions: policy.approvers_max() > 1,
+            shares_history: policy.reach().lasting,
+        }
     }
 
-    fn holding(&self, partition: &Partition) -> &dyn State {
-        if partition.as_str().starts_with(KEPT) { &*self.kept } else { &self.memory }
+    /// Where records are whose keys are, or begin with, `name`.
+    fn holding(&self, partition: &Partition, name: Option<&str>) -> &dyn State {
+        let is_quota = name.is_some_and(|name| name.starts_with(QUOTAS));
+        let is_shared = match partition.as_str() {
+            QUESTIONS => self.shares_questions,
+            HISTORY => self.shares_history,
+            _ => !is_quota,
+        };
+        if is_shared { &*self.shared } else { &self.memory }
+    }
+
+    /// Whether a commit would only keep histories for a little longer. One read is one snapshot, so all checks held then.
+    async fn only_renews(&self, partition: &Partition, change: &Change) -> Result<bool, StateError> {
+        if partition.as_str() != HISTORY || change.writes.is_empty() {
+            return Ok(false);
+        }
+        let mut keys = Vec::new();
+        for check in &change.checks {
+            let Check::Key { key, .. } = check else { return Ok(false) };
+            keys.push(key.clone());
+        }
+        let found = self.shared.read(partition, &keys).await?;
+        let is_unchanged = |(check, found): (&Check, &Option<Versioned>)| matches!(check, Check::Key { version, .. } if *version == found.as_ref().map(|found| found.version));
+        let is_renewal = |write: &Write| match write {
+            Write::Put { key, value, keep_until_ms } => {
+                let held =
+                    keys.iter().zip(&found).find(|(one, _)| *one == key).and_then(|(_, held)| held.as_ref());
+                held.is_some_and(|held| {
+                    held.value == *value && keep_until_ms.saturating_sub(held.keep_until_ms) < RENEWED_MS_MIN
+                })
+            }
+            Write::Remove { .. } => false,
+        };
+        Ok(change.checks.iter().zip(&found).all(is_unchanged) && change.writes.iter().all(is_renewal))
     }
 }
 
@@ -33,7 +83,7 @@ impl State for Apart {
         partition: &'s Partition,
         keys: &'s [String],
     ) -> BoxFuture<'s, Result<Vec<Option<Versioned>>, StateError>> {
-        self.holding(partition).read(partition, keys)
+        self.holding(partition, keys.first().map(String::as_str)).read(partition, keys)
     }
 
     fn scan<'s>(
@@ -41,7 +91,7 @@ impl State for Apart {
         partition: &'s Partition,
         prefix: &'s str,
     ) -> BoxFuture<'s, Result<Vec<Record>, StateError>> {
-        self.holding(partition).scan(partition, prefix)
+        self.holding(partition, Some(prefix)).scan(partition, prefix)
     }
 
     fn commit<'s>(
@@ -49,40 +99,39 @@ impl State for Apart {
         partition: &'s Partition,
         change: Change,
     ) -> BoxFuture<'s, Result<Committed, StateError>> {
-        self.holding(partition).commit(partition, change)
+        Box::pin(async move {
+            let state = self.holding(partition, first_key(&change));
+            if self.shares_history && self.only_renews(partition, &change).await? {
+                return Ok(Committed::Done);
+            }
+            state.commit(partition, change).await
+        })
     }
 
     fn sweep(&self, now_ms: i64, max: usize) -> BoxFuture<'_, Result<usize, StateError>> {
-        self.memory.sweep(now_ms, max)
+        Box::pin(async move {
+            let own = self.memory.sweep(now_ms, max).await?;
+            Ok(own.saturating_add(self.shared.sweep(now_ms, max).await?))
+        })
     }
 
+    /// Those who wait for answers wait for these.
     fn changes(&self) -> watch::Receiver<u64> {
-        self.memory.changes()
+        if self.shares_questions { self.shared.changes() } else { self.memory.changes() }
     }
 
     fn is_lossy(&self) -> bool {
-        self.kept.is_lossy()
+        self.shared.is_lossy()
     }
+}
+
+fn first_key(change: &Change) -> Option<&str> {
+    let checked = change.checks.first().map(|check| match check {
+        Check::Key { key, .. } => key.as_str(),
+        Check::Prefix { prefix, .. } => prefix.as_str(),
+    });
+    checked.or_else(|| change.writes.first().map(Write::key))
 }
 
 #[cfg(test)]
-mod tests {
-    use regent_store::{SqliteState, change, load};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn marks_outlive_the_process_and_nothing_else_does() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("state.db");
-        let open = || Apart::new(Arc::new(SqliteState::open(&path).unwrap()));
-        let (mark, question) = (Partition::containing("examined/a/0"), Partition::containing("question/1"));
-        let first = open();
-        change(&first, &mark, &[], |records| records.save("examined/a/0", &7, i64::MAX)).await.unwrap();
-        change(&first, &question, &[], |records| records.save("question/1", &1, i64::MAX)).await.unwrap();
-        assert_eq!(load::<u8>(&first, "question/1", &question).await.unwrap(), Some(1));
-        let next = open();
-        assert_eq!(load::<u8>(&next, "examined/a/0", &mark).await.unwrap(), Some(7));
-        assert_eq!(load::<u8>(&next, "question/1", &question).await.unwrap(), None);
-    }
-}
+mod tests;

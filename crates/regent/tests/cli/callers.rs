@@ -395,6 +395,49 @@ fn an_agent_s_files_signals_and_policy_are_reached_from_another_terminal() {
     child.wait().unwrap();
 }
 
+#[test]
+fn a_token_is_not_written_into_a_project() {
+    let world = CliFixture::ready();
+    std::fs::create_dir_all(world.project("sub")).unwrap();
+    std::os::unix::fs::symlink(world.project("sub"), world.home("link")).unwrap();
+    let linked = world.home("link/bob.token");
+    for path in ["bob.token", "./sub/bob.token", linked.to_str().unwrap()] {
+        let ended = world.run(&["--json", "token", "create", "--service", "ci", "--out", path]);
+        assert_eq!((ended.code, ended.error_code().as_str()), (2, "usage"), "{ended:?}");
+        assert!(ended.json()["error"]["help"].as_str().unwrap().contains("--out"), "{ended:?}");
+        assert!(!world.project("bob.token").exists() && !world.project("sub/bob.token").exists());
+    }
+    assert_eq!(list(&world), json!([]), "nothing was created");
+    token(&world, "ci", &["--service", "ci"]);
+    let id = list(&world)[0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(world.run(&["token", "rotate", &id, "--out", "ci.token"]).code, 2);
+    assert_eq!(run_as(&world, "ci", &["whoami"]).code, 0, "its first secret is still valid");
+}
+
+#[test]
+fn a_token_in_a_file_is_masked_in_output_and_ledger() {
+    let world = with_policy(ALL);
+    person(&world, "bob", "approver");
+    let secret = text(&world, "bob");
+    world.write("notes.txt", format!("the token is {secret}\n"));
+    let calls: [&[&str]; 4] = [
+        &["tool", "call", "--agent", "eve", "fs.read", r#"{"path":"notes.txt"}"#],
+        &["tool", "call", "--agent", "eve", "fs.search", r#"{"pattern":"rgt_","path":"."}"#],
+        &["tool", "call", "--agent", "eve", "fs.copy", r#"{"from":"notes.txt","to":"copy.txt"}"#],
+        &["run", "--", "cat", "notes.txt"],
+    ];
+    for args in calls {
+        let ended = world.run(args);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert!(!ended.stdout.contains(&secret[22..40]), "{ended:?}");
+        let prints = args.contains(&"fs.read") || args.contains(&"cat");
+        assert!(!prints || ended.stdout.contains("the token is [secret:regent-token]"), "{ended:?}");
+    }
+    let found = world.host(&format!("grep -rqaF {} .regent \"$HOME/.local/state\"", &secret[22..]));
+    assert!(!found, "neither the ledger nor the state has the secret");
+    assert_eq!(world.run(&["audit", "verify"]).code, 0);
+}
+
 /// A host at the socket of a judge.
 struct Connected {
     reader: BufReader<UnixStream>,

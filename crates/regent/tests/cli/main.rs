@@ -27,6 +27,8 @@ mod generated;
 mod injected;
 mod interrupted;
 #[cfg(test)]
+mod judge_state;
+#[cfg(test)]
 mod judging;
 #[cfg(test)]
 mod labels;

@@ -360,6 +360,23 @@ fn payloads_are_encrypted_when_the_settings_say_so() {
 }
 
 #[test]
+fn a_value_is_masked_from_the_moment_it_is_in_the_vault() {
+    let world = CliFixture::ready();
+    let say = |value: &str| world.run(&["run", "--", "echo", "a", value, "b"]).stdout;
+    let (first, second, third) = ("first-Value-31", "second-Value-32", "third-Value-33");
+    assert_eq!(world.run_with(&["vault", "add", "api/a"], &[], first.as_bytes()).code, 0);
+    assert_eq!(say(first), "a [secret:api/a] b\n");
+    assert_eq!(world.run_with(&["vault", "rotate", "api/a"], &[], second.as_bytes()).code, 0);
+    assert_eq!(say(second), "a [secret:api/a] b\n");
+    assert_eq!(say(first), "a [secret:api/a] b\n");
+    world.write("some.env", format!("TOKEN={third}\n"));
+    let imported = world.run(&["--json", "vault", "import", "some.env", "--prefix", "env/"]).json();
+    let name = imported["data"]["added"][0].as_str().unwrap().to_owned();
+    assert_eq!(say(third), format!("a [secret:{name}] b\n"));
+    assert!(!world.run(&["tool", "call", "fs.read", r#"{"path":"some.env"}"#]).stdout.contains(third));
+}
+
+#[test]
 fn h2_a_file_that_holds_a_revealed_secret_is_masked_in_a_later_process() {
     let world = with_secret(&[]);
     // A program that was given the secret leaves it in a file, as login tools do.

@@ -91,6 +91,8 @@ const MARKS: &[(&str, Mark)] = &[
     ("npm_", prefix(Letters::Alnum, 36, 36)),
     ("pypi-", prefix(Letters::Dashed, 60, 255)),
     ("hf_", prefix(Letters::Alnum, 30, 64)),
+    // Regent's own tokens.
+    ("rgt_", prefix(Letters::Word, 81, 81)),
     ("dop_v1_", prefix(Letters::Hex, 64, 64)),
     ("shpat_", prefix(Letters::Hex, 32, 32)),
     ("SG.", prefix(Letters::Dotted, 60, 80)),

@@ -47,6 +47,7 @@ fn redacts_credentials_and_personal_data() {
         (format!("AIza{}", &random[..35]), "[key:1]"),
         (format!("sk_live_{}", &random[..24]), "[key:1]"),
         (format!("dop_v1_{hex}"), "[key:1]"),
+        (format!("--token rgt_0123456789abcdef_{hex}."), "--token [key:1]."),
         (format!("Authorization: Bearer {random}"), "Authorization: Bearer [token:1]"),
         (format!("authorization: bearer {}", &random[..20]), "authorization: bearer [token:1]"),
         (format!("Basic {}", "dXNlcjpodW50ZXIyMTIz"), "Basic [token:1]"),

@@ -41,7 +41,6 @@ fn scrubs_revealed_values_and_their_old_versions() {
     let vault = Vault::new(folder.path(), None);
     vault.add("a", secret("first-value-1"), Scope::default(), Short::Refused, 1).unwrap();
     let mut bytes = b"x first-value-1 y".to_vec();
-    assert!(!vault.scrub(&mut bytes), "nothing was revealed");
     vault.reveal("a", &fetch(&[])).unwrap();
     assert!(vault.scrub(&mut bytes));
     assert_eq!(bytes, b"x [secret:a] y");
@@ -58,6 +57,29 @@ fn scrubs_revealed_values_and_their_old_versions() {
     later.reveal("a", &fetch(&[])).unwrap();
     let mut bytes = b"first-value-1".to_vec();
     assert!(later.scrub(&mut bytes));
+}
+
+#[test]
+fn a_value_is_masked_in_every_process_from_the_moment_it_is_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let (running, vault) = (Vault::new(folder.path(), None), Vault::new(folder.path(), None));
+    let masked = |vault: &Vault, text: &str| {
+        let mut bytes = text.as_bytes().to_vec();
+        vault.scrub(&mut bytes);
+        String::from_utf8(bytes).unwrap()
+    };
+    assert_eq!(masked(&running, "first-value-1"), "first-value-1");
+    vault.add("a", secret("first-value-1"), Scope::default(), Short::Refused, 1).unwrap();
+    vault.rotate("a", secret("second-value-2"), Short::Refused, 2).unwrap();
+    let found = vec![("b".to_owned(), secret("third-value-3")), ("a".to_owned(), secret("unused-value-4"))];
+    assert_eq!(vault.import(found, &Scope::default(), Short::Refused, 3).unwrap(), ["a"]);
+    let text = "first-value-1 second-value-2 third-value-3 c2Vjb25kLXZhbHVlLTI= unused-value-4";
+    let expected = "[secret:a] [secret:a] [secret:b] [secret:a]= unused-value-4";
+    for vault in [&running, &vault, &Vault::new(folder.path(), None)] {
+        assert_eq!(masked(vault, text), expected);
+    }
+    vault.remove("b").unwrap();
+    assert_eq!(masked(&running, "third-value-3"), "[secret:b]", "what was removed stays masked");
 }
 
 #[test]
@@ -170,7 +192,7 @@ fn adv_103_concurrent_writers_lose_nothing() {
     assert_eq!(Vault::new(folder.path(), None).list().unwrap().len(), 20);
     let left: Vec<_> =
         std::fs::read_dir(folder.path()).unwrap().map(|one| one.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 3, "{left:?}");
+    assert_eq!(left.len(), 4, "{left:?}");
 }
 
 #[test]
@@ -213,7 +235,6 @@ fn h2_a_later_process_recognises_values_that_an_earlier_one_revealed() {
     let folder = tempfile::tempdir().unwrap();
     let first = Vault::new(folder.path(), None);
     first.add("a", secret("first-value-1"), Scope::default(), Short::Refused, 1).unwrap();
-    first.add("b", secret("never-revealed"), Scope::default(), Short::Refused, 1).unwrap();
     let running = Vault::new(folder.path(), None);
     running.recognise().unwrap();
     first.reveal("a", &fetch(&[])).unwrap();
@@ -223,9 +244,9 @@ fn h2_a_later_process_recognises_values_that_an_earlier_one_revealed() {
         [("a later process", Vault::new(folder.path(), None)), ("one that runs already", running)]
     {
         later.recognise().unwrap();
-        let mut bytes = b"x first-value-1 never-revealed".to_vec();
+        let mut bytes = b"x first-value-1 never-in-the-vault".to_vec();
         assert!(later.scrub(&mut bytes), "{what}");
-        assert_eq!(bytes, b"x [secret:a] never-revealed", "{what}");
+        assert_eq!(bytes, b"x [secret:a] never-in-the-vault", "{what}");
         // In pieces, as in a stream.
         let (mut held, mut out) = (Vec::new(), Vec::new());
         for piece in [&b"some text first-v"[..], b"alu", b"e-1 and more"] {
@@ -283,15 +304,19 @@ fn h2_no_cut_of_a_stream_goes_through_a_value_of_an_earlier_process() {
 }
 
 #[test]
-fn h2_an_unreadable_record_prevents_reveals() {
+fn h2_an_unreadable_record_prevents_new_values_and_reveals() {
     let folder = tempfile::tempdir().unwrap();
+    let first = Vault::new(folder.path(), None);
+    first.add("a", secret("first-value-1"), Scope::default(), Short::Refused, 1).unwrap();
+    std::fs::remove_file(folder.path().join("vault.revealed")).unwrap();
     std::fs::write(folder.path().join("vault.revealed"), "{").unwrap();
     let vault = Vault::new(folder.path(), None);
     assert!(matches!(vault.recognise(), Err(VaultError::Exposed(_))), "open to others");
     std::fs::set_permissions(folder.path().join("vault.revealed"), std::fs::Permissions::from_mode(0o600))
         .unwrap();
     assert!(matches!(vault.recognise(), Err(VaultError::Corrupt(_))));
-    vault.add("a", secret("first-value-1"), Scope::default(), Short::Refused, 1).unwrap();
+    let unmasked = vault.add("b", secret("second-value-2"), Scope::default(), Short::Refused, 1);
+    assert!(matches!(unmasked, Err(VaultError::Corrupt(_))) && vault.list().unwrap().len() == 1);
     assert!(
         vault.reveal("a", &fetch(&[])).is_err(),
         "no value is released that later processes can't recognise"

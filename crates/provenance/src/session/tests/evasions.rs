@@ -172,3 +172,25 @@ fn a_code_in_foreign_digits_is_no_plain_word() {
         assert_eq!(text(&format!("call {digits} now")), Stance::Ask, "{digits}");
     }
 }
+
+#[test]
+fn a_figure_with_another_reading_is_another_value() {
+    let mut session = session("Pay 20 to account 20, and remove 1.500", json!(null));
+    observe_output(&mut session, "letter", json!(PLANTED));
+    for (id, expected) in [
+        (json!("20"), Stance::Allow),
+        (json!(20.000), Stance::Allow),
+        (json!("20.0"), Stance::Allow),
+        (json!("1.500"), Stance::Allow),
+        (json!("20.000"), Stance::Ask),
+        (json!("--20"), Stance::Ask),
+        (json!("---20"), Stance::Ask),
+        (json!("$-20"), Stance::Ask),
+        (json!(-20), Stance::Ask),
+        (json!("1.5"), Stance::Ask),
+        (json!(1500), Stance::Ask),
+    ] {
+        assert_eq!(stance(&session, "remove", json!({"id": id})), expected, "{id}");
+        assert_eq!(stance(&session, "pay", json!({"to": "20", "amount": id})), expected, "{id}");
+    }
+}
