@@ -35,7 +35,7 @@ pub(crate) struct Argument<'v> {
 }
 
 /// The value of an argument that a call omits.
-static NOTHING: Value = Value::Null;
+const NOTHING: &Value = &Value::Null;
 
 /// A scalar of an argument, or a key.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl<'v> CallArguments<'v> {
         else {
             return;
         };
-        let value = args.get(name).unwrap_or(&NOTHING);
+        let value = args.get(name).unwrap_or(NOTHING);
         self.arguments.retain(|argument| argument.name != name);
         let leaves = vec![Leaf::nowhere()];
         self.arguments.push(Argument { name, value, is_sink: true, leaves, is_unset: true });

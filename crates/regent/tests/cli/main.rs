@@ -22,9 +22,11 @@ mod envelopes;
 mod exit_codes;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
 mod generated;
 #[cfg(test)]
 mod injected;
+#[cfg(test)]
 mod interrupted;
 #[cfg(test)]
 mod judge_state;

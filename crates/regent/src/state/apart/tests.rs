@@ -1,3 +1,5 @@
+//! What is shared, and what is not.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use regent_policy::{Layer, Source};
