@@ -100,6 +100,13 @@ fn each_rule_finds_its_breach_and_says_where() {
             "//! A.\n",
             concat!("lib.rs:1: a crate says `#![forbid(unsafe", "_code)]`"),
         ),
+    ];
+    check(cases);
+}
+
+#[test]
+fn an_invariant_without_its_enforcer_is_found() {
+    let cases: &[(&str, &str, &str)] = &[
         (
             "ARCHITECTURE.md",
             "## Invariants\n\n| a | b |\n|---|---|\n| It holds | `crates/kernel/src/gone.rs` |\n",
