@@ -85,6 +85,9 @@ async fn made(
     Ok(outcome)
 }
 
+/// How long an interrupted call waits for the reader of its output: longer than a program may take to end.
+const READ_WITHIN: std::time::Duration = std::time::Duration::from_secs(4);
+
 /// The call, unless the user interrupts it: then it is stopped, its outcome is recorded, and the kernel goes down.
 async fn interruptible(
     host: &Host,
@@ -92,22 +95,22 @@ async fn interruptible(
     op: Op,
     live: Option<&mut LiveOutput>,
 ) -> Result<Reply, Failure> {
-    let reply = async {
+    let mut reply = Box::pin(async {
         match live {
             Some(live) => live.pass(host, caller, op).await,
             None => host.syscall(caller, op).await,
         }
-    };
-    tokio::pin!(reply);
+    });
     tokio::select! {
         biased;
         reply = &mut reply => return Ok(reply?),
         () = interrupt() => {}
     }
-    // What the program still says is read meanwhile, so that the call needn't wait for its reader.
-    let (closed, reply) = tokio::join!(host.shutdown(), reply);
+    // What the program still says is read meanwhile, so that the call needn't wait for its reader; but whoever reads our own output may
+    // have stopped for good (a pager).
+    let (closed, reply) = tokio::join!(host.shutdown(), tokio::time::timeout(READ_WITHIN, reply));
     // Its result doesn't matter any more, unless the ledger lacks it.
-    if let Err(fault @ Fault::Unrecorded { .. }) = reply {
+    if let Ok(Err(fault @ Fault::Unrecorded { .. })) = reply {
         return Err(fault.into());
     }
     settled(Ok(()), closed)?;

@@ -64,7 +64,7 @@ pub(crate) struct LaterCall {
     pub(crate) op: Op,
 }
 
-/// A call that was denied because nobody could be asked about it.
+/// A call that was denied because no operator was available about it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Undone {
     /// The step that it is.
@@ -146,7 +146,7 @@ pub(crate) struct Run {
     pub(crate) began: (String, u64),
     /// What the task has used: the ledger's figures when the run began, and what was used since.
     pub(crate) used: Mutex<TaskUsage>,
-    /// Calls that were denied because nobody could be asked.
+    /// Calls that were denied because no operator was available.
     pub(crate) undone: Mutex<Vec<Undone>>,
     /// Questions that this run has sent events about.
     pub(crate) told: Mutex<HashSet<TicketId>>,

@@ -143,7 +143,7 @@ pub struct TaskEnd {
     pub why: Option<Arc<StopCause>>,
     /// What it has used, all runs together.
     pub spent: Spent,
-    /// Calls that were denied because nobody could be asked about them.
+    /// Calls that were denied because no operator was available about them.
     pub undone: Vec<Undone>,
 }
 

@@ -167,6 +167,9 @@ impl Hub {
     }
 }
 
+/// A model that has said nothing for so long is thinking: what might begin a secret, and was held back, is passed on as for a program.
+const IDLE: Duration = Duration::from_millis(30);
+
 /// For the receipt: whether, and when, the same call can succeed.
 fn retry_of(error: &ProviderError, now_ms: i64) -> Value {
     if error.is_permanent() {
@@ -199,7 +202,7 @@ async fn ask(
         refused: &refused,
     };
     let mut asking = running.entry.provider.ask(ask, events);
-    let (mut ended, mut flowing) = (None, Channel::Output);
+    let (mut ended, mut flowing, mut may_wait) = (None, Channel::Output, false);
     loop {
         tokio::select! {
             biased;
@@ -207,10 +210,16 @@ async fn ask(
                 Some(event) => {
                     flow(running.permit, &event, &mut flowing).await?;
                     gathered.take(event)?;
+                    may_wait = true;
                 }
                 None => break,
             },
             result = &mut asking, if ended.is_none() => ended = Some(result),
+            () = tokio::time::sleep(IDLE), if may_wait => {
+                may_wait = false;
+                let flushed = running.permit.flush(flowing).await;
+                flushed.map_err(|_| ProviderError::TooLarge("the answer"))?;
+            }
         }
     }
     match ended {

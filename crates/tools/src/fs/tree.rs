@@ -38,8 +38,7 @@ pub(super) async fn surveyed(
             Ok(entries)
         }
         Err(TreeError { why: PathError::TooManyEntries { .. }, .. }) if !is_recursive => {
-            let message =
-                format!("`{path}` is a folder with something in it; set `recursive` to mean all of it");
+            let message = format!("`{path}` is not empty; set `recursive` to include its contents");
             Err(ToolError::failed("fs.not_empty", message))
         }
         Err(error) => Err(tree_failure(&error)),

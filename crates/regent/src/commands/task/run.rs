@@ -272,7 +272,7 @@ impl TaskResult {
     }
 }
 
-/// What was left undone because nobody could be asked, if anything was.
+/// What was left undone because no operator was available, if anything was.
 fn undone(end: &TaskEnd) -> Option<Failure> {
     if end.undone.is_empty() {
         return None;
@@ -280,7 +280,7 @@ fn undone(end: &TaskEnd) -> Option<Failure> {
     let count = term::count(u64::try_from(end.undone.len()).unwrap_or(u64::MAX), "call");
     let lines = end.undone.iter().map(|one| format!("\n  {}: {}", one.step, term::short(&one.call, 200)));
     let message = format!(
-        "task `{}` completed, but {count} {} denied, because nobody could be asked:{}",
+        "task `{}` completed, but {count} {} denied, because no operator was available:{}",
         end.task,
         if end.undone.len() == 1 { "was" } else { "were" },
         lines.collect::<String>()
