@@ -205,7 +205,7 @@ fn calls_are_found_without_reading_them_all() {
         (&["--verdict", "deny", "--rule", "control-files"], 1),
         (&["--since", "1h", "-n", "1"], 1),
         (&["--until", "1h"], 0),
-        (&["--agent", "nobody"], 0),
+        (&["--agent", "nobody-else"], 0),
     ] {
         let found = world.run(&[&["--json", "audit", "find"], words].concat()).json();
         assert_eq!(found["data"]["calls"].as_array().map(Vec::len), Some(count), "{words:?}: {found}");
