@@ -4,6 +4,7 @@ mod architecture;
 pub(crate) mod graph;
 mod lock;
 pub(crate) mod packages;
+mod profiles;
 mod pure;
 mod tables;
 mod voice;
@@ -326,6 +327,8 @@ impl Tidy<'_> {
                 self.find(file, 1, format!("`{lint}` is gone"));
             }
         }
+        let manifest = fs::read_to_string(self.root.join("Cargo.toml")).unwrap_or_default();
+        profiles::findings(&manifest).iter().for_each(|one| self.find("Cargo.toml", 1, one));
     }
 
     /// Every decision is in the index and says who enforces it.
