@@ -359,7 +359,8 @@ impl Flow {
             // What a reader waited for when the executor was cut off was not delivered.
             if !is_read {
                 let masked = secrets.scrub(&mut rest);
-                whole.append(&mut rest);
+                // A part of it may have been flushed, and is kept already.
+                whole.append(&mut one.unshown(Scrubbed { bytes: rest, masked }).bytes);
                 state.masked |= masked;
             }
         }
