@@ -145,7 +145,7 @@ fn killed(terminal: &Terminal, name: &str, signal: &str) -> Result<String> {
 
 fn limited(terminal: &Terminal) -> Result<String> {
     terminal.line(&format!("clear; $REGENT run --no-network -- vim -n -u NONE -N {}", terminal.poem))?;
-    terminal.see("limit reached")?;
+    terminal.see("time limit of 5 s reached")?;
     Ok("was killed".to_owned())
 }
 

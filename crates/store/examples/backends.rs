@@ -106,7 +106,7 @@ async fn work(
             }
             // Others were faster: this one surely didn't happen.
             Err(StateError::Busy) => {}
-            Err(StateError::Unusable(_)) => {
+            Err(StateError::Unusable(_) | StateError::Unreachable(_)) => {
                 failed += 1;
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
