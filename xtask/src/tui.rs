@@ -214,6 +214,8 @@ impl Terminal {
         started.args(rest).current_dir(self.project()).env_clear();
         started.env("HOME", &self.home).env("PATH", "/usr/bin:/bin").env("LANG", "C.UTF-8");
         started.env("XDG_RUNTIME_DIR", self.home.join("run")).env("TERM", "screen");
+        // tmux runs commands by the user's shell, and that of an ordinary user of a system may be `nologin`.
+        started.env("SHELL", "/bin/sh");
         let output = capture(&mut started, words.first().copied().unwrap_or_default())?;
         let said = || String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.success(), "`{}` failed: {}", words.join(" "), said());
