@@ -106,8 +106,8 @@ async fn interruptible(
         reply = &mut reply => return Ok(reply?),
         () = interrupt() => {}
     }
-    // What the program still says is read meanwhile, so that the call needn't wait for its reader; but whoever reads our own output may
-    // have stopped for good (a pager).
+    // What the program still says is read meanwhile, so that the call needn't wait for its reader; but the reader of our own output may have
+    // stopped for good (a pager).
     let (closed, reply) = tokio::join!(host.shutdown(), tokio::time::timeout(READ_WITHIN, reply));
     // Its result doesn't matter any more, unless the ledger lacks it.
     if let Ok(Err(fault @ Fault::Unrecorded { .. })) = reply {
