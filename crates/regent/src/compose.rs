@@ -1,7 +1,7 @@
 //! Wires policy, ledger, state, tools, skills and sandbox into a kernel. The only place that does.
 
 pub(crate) mod generated;
-mod index;
+pub(crate) mod index;
 pub(crate) mod ledger;
 pub(crate) mod policies;
 mod restoring;

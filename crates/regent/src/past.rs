@@ -1,4 +1,6 @@
-//! What the ledger tells, without a kernel: through the lookup index, so that a question about one task doesn't read all of history.
+//! What the ledger tells, without a kernel: through the lookup index, so that a question about one task doesn't read all of history. What a
+//! process that died wrote last is in no index; it is searched for, because a task that shows only after the next start is one that
+//! somebody gives twice.
 //!
 //! The index proves nothing. Resuming a task reads the ledger itself.
 
@@ -7,13 +9,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use regent_kernel::{Digest, Fault, TaskId};
-use regent_ledger::{Entry, EntryPlace, PayloadKey, ReadError, Reader};
-use regent_lookup::{Cost, GroupBy, Lookup, LookupError, Span};
-use regent_runtime::task::{self, Recorded, Tape};
+use regent_ledger::{EntryPlace, PayloadKey, ReadError, Reader};
+use regent_lookup::{Cost, GroupBy, Lookup, LookupError};
+use regent_runtime::task::{self, Recorded, Tape, TaskIndex as _};
 use regent_runtime::{TaskState, TaskView};
 
 use crate::codes;
 use crate::commands::audit;
+use crate::compose::index::Index;
 use crate::compose::{self, error_chain, tasks};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -29,7 +32,7 @@ pub(crate) struct Past<'c> {
     locks: PathBuf,
     reader: Reader,
     /// None where nothing has happened yet.
-    lookup: Option<Lookup>,
+    index: Option<Index>,
     key: OnceCell<Option<PayloadKey>>,
 }
 
@@ -40,15 +43,20 @@ impl<'c> Past<'c> {
         let folder = project.audit();
         // A ledger that was removed is not an empty one.
         compose::ledger::demand_kept(&context.paths, &project)?;
-        let lookup = if folder.is_dir() { Some(refreshed(context, &folder)?) } else { None };
+        let index = if folder.is_dir() {
+            let lookup = refreshed(context, &folder)?;
+            Some(Index::over(lookup, &index_place(context, &folder)?, Reader::new(&folder)))
+        } else {
+            None
+        };
         let locks = tasks::locks_folder(context, &project);
-        Ok(Self { context, locks, reader: Reader::new(&folder), lookup, key: OnceCell::new() })
+        Ok(Self { context, locks, reader: Reader::new(&folder), index, key: OnceCell::new() })
     }
 
     /// The one task whose id begins like this.
     pub(crate) fn find(&self, id: &str) -> Result<TaskId, Failure> {
-        let alike = match self.lookup.as_ref().filter(|_| !id.is_empty()) {
-            Some(lookup) => lookup.tasks(id, ALIKE_MAX).map_err(|error| failed(&error))?,
+        let alike = match self.index.as_ref().filter(|_| !id.is_empty()) {
+            Some(index) => index.tasks(id, ALIKE_MAX).map_err(|error| failed(&error))?,
             None => Vec::new(),
         };
         meant(id, &alike)
@@ -56,8 +64,8 @@ impl<'c> Past<'c> {
 
     /// The newest tasks, the oldest of them first.
     pub(crate) fn newest(&self, count_max: u32) -> Result<Vec<TaskView>, Failure> {
-        let Some(lookup) = &self.lookup else { return Ok(Vec::new()) };
-        let ids = lookup.tasks("", count_max).map_err(|error| failed(&error))?;
+        let Some(index) = &self.index else { return Ok(Vec::new()) };
+        let ids = index.newest(count_max).map_err(|error| failed(&error))?;
         let mut views = Vec::new();
         for tape in self.tapes(&ids)?.values() {
             views.extend(tape.view(&|entry, digest| self.payload(entry, digest))?);
@@ -115,28 +123,15 @@ impl<'c> Past<'c> {
 
     /// What was used, as receipts say.
     pub(crate) fn costs(&self, by: GroupBy, since_ms: Option<i64>) -> Result<Vec<Cost>, Failure> {
-        let Some(lookup) = &self.lookup else { return Ok(Vec::new()) };
-        lookup.costs(by, since_ms).map_err(|error| failed(&error))
+        let Some(index) = &self.index else { return Ok(Vec::new()) };
+        index.costs(by, since_ms).map_err(|error| failed(&error))
     }
 
     fn tapes(&self, ids: &[String]) -> Result<BTreeMap<TaskId, Tape>, Failure> {
-        let Some(lookup) = &self.lookup else { return Ok(BTreeMap::new()) };
-        let mut entries: Vec<(i64, Result<Entry, Fault>)> = Vec::new();
-        for Span { lane, first, last } in lookup.spans_of(ids).map_err(|error| failed(&error))? {
-            let piece = self.reader.lane_since(lane, first).map_err(Fault::from)?;
-            let inside =
-                |entry: &Result<Entry, ReadError>| entry.as_ref().map_or(true, |entry| entry.seq <= last);
-            // A lane stays in its order, whatever the clock did.
-            let mut reached_ms = i64::MIN;
-            for entry in piece.take_while(inside) {
-                reached_ms = entry.as_ref().map_or(reached_ms, |entry| reached_ms.max(entry.at_ms));
-                entries.push((reached_ms, entry.map_err(Fault::from)));
-            }
-        }
-        let wanted = |task: &TaskId| ids.iter().any(|id| id == task.as_str());
-        // Pieces come lane by lane; a task that moved to another lane continues there.
-        entries.sort_by_key(|(reached_ms, _)| *reached_ms);
-        Ok(task::read_from(entries.into_iter().map(|(_, entry)| entry), wanted)?)
+        let Some(index) = &self.index else { return Ok(BTreeMap::new()) };
+        let wanted: Vec<TaskId> = ids.iter().filter_map(|id| TaskId::new(id)).collect();
+        let entries = index.entries(&wanted)?;
+        Ok(task::read_from(entries.into_iter().map(Ok), |task| wanted.contains(task))?)
     }
 
     fn payload(&self, entry: EntryPlace, digest: &Digest) -> Result<Option<Vec<u8>>, Fault> {
@@ -189,12 +184,17 @@ pub(crate) fn refreshed(context: &Context, folder: &Path) -> Result<Lookup, Fail
 
 /// The same where it is enough to be nearly up to date: so many entries are indexed at most.
 pub(crate) fn refreshed_some(context: &Context, folder: &Path, count_max: u64) -> Result<Lookup, Failure> {
+    let mut lookup = Lookup::open(&index_place(context, folder)?).map_err(|error| failed(&error))?;
+    lookup.refresh_some(&Reader::new(folder), count_max).map_err(|error| failed(&error))?;
+    Ok(lookup)
+}
+
+/// Where the index of a ledger is.
+fn index_place(context: &Context, folder: &Path) -> Result<PathBuf, Failure> {
     let folder = folder.canonicalize().map_err(|error| Failure::io("enter", folder, &error))?;
     let path = context.paths.lookup(&folder);
     make_private(path.parent().unwrap_or(Path::new(".")))?;
-    let mut lookup = Lookup::open(&path).map_err(|error| failed(&error))?;
-    lookup.refresh_some(&Reader::new(&folder), count_max).map_err(|error| failed(&error))?;
-    Ok(lookup)
+    Ok(path)
 }
 
 /// The words are SQLite's own and stable; its codes are not in this crate's reach.

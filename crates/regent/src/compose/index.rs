@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use regent_kernel::{Entry, Fault, Reader, TaskId};
 use regent_ledger::LaneId;
-use regent_lookup::{Lookup, LookupError, Span};
+use regent_lookup::{Cost, GroupBy, Lookup, LookupError, Span};
 use regent_runtime::task::TaskIndex;
 use regent_wire::body::{BodyError, Decision, EntryBody};
 
@@ -34,6 +34,21 @@ impl Index {
     /// Over the index at a place, which is made when it is first needed.
     pub(crate) fn new(place: &Path, reader: Reader) -> Self {
         Self { place: place.to_path_buf(), reader, lookup: Mutex::default() }
+    }
+
+    /// The same over an index that is open already.
+    pub(crate) fn over(lookup: Lookup, place: &Path, reader: Reader) -> Self {
+        Self { place: place.to_path_buf(), reader, lookup: Mutex::new(Some(lookup)) }
+    }
+
+    /// The newest tasks, at most about so many.
+    pub(crate) fn newest(&self, count_max: u32) -> Result<Vec<String>, LookupError> {
+        self.ids("", count_max, u64::MAX)
+    }
+
+    /// What was used, as receipts say.
+    pub(crate) fn costs(&self, by: GroupBy, since_ms: Option<i64>) -> Result<Vec<Cost>, LookupError> {
+        Ok(self.known(u64::MAX, |lookup| lookup.costs(by, since_ms))?.found)
     }
 
     /// The tasks whose ids begin like this, at most about so many.
@@ -123,7 +138,7 @@ impl TaskIndex for Index {
 
     fn all(&self) -> Result<Vec<Entry>, Fault> {
         // Brought up to date first: a search for every task there is would compare each line with all of them.
-        match self.ids("", u32::MAX, u64::MAX) {
+        match self.newest(u32::MAX) {
             Ok(ids) => self.entries(&ids.iter().filter_map(|id| TaskId::new(id)).collect::<Vec<_>>()),
             Err(_unusable) => self.reader.entries()?.map(|entry| Ok(entry?)).collect(),
         }

@@ -60,6 +60,29 @@ fn a18_tasks_of_a_ledger_that_is_gone_are_not_no_tasks() {
     assert_eq!(listed.error_code(), "audit.replaced", "{listed:?}");
 }
 
+#[test]
+fn a_task_that_was_killed_right_after_its_record_is_listed_before_anything_else_runs() {
+    let world = playing(&[("play", json!([finish("done")]))]);
+    assert_eq!(world.run(&["task", "run", "x"]).code, 0);
+    let task = first_id(&world);
+    // As the process left it that was killed there: the record is to be made, and no checkpoint follows.
+    let lanes = std::fs::read_dir(world.project(".regent/audit/lanes")).unwrap().flatten();
+    let segments = lanes.map(|lane| lane.path().join("000000000000.jsonl"));
+    let is_record = |line: &&str| line.contains("\"name\":\"run/0/record\"");
+    let cut = segments.filter_map(|file| {
+        let text = std::fs::read_to_string(&file).ok()?;
+        let before = text.lines().position(|line| is_record(&line))?;
+        let kept: Vec<&str> = text.lines().take(before + 1).collect();
+        std::fs::write(&file, format!("{}\n", kept.join("\n"))).ok()
+    });
+    assert_eq!(cut.count(), 1);
+    std::fs::remove_dir_all(world.home(".local/state/regent/lookup")).unwrap();
+    let listed = world.run(&["task", "list"]);
+    assert!(listed.stdout.contains(&task) && listed.stdout.contains("interrupted"), "{listed:?}");
+    let shown = world.run(&["task", "show", &task]);
+    assert!(shown.stdout.contains("its process ended"), "{shown:?}");
+}
+
 /// Turns in which the model says something: together less than its context holds, and each more than is left in a page.
 fn talk(turns: usize) -> impl Iterator<Item = serde_json::Value> {
     (0..turns).map(|number| {

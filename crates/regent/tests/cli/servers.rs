@@ -164,6 +164,7 @@ fn processes_share_approvals_and_rates_through_postgres_and_none_acts_without_it
     assert_eq!(approved.code, 0, "{approved:?}");
     assert_eq!(run(&one, READ).code, 0);
     assert_eq!(run(&one, READ).code, 11);
+    std::fs::remove_file(one.project("a.txt")).unwrap();
 
     // Two homes use one rate, and a server that is gone lets nobody write.
     for (world, name) in [(&one, "a"), (&two, "b"), (&one, "c"), (&two, "d")] {

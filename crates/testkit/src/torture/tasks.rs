@@ -56,6 +56,12 @@ impl Scene {
         if made.0 { Ok(scene) } else { Err(format!("`regent init`: {}", made.2).into()) }
     }
 
+    /// Keeps the folder of a scene that went wrong, for the person who looks into it.
+    fn kept_after(mut self, broken: &Broken) -> Broken {
+        self.folder.disable_cleanup(true);
+        format!("{broken} (kept: {})", self.folder.path().display()).into()
+    }
+
     fn project(&self) -> PathBuf {
         self.folder.path().join("project")
     }
@@ -286,8 +292,7 @@ fn strike_at(regent: &Path, point: &Point) -> Result<Tally, Broken> {
     scene.dress(&mut struck);
     finish(&mut struck)?;
     let fell = fs::read_to_string(&log)?.lines().any(|line| line.contains(Blow::Kill.trace()));
-    scene.settle(1)?;
-    scene.judge(1)?;
+    scene.settle(1).and_then(|()| scene.judge(1)).map_err(|broken| scene.kept_after(&broken))?;
     Ok(Tally { cases: 1, missed: u64::from(!fell), ..Tally::default() })
 }
 
@@ -349,8 +354,7 @@ fn one_project(regent: &Path, life_ms_max: u64, random: &mut Random, died: &mut 
         }
         scene.answer()?;
     }
-    scene.settle(LOAD)?;
-    scene.judge(LOAD)
+    scene.settle(LOAD).and_then(|()| scene.judge(LOAD)).map_err(|broken| scene.kept_after(&broken))
 }
 
 /// The value at a pointer, or null.
