@@ -135,8 +135,9 @@ codes! {
     TASK_FULL = "task.full", exit::TEMPORARY, "Too many tasks are waiting. Try again when some have ended.";
     TASK_GOAL = "task.goal", exit::USAGE, "A task needs a goal, on the command line or on standard input (`-`).";
     TASK_LATER = "task.later", exit::TEMPORARY, "The model's provider is unavailable or asked to be called later. Regent retried as often as useful, and nothing is lost: the message says when, and `regent task resume` continues all tasks whose time has come.";
-    TASK_OVER = "task.over", exit::CONFLICT, "The task is over and won't run again. `regent task fork ID --at STEP` starts a new one from its earlier steps.";
+    TASK_OVER = "task.over", exit::CONFLICT, "The task is over and won't run again. `regent task continue ID \"…\"` says more to one that has completed; `regent task fork ID --at STEP` starts a new one from its earlier steps.";
     TASK_PAUSED = "task.paused", exit::INTERRUPTED, "You interrupted the task. It stopped between two steps; `regent task resume ID` continues it, `regent task cancel ID` ends it.";
+    TASK_PLANNED = "task.planned", exit::CONFLICT, "The task follows a plan, which has no place for a message. Start a new task, or `regent task fork ID --at STEP`.";
     TASK_REPLAY = "task.replay", exit::ERROR, "Replayed from the ledger, the task gave another answer than the recorded one.";
     TASK_ROLLBACK = "task.rollback", exit::ERROR, "Some files couldn't be restored; each is listed with the reason. All others match the snapshot. Fix the reason, then run the same command again.";
     TASK_SNAPSHOT = "task.snapshot", exit::NOT_FOUND, "There is no such snapshot of the workspace, or it can't be restored. `regent task show ID` lists the snapshots.";

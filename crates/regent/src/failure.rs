@@ -230,6 +230,7 @@ impl From<TaskError> for Failure {
                 return Self::new(codes::TASK_NO_TOOL, message).help("`regent tool list` shows them");
             }
             TaskError::Busy(_) => codes::TASK_BUSY,
+            TaskError::Planned(_) => codes::TASK_PLANNED,
             TaskError::Full(_) => codes::TASK_FULL,
             TaskError::Goal => codes::TASK_GOAL,
             TaskError::ToolChanged(_) => codes::TASK_TOOL_CHANGED,

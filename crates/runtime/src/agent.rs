@@ -24,6 +24,7 @@ use crate::context::{
 use crate::door::{CallResult, Door, Patience, Retry, is_not_now};
 use crate::event::{Event, shorten};
 use crate::stop::StopCause;
+use crate::task::Said;
 use act::{SeenFiles, call_of};
 use circles::Circles;
 pub use hooks::{Hooks, NoHooks, Tick};
@@ -34,6 +35,8 @@ pub const FINISH: &str = "task.finish";
 /// The file with a project's notes for agents.
 const NOTES_FILE: &str = "AGENTS.md";
 const NOTES_BYTES_MAX: u64 = 32 << 10;
+/// What a model hears of its answer when the person says more.
+const ANSWER_TAKEN: &str = "[your answer was shown to the person]";
 /// Turns in a row in which a model may say nothing of use.
 const IDLE_TURNS_MAX: u32 = 3;
 
@@ -105,6 +108,8 @@ pub struct Work {
     pub skills: Vec<String>,
     /// What this builds on.
     pub findings: Vec<Finding>,
+    /// What the person said after the goal.
+    pub said: Vec<Said>,
     /// For templates.
     pub vars: BTreeMap<String, String>,
     /// How answers are drawn.
@@ -191,7 +196,16 @@ impl<'a> AgentLoop<'a> {
     }
 
     async fn turns(&mut self) -> Result<AgentAnswer, StopCause> {
-        for turn in 1..=self.work.limits.turns_max {
+        self.tell_heard(1, &self.work.goal);
+        let mut left = self.work.limits.turns_max;
+        for turn in 1.. {
+            if self.hear(turn) {
+                left = self.work.limits.turns_max;
+            }
+            if left == 0 {
+                break;
+            }
+            left = left.saturating_sub(1);
             if let Some(stop) = self.door.is_to_stop() {
                 return Err(stop);
             }
@@ -200,11 +214,31 @@ impl<'a> AgentLoop<'a> {
                 Tick::Say(text) => self.window.push(Turn::from_user(text)),
                 Tick::Cancel => return Err(StopCause::Cancelled),
             }
-            if let Some(text) = self.turn(turn).await? {
+            if let Some(text) = self.turn(turn).await?
+                && self.work.said.iter().all(|one| one.turn <= turn)
+            {
                 return Ok(AgentAnswer { text, turns: turn });
             }
         }
         Err(StopCause::Turns(self.work.limits.turns_max))
+    }
+
+    /// Takes in what the person said before this turn. The work begins anew with it, as far as limits go.
+    fn hear(&mut self, turn: u32) -> bool {
+        let (work, mut heard) = (self.work, false);
+        for said in work.said.iter().filter(|one| one.turn == turn) {
+            self.tell_heard(turn, &said.text);
+            self.window.push(Turn::from_user(said.text.clone()));
+            heard = true;
+        }
+        if heard {
+            (self.circles, self.warned, self.stuck, self.idle) = (Circles::default(), false, false, 0);
+        }
+        heard
+    }
+
+    fn tell_heard(&self, turn: u32, text: &str) {
+        self.door.events().send(Event::Heard { turn, text: shorten(text) });
     }
 
     /// One turn: reason, act, observe. Gives back the answer if there is one.
@@ -230,7 +264,9 @@ impl<'a> AgentLoop<'a> {
         if let [only] = calls.as_slice()
             && only.tool == FINISH
         {
-            return Ok(Some(answer_in(&only.args)));
+            let (answer, taken) = (answer_in(&only.args), Message::answer(&only.id, ANSWER_TAKEN));
+            self.window.push(Turn::new(vec![message, taken]));
+            return Ok(Some(answer));
         }
         self.stuck = false;
         self.look_for_circles(&calls, replayed).await?;
@@ -258,7 +294,11 @@ impl<'a> AgentLoop<'a> {
         let is_said = !text.trim().is_empty();
         match stop {
             StopReason::Refusal => return Err(StopCause::Model("it refuses".to_owned())),
-            StopReason::End | StopReason::ToolUse if is_said => return Ok(Some(text.into_owned())),
+            StopReason::End | StopReason::ToolUse if is_said => {
+                let text = text.into_owned();
+                self.window.push(Turn::new(vec![message]));
+                return Ok(Some(text));
+            }
             StopReason::End | StopReason::ToolUse | StopReason::Length => {}
         }
         self.idle = self.idle.saturating_add(1);

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::event::{CallEnd, Event, Events, shorten};
 use crate::stop::{StopCause, StopRequest};
+use crate::task::{Said, model_at};
 use crate::tokens;
 
 /// How often a call is made again because it needed an approval.
@@ -136,6 +137,7 @@ pub(crate) struct Run {
     pub(crate) task: TaskId,
     pub(crate) model: String,
     pub(crate) ancestors: Vec<Ancestor>,
+    pub(crate) said: Vec<Said>,
     /// Only these steps may be asked for: a replay makes no call.
     pub(crate) recorded: Option<BTreeSet<String>>,
     pub(crate) asker: Option<Arc<dyn Asker>>,
@@ -294,9 +296,7 @@ impl Door {
 
     /// The model of a step: a fork keeps the old one for shared steps.
     pub fn model_at(&self, step: &str) -> &str {
-        let step = self.name_of(step);
-        let owner = self.run.ancestors.iter().find(|one| is_before(&step, &one.at));
-        owner.map_or(&self.run.model, |one| &one.model)
+        model_at(&self.name_of(step), &self.run.model, &self.run.ancestors, &self.run.said)
     }
 
     /// Why the task is to stop, if it is. Looked at between steps, so that no step is torn.

@@ -49,7 +49,7 @@ pub mod team;
 mod tokens;
 
 pub use runtime::{
-    Checkpoints, Options, Reins, Replayed, Runtime, TaskEnd, TaskError, TaskHandle, is_running,
+    Checkpoints, FollowUp, Options, Reins, Replayed, Runtime, TaskEnd, TaskError, TaskHandle, is_running,
 };
 pub use stop::{Outlook, StopCause, utc};
 pub use task::{Mode, Priority, TaskSpec, TaskState, TaskView};

@@ -4,6 +4,7 @@ mod attempt;
 mod drive;
 mod held;
 mod queue;
+mod talk;
 #[cfg(test)]
 mod tests;
 
@@ -22,14 +23,17 @@ use crate::agent::{AgentAnswer, Craft, first_question};
 use crate::door::{Ancestor, Asker, TaskUsage, Undone, is_before};
 use crate::event::{Event, Events};
 use crate::snapshot::{RestoreArgs, Restored, SnapshotError, Snapshots};
-use crate::stop::{StopCause, StopRequest};
-use crate::task::{self, Difference, Tape, TaskIndex, TaskRecord, TaskSpec, TaskState, TaskView};
+use crate::stop::StopCause;
+use crate::task::{
+    self, Difference, Tape, TaskIndex, TaskRecord, TaskSpec, TaskState, TaskView, model_before, turn_of,
+};
 pub(crate) use attempt::FILLED;
 use attempt::Replaying;
 use drive::TaskStart;
 pub use drive::is_running;
 use held::{HeldJournals, Hold, Taking};
 use queue::JobQueue;
+pub use talk::{FollowUp, Reins};
 
 /// How large a goal may be.
 const GOAL_BYTES_MAX: usize = 256 << 10;
@@ -98,6 +102,9 @@ pub enum TaskError {
     /// It runs already, here or in another process.
     #[error("the task `{0}` is already running")]
     Busy(TaskId),
+    /// It follows a plan, which has no place for a message.
+    #[error("task `{0}` follows a plan, so nothing can be said to it")]
+    Planned(TaskId),
     /// The queue is full.
     #[error("{0} tasks are already waiting")]
     Full(usize),
@@ -158,22 +165,6 @@ pub struct TaskHandle {
     ended: watch::Receiver<Option<TaskEnd>>,
 }
 
-/// Stops a running task. Cloning shares it.
-#[derive(Debug, Clone)]
-pub struct Reins(watch::Sender<StopRequest>);
-
-impl Reins {
-    /// Stops it before its next step, for good.
-    pub fn cancel(&self) {
-        self.0.send_replace(StopRequest::Cancel);
-    }
-
-    /// Stops it before its next step; it can be resumed.
-    pub fn pause(&self) {
-        self.0.send_replace(StopRequest::Pause);
-    }
-}
-
 impl TaskHandle {
     /// The handle that stops it.
     pub fn reins(&self) -> Reins {
@@ -207,7 +198,7 @@ struct Inner {
     owner: TaskOwner,
     options: Options,
     queue: JobQueue,
-    live: Mutex<BTreeMap<TaskId, watch::Sender<StopRequest>>>,
+    live: Mutex<BTreeMap<TaskId, Reins>>,
     held: HeldJournals,
 }
 
@@ -217,7 +208,7 @@ impl Inner {
         task::read_tasks(&self.owner.records, self.options.index.as_deref(), tasks)
     }
 
-    fn live(&self) -> MutexGuard<'_, BTreeMap<TaskId, watch::Sender<StopRequest>>> {
+    fn live(&self) -> MutexGuard<'_, BTreeMap<TaskId, Reins>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -239,16 +230,28 @@ impl Runtime {
     /// Takes a task. When this returns it is in the ledger, so it is not lost whatever happens next.
     pub async fn run(&self, spec: TaskSpec) -> Result<TaskHandle, TaskError> {
         let tools = self.tools_of(&spec)?;
-        let record =
-            TaskRecord { task: fresh_id()?, spec, seed: fresh_seed()?, tools, ancestors: Vec::new() };
+        let record = TaskRecord {
+            task: fresh_id()?,
+            spec,
+            seed: fresh_seed()?,
+            tools,
+            ancestors: Vec::new(),
+            said: Vec::new(),
+        };
         self.begin(record).await
     }
 
     /// The first prompt of a task like this, with the tools. Starts no task.
     pub fn first_question(&self, spec: TaskSpec) -> Result<Inference, TaskError> {
         let (tools, model) = (self.tools_of(&spec)?, spec.model.clone());
-        let record =
-            TaskRecord { task: fresh_id()?, spec, seed: fresh_seed()?, tools, ancestors: Vec::new() };
+        let record = TaskRecord {
+            task: fresh_id()?,
+            spec,
+            seed: fresh_seed()?,
+            tools,
+            ancestors: Vec::new(),
+            said: Vec::new(),
+        };
         Ok(first_question(&self.0.options.craft, &self.0.work(&record), &model)?)
     }
 
@@ -318,17 +321,17 @@ impl Runtime {
     ) -> Result<TaskHandle, TaskError> {
         let view = self.task(task)?;
         self.check_tools(&view.record)?;
-        let TaskRecord { mut spec, seed, tools, ancestors, .. } = view.record;
+        let TaskRecord { mut spec, seed, tools, ancestors, mut said, .. } = view.record;
+        // A message before the turn at which the fork parts is shared.
+        said.retain(|one| turn_of(at).is_some_and(|turn| one.turn <= turn));
         // What lies after the new fork is not shared with anyone.
         let mut line: Vec<Ancestor> = ancestors
             .into_iter()
             .map(|one| if is_before(at, &one.at) { Ancestor { at: at.to_owned(), ..one } } else { one })
             .collect();
         line.push(Ancestor { task: task.clone(), at: at.to_owned(), model: spec.model.clone() });
-        if let Some(model) = model {
-            spec.model = model;
-        }
-        self.begin(TaskRecord { task: fresh_id()?, spec, seed, tools, ancestors: line }).await
+        spec.model = model.unwrap_or_else(|| model_before(at, &spec.model, &line, &said).to_owned());
+        self.begin(TaskRecord { task: fresh_id()?, spec, seed, tools, ancestors: line, said }).await
     }
 
     /// Runs a task again from the ledger alone: no model is asked and no tool is run; a step that isn't recorded stops it, and a prompt
@@ -347,8 +350,8 @@ impl Runtime {
 
     /// Stops a task: before its next step if it runs here, for good if it runs nowhere.
     pub async fn cancel(&self, task: &TaskId) -> Result<(), TaskError> {
-        if let Some(wish) = self.0.live().get(task) {
-            wish.send_replace(StopRequest::Cancel);
+        if let Some(reins) = self.0.live().get(task) {
+            reins.cancel();
             return Ok(());
         }
         let view = self.task(task)?;
@@ -365,7 +368,7 @@ impl Runtime {
             return Err(TaskError::Busy(task.clone()));
         }
         let view = self.task(task)?;
-        if view.state.is_over() {
+        if view.is_put_away() {
             return Err(TaskError::Over(task.clone(), view.word()));
         }
         let _lock = self.0.lock(task).await?;
@@ -511,20 +514,20 @@ impl Runtime {
         (hold, lock): (Option<Hold>, Option<File>),
     ) -> Result<TaskHandle, TaskError> {
         let task = record.task.clone();
-        let (wish, wished) = watch::channel(StopRequest::GoOn);
+        let (reins, wished) = Reins::new(&record);
         {
             let mut live = self.0.live();
             if live.contains_key(&task) {
                 return Err(TaskError::Busy(task));
             }
-            live.insert(task.clone(), wish.clone());
+            live.insert(task.clone(), reins.clone());
         }
         let (told, ended) = watch::channel(None);
         let events = Events::default();
-        let handle = TaskHandle { task: task.clone(), events: events.listen(), reins: Reins(wish), ended };
+        let handle = TaskHandle { task: task.clone(), events: events.listen(), reins: reins.clone(), ended };
         let (inner, priority) = (Arc::clone(&self.0), record.spec.priority);
         let job = Box::pin(async move {
-            let end = inner.drive(record, start, wished, events).await;
+            let end = inner.drive(record, start, (reins, wished), events).await;
             drop(hold);
             inner.live().remove(&task);
             drop(lock);

@@ -13,6 +13,9 @@ pub enum StopCause {
     /// Someone wants it to stop for now.
     #[error("it was interrupted")]
     Paused,
+    /// The person has said more: the task begins another run, which works on that.
+    #[error("it was told more")]
+    Told,
     /// An approval is needed first.
     #[error("{}", waits(last, *calls, summary))]
     Waiting {
@@ -101,7 +104,7 @@ impl StopCause {
     pub fn outlook(&self) -> Outlook {
         match self {
             Self::Waiting { .. } | Self::Used(_) | Self::Unavailable { .. } => Outlook::Later,
-            Self::Passing(_) => Outlook::Again,
+            Self::Passing(_) | Self::Told => Outlook::Again,
             Self::Paused => Outlook::Paused,
             Self::Cancelled | Self::Ended => Outlook::Cancelled,
             Self::Denied(_)
@@ -167,6 +170,8 @@ pub fn utc(ms: i64) -> String {
 pub(crate) enum StopRequest {
     /// To continue.
     GoOn,
+    /// To begin another run, with what the person has said meanwhile.
+    Hear,
     /// To stop for now.
     Pause,
     /// To stop for good.
@@ -178,6 +183,7 @@ impl StopRequest {
     pub(crate) fn stop(self) -> Option<StopCause> {
         match self {
             Self::GoOn => None,
+            Self::Hear => Some(StopCause::Told),
             Self::Pause => Some(StopCause::Paused),
             Self::Cancel => Some(StopCause::Cancelled),
         }

@@ -5,12 +5,15 @@
 //! and calls that have an end are replayed instead of made.
 
 mod diff;
+mod said;
 mod spec;
 mod state;
 mod tape;
 
 pub use diff::{Brief, Difference, diff};
 pub use regent_kernel::Priority;
+pub use said::{Exchange, Said};
+pub(crate) use said::{model_at, model_before, next_turn, turn_of};
 pub use spec::{Mode, TaskRecord, TaskSpec};
 pub use state::TaskState;
 pub(crate) use state::may_become;

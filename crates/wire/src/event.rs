@@ -68,6 +68,13 @@ pub enum Event {
         /// The next piece of it.
         text: String,
     },
+    /// The person's next message begins to be worked on: the goal, or a later one.
+    Heard {
+        /// The first turn that works on it.
+        turn: u32,
+        /// What, shortened.
+        text: String,
+    },
     /// The model returned text.
     Said {
         /// At which step.

@@ -8,7 +8,7 @@ mod watch;
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use regent_runtime::{Priority, TaskView};
+use regent_runtime::{FollowUp, Priority, TaskView};
 
 use crate::context::Context;
 use crate::output::CommandResult;
@@ -42,6 +42,25 @@ pub(crate) enum TaskCommand {
         id: Option<String>,
         /// New budget of the whole task, e.g. 0.50usd or tokens=20000,calls=50
         #[arg(long, value_name = "LIMITS", requires = "id")]
+        budget: Vec<String>,
+        /// Never ask; wait or deny when a call needs an approval
+        #[arg(long, value_enum, value_name = "WHAT")]
+        unattended: Option<Unattended>,
+    },
+    /// Say more to a task, also to one that has ended: it goes on with what it knows
+    #[command(
+        after_help = "Example: regent task continue t-1f3a \"now also update the changelog\"\n\nThe task keeps its conversation, its tools and its budget. A task that was cancelled, or that follows a plan, can't be continued."
+    )]
+    Continue {
+        #[command(flatten)]
+        which: Which,
+        /// What it is to do next; `-` reads it from stdin
+        message: String,
+        /// Continue with another model
+        #[arg(long, value_name = "MODEL")]
+        model: Option<String>,
+        /// New budget of the whole task, e.g. 0.50usd or tokens=20000,calls=50
+        #[arg(long, value_name = "LIMITS")]
         budget: Vec<String>,
         /// Never ask; wait or deny when a call needs an approval
         #[arg(long, value_enum, value_name = "WHAT")]
@@ -170,6 +189,7 @@ impl TaskCommand {
             Self::List { .. } => "task.list",
             Self::Show { .. } => "task.show",
             Self::Resume { .. } => "task.resume",
+            Self::Continue { .. } => "task.continue",
             Self::Cancel { .. } => "task.cancel",
             Self::Fork { .. } => "task.fork",
             Self::Replay { .. } => "task.replay",
@@ -184,6 +204,10 @@ pub(crate) async fn run(context: &Context, command: TaskCommand) -> CommandResul
         TaskCommand::Run(args) => run::run(context, args).await,
         TaskCommand::Resume { id, budget, unattended } => {
             run::resume(context, id.as_deref(), &budget, unattended).await
+        }
+        TaskCommand::Continue { which, message, model, budget, unattended } => {
+            let message = FollowUp { text: message, model };
+            run::say(context, &which.id, message, (&budget, unattended)).await
         }
         TaskCommand::Fork { which, at, model } => run::fork(context, &which.id, &at, model).await,
         TaskCommand::Cancel { which } => history::cancel(context, &which.id).await,

@@ -15,6 +15,8 @@ mod change;
 #[cfg(test)]
 mod commands;
 #[cfg(test)]
+mod conversation;
+#[cfg(test)]
 mod costs;
 #[cfg(test)]
 mod envelopes;

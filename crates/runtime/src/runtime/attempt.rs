@@ -111,6 +111,7 @@ impl Inner {
             task: record.task.clone(),
             model: record.spec.model.clone(),
             ancestors: record.ancestors.clone(),
+            said: record.said.clone(),
             recorded: None,
             asker: self.options.asker.clone(),
             wish,
@@ -159,6 +160,7 @@ impl Inner {
         let Some(agent) = who.agent_id().cloned() else { return Ok(()) };
         let spec = &record.spec;
         let said = [&spec.goal, &spec.role].into_iter().chain(spec.vars.values());
+        let said = said.chain(record.said.iter().map(|one| &one.text));
         let request = said.map(String::as_str).collect::<Vec<_>>().join("\n");
         let begin = Box::new(Begin { request, ..Begin::default() });
         let reply = self.kernel.syscall(&self.owner.principal, Op::Begin { agent, begin }).await?;
@@ -192,6 +194,7 @@ impl Inner {
             offers: self.offers(record),
             skills: spec.skills.clone(),
             findings: Vec::new(),
+            said: record.said.clone(),
             vars: spec.vars.clone(),
             sampling: spec.sampling.clone(),
             limits: spec.limits.clone(),
@@ -244,6 +247,7 @@ pub(super) fn stop_of(error: TaskError) -> StopCause {
         other @ (TaskError::Unknown(_)
         | TaskError::Over(..)
         | TaskError::Busy(_)
+        | TaskError::Planned(_)
         | TaskError::Full(_)
         | TaskError::Goal
         | TaskError::NoTool(..)

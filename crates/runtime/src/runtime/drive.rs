@@ -11,13 +11,15 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use tokio::sync::{Mutex, watch};
 
+use super::attempt::stop_of;
+use super::talk::Reins;
 use super::{Inner, TaskEnd, TaskError};
 use crate::agent::AgentAnswer;
 use crate::door::{TaskUsage, backoff_ms, wished};
 use crate::event::{Event, Events};
 use crate::snapshot::{RestoreArgs, Restored, SnapshotError};
 use crate::stop::{Outlook, StopCause, StopRequest};
-use crate::task::{RECORD_STEP, TaskRecord, TaskState, TaskStateRecord, TaskView, may_become};
+use crate::task::{RECORD_STEP, Said, TaskRecord, TaskState, TaskStateRecord, TaskView, may_become};
 
 /// The key of what a task writes about itself; each replaces the one before, the ledger keeps them all.
 const KEY: &str = "task";
@@ -77,6 +79,15 @@ impl Chronicle {
             self.state = said.state;
             self.events.send(news);
         }
+        Ok(())
+    }
+
+    /// Takes note of what the person has said meanwhile: the next run works on it.
+    async fn said(&mut self, said: &Said) -> Result<(), TaskError> {
+        self.next_run();
+        self.inner.note_said(&self.task, self.run, said).await?;
+        self.state = TaskState::Pending;
+        self.next_run();
         Ok(())
     }
 
@@ -219,6 +230,12 @@ impl Inner {
         self.remember(&view.record.task, &format!("run/{}/rollback", view.runs), &said).await
     }
 
+    /// Takes note of what the person says to a task that doesn't run. It opens a run of its own.
+    pub(super) async fn note_said(&self, task: &TaskId, run: u32, said: &Said) -> Result<(), TaskError> {
+        let told = TaskStateRecord { said: Some(said.clone()), ..TaskStateRecord::state(TaskState::Pending) };
+        self.remember(task, &format!("run/{run}/said"), &told).await
+    }
+
     /// Takes note of another budget. It opens a run of its own, so that the next one has names of its own.
     pub(super) async fn note_budget(&self, view: &TaskView, budget: Budget) -> Result<(), TaskError> {
         let said = TaskStateRecord { budget: Some(budget), ..TaskStateRecord::state(view.state) };
@@ -228,9 +245,9 @@ impl Inner {
     /// Runs a task until it has ended, or stops for someone.
     pub(super) async fn drive(
         self: &Arc<Self>,
-        record: TaskRecord,
+        mut record: TaskRecord,
         from: TaskStart,
-        wish: watch::Receiver<StopRequest>,
+        (reins, wish): (Reins, watch::Receiver<StopRequest>),
         events: Events,
     ) -> TaskEnd {
         let task = record.task.clone();
@@ -242,8 +259,20 @@ impl Inner {
         let (answer, stop, used, undone) = loop {
             let (ended, used, undone) =
                 self.attempt(&record, known.take(), Arc::clone(&book), wish.clone(), &events).await;
+            let ended = match ended {
+                Ok(answer) => Ok(Some(answer)),
+                Err(StopCause::Told) => Ok(None),
+                Err(stop) => Err(stop),
+            };
             let stop = match ended {
-                Ok(answer) => break (Some(answer), None, used, undone),
+                Ok(answer) => match self.hear(&mut record, &reins, &book, answer.as_ref()).await {
+                    Ok(false) if answer.is_some() => break (answer, None, used, undone),
+                    Ok(_more) => {
+                        tries = 0;
+                        continue;
+                    }
+                    Err(stop) => stop,
+                },
                 Err(stop) => stop,
             };
             if stop.outlook() != Outlook::Again || tries >= record.spec.retries_max {
@@ -265,13 +294,29 @@ impl Inner {
         TaskEnd { task, state: book.state, answer, why: stop.map(Arc::new), spent: used.spent, undone }
     }
 
+    /// Whether the person has said more meanwhile: then that is recorded, after the answer if there is one, and the next run works on it.
+    async fn hear(
+        &self,
+        record: &mut TaskRecord,
+        reins: &Reins,
+        book: &Mutex<Chronicle>,
+        answer: Option<&AgentAnswer>,
+    ) -> Result<bool, StopCause> {
+        let Some(message) = reins.heard() else { return Ok(false) };
+        let mut book = book.lock().await;
+        if let Some(answer) = answer {
+            book.state(TaskStateRecord::completed(answer)).await.map_err(stop_of)?;
+        }
+        let said = message.before(self.next_turn(record).map_err(stop_of)?);
+        book.said(&said).await.map_err(stop_of)?;
+        record.said.push(said);
+        Ok(true)
+    }
+
     /// Writes how it ended. If that can't be written the kernel has sealed itself; the task can be resumed all the same.
     async fn close(&self, book: &mut Chronicle, answer: Option<&AgentAnswer>, stop: Option<&StopCause>) {
         let said = match (answer, stop) {
-            (Some(answer), _) => TaskStateRecord {
-                answer: Some(answer.text.clone()),
-                ..TaskStateRecord::state(TaskState::Completed)
-            },
+            (Some(answer), _) => TaskStateRecord::completed(answer),
             (None, Some(stop)) => {
                 let state = match stop.outlook() {
                     Outlook::Later | Outlook::Paused => TaskState::Pending,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use regent_kernel::{Budget, Priority, Sampling, TaskId};
 use serde::{Deserialize, Serialize};
 
+use super::said::Said;
 use crate::agent::AgentLimits;
 use crate::door::Ancestor;
 
@@ -99,4 +100,7 @@ pub struct TaskRecord {
     /// The tasks that it was forked from, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ancestors: Vec<Ancestor>,
+    /// What the person said after the goal. A new task has none of its own; a fork has those that it shares.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub said: Vec<Said>,
 }

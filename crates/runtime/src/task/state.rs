@@ -8,7 +8,8 @@
 //!                           └─────────────→ Cancelled ────────────┘
 //! ```
 //!
-//! Running goes back to Pending where a task waits for an approval or for a budget: nothing has failed, and nothing runs.
+//! Running goes back to Pending where a task waits for an approval or for a budget: nothing has failed, and nothing runs. A task that has
+//! ended with an answer goes back there too when the person says more.
 
 pub use regent_wire::event::TaskState;
 
@@ -29,8 +30,10 @@ pub(crate) fn may_become(state: TaskState, next: TaskState) -> bool {
         ),
         TaskState::Failed => matches!(next, TaskState::Retrying | TaskState::Cancelled),
         TaskState::Retrying => matches!(next, TaskState::Running | TaskState::Cancelled),
-        TaskState::Completed | TaskState::Cancelled => next == TaskState::Finalized,
-        TaskState::Finalized => false,
+        TaskState::Completed => matches!(next, TaskState::Finalized | TaskState::Pending),
+        TaskState::Cancelled => next == TaskState::Finalized,
+        // Whether it may be taken up again is a matter of how it ended; see `Runtime::say`.
+        TaskState::Finalized => next == TaskState::Pending,
     }
 }
 
@@ -39,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_state_leads_to_the_end_and_the_end_leads_nowhere() {
+    fn every_state_leads_to_the_end_and_only_more_words_lead_on_from_there() {
         for start in TaskState::ALL {
             let mut reached = vec![start];
             let mut at = 0;
@@ -53,7 +56,8 @@ mod tests {
             }
             assert!(reached.contains(&TaskState::Finalized), "{start}");
         }
-        assert!(TaskState::ALL.iter().all(|next| !may_become(TaskState::Finalized, *next)));
+        let after = TaskState::ALL.into_iter().filter(|next| may_become(TaskState::Finalized, *next));
+        assert_eq!(after.collect::<Vec<_>>(), [TaskState::Pending]);
         assert!(!may_become(TaskState::Completed, TaskState::Running));
     }
 }

@@ -8,8 +8,10 @@ use regent_kernel::{
 use regent_wire::body::{Charged, Decision, EndStatus, EntryBody};
 use serde::{Deserialize, Serialize};
 
+use super::said::{Exchange, Said};
 use super::spec::TaskRecord;
 use super::state::TaskState;
+use crate::agent::AgentAnswer;
 use crate::door::{TaskUsage, is_before};
 
 /// The step at which a task is recorded.
@@ -93,9 +95,16 @@ pub(crate) struct TaskStateRecord {
     /// The question that it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) question: Option<String>,
+    /// What the person has said: from here on the task works on that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) said: Option<Said>,
 }
 
 impl TaskStateRecord {
+    pub(crate) fn completed(answer: &AgentAnswer) -> Self {
+        Self { answer: Some(answer.text.clone()), ..Self::state(TaskState::Completed) }
+    }
+
     pub(crate) fn state(state: TaskState) -> Self {
         Self {
             state,
@@ -107,6 +116,7 @@ impl TaskStateRecord {
             budget: None,
             until_ms: None,
             question: None,
+            said: None,
         }
     }
 }
@@ -131,8 +141,10 @@ pub struct TaskView {
     pub until_ms: Option<i64>,
     /// The question that it waits for.
     pub question: Option<String>,
-    /// Its answer, if it has one.
+    /// Its answer, if it has one. After a further message, the answer to that.
     pub answer: Option<String>,
+    /// What was asked for and answered, in order; the goal is the first.
+    pub exchanges: Vec<Exchange>,
     /// The agent that ran it last.
     pub agent: Option<String>,
     /// When it was recorded.
@@ -153,6 +165,11 @@ pub struct TaskView {
 }
 
 impl TaskView {
+    /// Whether it was cancelled: nothing can be said to it any more.
+    pub fn is_put_away(&self) -> bool {
+        self.state.is_over() && self.answer.is_none()
+    }
+
     /// The state as a user names it: a task that is put away has been completed, or cancelled.
     pub fn word(&self) -> &'static str {
         match (self.state, &self.answer) {
@@ -308,6 +325,7 @@ impl Tape {
             until_ms: None,
             question: None,
             answer: None,
+            exchanges: Vec::new(),
             agent: None,
             created_ms: self.steps.first().map_or(0, |step| step.at_ms),
             changed_ms: self
@@ -320,6 +338,8 @@ impl Tape {
             used: self.used(),
             snapshots: Vec::new(),
         };
+        view.exchanges.push(Exchange { request: view.record.spec.goal.clone(), turn: 1, answer: None });
+        view.exchanges.extend(view.record.said.iter().map(Exchange::of));
         let is_word =
             |step: &&Recorded| step.vouched && step.step.starts_with("run/") && step.step != RECORD_STEP;
         for step in self.steps.iter().filter(is_word) {
@@ -333,8 +353,17 @@ impl Tape {
                 view.record.spec.budget = budget;
                 continue;
             }
+            if let Some(message) = said.said {
+                (view.state, view.why, view.answer) = (said.state, None, None);
+                view.exchanges.push(Exchange::of(&message));
+                view.record.said.push(message);
+                continue;
+            }
             (view.state, view.why) = (said.state, said.why);
             (view.until_ms, view.question) = (said.until_ms, said.question);
+            if let (Some(answer), Some(last)) = (&said.answer, view.exchanges.last_mut()) {
+                last.answer = Some(answer.clone());
+            }
             view.answer = said.answer.or(view.answer);
             view.agent = said.agent.or(view.agent);
         }
@@ -412,6 +441,7 @@ mod tests {
             seed: "s".to_owned(),
             tools: BTreeMap::new(),
             ancestors: Vec::new(),
+            said: Vec::new(),
         };
         let content = serde_json::to_string(&record).unwrap();
         let args = json!({"content": content, "key": "t-1", "region": "episodic"}).to_string().into_bytes();

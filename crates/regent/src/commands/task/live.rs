@@ -188,15 +188,12 @@ impl Live {
                 let why = why.map(|why| format!(": {}", term::short(&why, 200))).unwrap_or_default();
                 vec![screen.faint(&format!("{} {state}{why}", one.task))]
             }
-            Event::Plan { steps } => {
-                let step = |PlannedStep { name, goal }: &PlannedStep| {
-                    format!(
-                        "  {}  {}",
-                        screen.strong(&term::short(name, 20)),
-                        term::short(goal, width.saturating_sub(24))
-                    )
-                };
-                std::iter::once("plan".to_owned()).chain(steps.iter().map(step)).collect()
+            Event::Plan { steps } => plan_lines(screen, &steps, width),
+            // The goal was typed just now.
+            Event::Heard { turn: 1, .. } => Vec::new(),
+            Event::Heard { text, .. } => {
+                one.saying.clear();
+                vec![format!("{} {}", screen.strong(">"), term::short(text.trim(), SAID_CHARS_MAX))]
             }
             Event::Turn { step } => {
                 one.step = step;
@@ -280,6 +277,14 @@ impl Live {
         let stop = if self.stopping { "  ·  stopping" } else { "" };
         self.stage.status(&format!("{spin} {what}  ·  {seconds}s  ·  {used}{left}{stop}"));
     }
+}
+
+fn plan_lines(screen: &Screen, steps: &[PlannedStep], width: usize) -> Vec<String> {
+    let step = |PlannedStep { name, goal }: &PlannedStep| {
+        let goal = term::short(goal, width.saturating_sub(24));
+        format!("  {}  {goal}", screen.strong(&term::short(name, 20)))
+    };
+    std::iter::once("plan".to_owned()).chain(steps.iter().map(step)).collect()
 }
 
 fn missed(count: u64) -> String {

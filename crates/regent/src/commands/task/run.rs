@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::sync::Arc;
 
 use regent_kernel::{Budget, Host, TaskId};
-use regent_runtime::{Mode, Outlook, StopCause, TaskEnd, TaskHandle, TaskSpec};
+use regent_runtime::{FollowUp, Mode, Outlook, StopCause, TaskEnd, TaskError, TaskHandle, TaskSpec};
 use serde_json::{Value, json};
 
 use super::live::Live;
@@ -145,6 +145,46 @@ async fn go_on(
         runtime.set_budget(&task, limits).await?;
     }
     let handle = runtime.resume(&task).await?;
+    let ended = watch(context, &running.host, &stage, vec![handle]).await;
+    one_of(ended, limits)?.report(context)
+}
+
+/// `task continue`.
+pub(super) async fn say(
+    context: &Context,
+    id: &str,
+    message: FollowUp,
+    (budget, unattended): (&[String], Option<Unattended>),
+) -> CommandResult {
+    let budget = money::parse(budget)?;
+    let task = past::find_task(context, id)?;
+    let text = if message.text == "-" { read_goal()? } else { message.text };
+    let message = FollowUp { text: text.trim().to_owned(), ..message };
+    if message.text.is_empty() {
+        return Err(Failure::new(codes::TASK_GOAL, "say what the task is to do next"));
+    }
+    let running = BootedKernel::boot(context).await?;
+    let result = tell(context, &running, (&task, message), (budget, unattended)).await;
+    running.close(context, result).await
+}
+
+async fn tell(
+    context: &Context,
+    running: &BootedKernel,
+    (task, message): (&TaskId, FollowUp),
+    (budget, unattended): (Budget, Option<Unattended>),
+) -> CommandResult {
+    needs_a_model(context, running)?;
+    message.model.as_deref().map_or(Ok(()), |model| is_a_model(running, model))?;
+    let stage = Arc::new(Stage::new(context.screen));
+    let runtime = tasks::runtime(context, running, asks(context, running, &stage, unattended))?;
+    let limits = money::merged(runtime.task(task)?.record.spec.budget, budget);
+    if budget != Budget::default() {
+        runtime.set_budget(task, limits).await?;
+    }
+    let Some(handle) = runtime.say(task, message).await? else {
+        return Err(TaskError::Busy(task.clone()).into());
+    };
     let ended = watch(context, &running.host, &stage, vec![handle]).await;
     one_of(ended, limits)?.report(context)
 }

@@ -83,6 +83,10 @@ pub(super) fn show(context: &Context, id: &str) -> CommandResult {
     });
     row("budget", &budget.unwrap_or_default());
     row("runs", &view.runs.saturating_sub(1).to_string());
+    for one in view.exchanges.iter().skip(1) {
+        let request = term::block(&one.request).replace('\n', "\n             ");
+        row("then", &format!("{request}  (turn {})", one.turn));
+    }
     for one in &view.record.ancestors {
         row("forked", &format!("from {} at {}", one.task, term::inline(&one.at)));
     }
@@ -166,7 +170,7 @@ fn brief(view: &TaskView, word: &str) -> Value {
     let budget = (spec.budget != Budget::default()).then_some(spec.budget);
     json!({
         "task": view.record.task, "state": view.state, "word": word, "why": view.why, "goal": spec.goal, "model": spec.model,
-        "agent": spec.agent, "answer": view.answer, "steps": view.steps, "runs": view.runs.saturating_sub(1), "spent": view.spent,
+        "agent": spec.agent, "answer": view.answer, "exchanges": view.exchanges, "steps": view.steps, "runs": view.runs.saturating_sub(1), "spent": view.spent,
         "budget": budget, "created_ms": view.created_ms, "changed_ms": view.changed_ms, "ancestors": view.record.ancestors,
     })
 }
