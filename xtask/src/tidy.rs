@@ -82,7 +82,7 @@ const TRUSTED_BASE: &[&str] =
 const FOR_CALLERS: &[(&str, &str)] =
     &[("crates/wire/src/event.rs", "regent_wire::event"), ("crates/wire/src/judge.rs", "regent_wire::judge")];
 /// How much code that may be, without tests. It grows only with a decision that says why (ADR 0052).
-const TRUSTED_LINES_MAX: usize = 45_800;
+const TRUSTED_LINES_MAX: usize = 46_200;
 /// Spelt apart, so that this file passes its own exam.
 const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("unimpl", "emented!(")];
 const IGNORED: &str = concat!("#[ign", "ore");

@@ -31,7 +31,7 @@ pub(crate) use denials::ProgramDenials;
 pub(crate) use life::{CallSlot, End, Life};
 pub use lifecycle::Lifecycle;
 pub use regent_identity::AgentId;
-pub use regent_wire::{Delivered, SpawnSpec};
+pub use regent_wire::{Changes, Delivered, Grants, SpawnSpec};
 pub(crate) use spawn::check_spec;
 
 /// Agents that live at the same time.

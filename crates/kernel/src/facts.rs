@@ -33,7 +33,7 @@ use crate::request::ruled;
 use crate::role;
 use crate::rules;
 use crate::syscall::Fault;
-use crate::within;
+use crate::{grants, within};
 pub(crate) use bound::{Binding, Bound, BoundTree, TreeState};
 use regent_workspace::{PathError, Spellings, Workspace};
 pub(crate) use target::{Target, program_target, relocates, reworded, sealed, text_bytes};
@@ -288,7 +288,7 @@ impl Core {
         if let Some(reason) = &sheet.refusal {
             return Verdict::Deny(reason.clone());
         }
-        if let Some(reason) = within::beyond(call, sheet) {
+        if let Some(reason) = within::beyond(call, sheet).or_else(|| grants::beyond(call, sheet)) {
             return Verdict::Deny(reason);
         }
         self.count_rates(call, sheet).await;
@@ -300,7 +300,7 @@ impl Core {
                 so_far.narrowed(policy.decide(&facts), above.name())
             })
         });
-        ruled(verdict, sheet.ruling.as_ref())
+        grants::asked(ruled(verdict, sheet.ruling.as_ref()), call, sheet)
     }
 
     /// The rules that policy looks at for a call, and how each fares; for people, not for the path of a call.

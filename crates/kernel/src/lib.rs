@@ -17,6 +17,7 @@ pub mod endpoint;
 mod evidence;
 mod executor;
 mod facts;
+mod grants;
 mod history;
 mod host;
 mod identity;
@@ -48,7 +49,7 @@ mod unended;
 mod vfs;
 mod within;
 
-pub use agent::{AgentId, Delivered, Lifecycle, RunningProgram, SpawnSpec};
+pub use agent::{AgentId, Changes, Delivered, Grants, Lifecycle, RunningProgram, SpawnSpec};
 pub use approval::{
     Answered, ApprovalAnswer, Approved, AskedQuestion, Attention, BoundFile, LedgerPlace, OpenQuestion,
     Scope, SkipReason, Skipped, Ticket, TicketId, Traced, UNATTENDED, UNIDENTIFIED, Voice,

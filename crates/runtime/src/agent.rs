@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use regent_kernel::{
-    Completion, Inference, Message, Offer, Op, Role, Sampling, Signal, Status, StopReason, ToolCall, ToolUse,
+    Changes, Completion, Inference, Message, Offer, Op, Role, Sampling, Signal, Status, StopReason, ToolCall,
+    ToolUse,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -35,6 +36,9 @@ pub const FINISH: &str = "task.finish";
 /// The file with a project's notes for agents.
 const NOTES_FILE: &str = "AGENTS.md";
 const NOTES_BYTES_MAX: u64 = 32 << 10;
+/// What a model is told where nothing may be changed.
+const READ_ONLY: &str =
+    "[Only an answer is wanted. Files can be read, and programs can look at them; nothing can be changed.]";
 /// What a model hears of its answer when the person says more.
 const ANSWER_TAKEN: &str = "[your answer was shown to the person]";
 /// Turns in a row in which a model may say nothing of use.
@@ -110,6 +114,10 @@ pub struct Work {
     pub findings: Vec<Finding>,
     /// What the person said after the goal.
     pub said: Vec<Said>,
+    /// From which turn on which changes may be made.
+    pub changes: Vec<(u32, Changes)>,
+    /// The tools that do nothing but change something: they aren't offered where nothing may be changed.
+    pub changing: BTreeSet<String>,
     /// For templates.
     pub vars: BTreeMap<String, String>,
     /// How answers are drawn.
@@ -118,6 +126,14 @@ pub struct Work {
     pub limits: AgentLimits,
     /// Marks what tools bring.
     pub markers: Markers,
+}
+
+impl Work {
+    /// Whether nothing may be changed at a turn.
+    fn reads_only(&self, turn: u32) -> bool {
+        let so_far = self.changes.iter().take_while(|(since, _)| *since <= turn);
+        so_far.last().is_some_and(|(_, changes)| *changes == Changes::Denied)
+    }
 }
 
 /// The result of an agent.
@@ -228,7 +244,7 @@ impl<'a> AgentLoop<'a> {
         let (work, mut heard) = (self.work, false);
         for said in work.said.iter().filter(|one| one.turn == turn) {
             self.tell_heard(turn, &said.text);
-            self.window.push(Turn::from_user(said.text.clone()));
+            self.window.push(Turn::from_user(with_note(said.text.clone(), work.reads_only(turn))));
             heard = true;
         }
         if heard {
@@ -245,7 +261,7 @@ impl<'a> AgentLoop<'a> {
     async fn turn(&mut self, turn: u32) -> Result<Option<String>, StopCause> {
         let step = format!("{turn}/think");
         self.door.events().send(Event::Turn { step: self.door.name_of(&step) });
-        let (mut completion, replayed) = self.think(&step).await?;
+        let (mut completion, replayed) = self.think(turn, &step).await?;
         name_calls(completion.message.calls_mut(), turn);
         let (table, asked) = (completion.redacted, calls_of(&completion.message));
         let message = restored_message(completion.message, &table);
@@ -280,10 +296,12 @@ impl<'a> AgentLoop<'a> {
         Ok(None)
     }
 
-    async fn think(&self, step: &str) -> Result<(Completion, bool), StopCause> {
+    async fn think(&self, turn: u32, step: &str) -> Result<(Completion, bool), StopCause> {
         let messages = self.window.messages()?;
         self.craft.guardrails.check(&messages, &self.work.markers)?;
-        let offers = self.work.offers.iter().filter(|_| !self.stuck);
+        let reads_only = self.work.reads_only(turn);
+        let left_out = |offer: &Offer| self.stuck || (reads_only && self.work.changing.contains(&offer.name));
+        let offers = self.work.offers.iter().filter(|offer| !left_out(offer));
         let inference = question(self.work, self.door.model_at(step), messages, offers);
         infer(self.door, step, inference, self.work.limits.tries_max).await
     }
@@ -338,6 +356,11 @@ pub(crate) fn first_question(craft: &Craft, work: &Work, model: &str) -> Result<
     Ok(question(work, model, opening(craft, work)?.messages()?, work.offers.iter()))
 }
 
+/// A request, with a word about what the kernel holds its agent to.
+fn with_note(request: String, reads_only: bool) -> String {
+    if reads_only { format!("{request}\n\n{READ_ONLY}") } else { request }
+}
+
 /// The beginning of a conversation.
 fn opening(craft: &Craft, work: &Work) -> Result<Window, StopCause> {
     let tools: Vec<String> = work.offers.iter().map(|offer| offer.name.clone()).collect();
@@ -356,7 +379,7 @@ fn opening(craft: &Craft, work: &Work) -> Result<Window, StopCause> {
     let system = [render(Layer::System)?, render(Layer::Role)?];
     let system = system.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>().join("\n\n");
     window.pin(Role::System, system);
-    window.pin(Role::User, render(Layer::Task)?);
+    window.pin(Role::User, with_note(render(Layer::Task)?, work.reads_only(1)));
     Ok(window)
 }
 

@@ -4,12 +4,14 @@
 //! its outcome, and each state it was in. There is no other file: resuming a task reads the ledger and runs the program again,
 //! and calls that have an end are replayed instead of made.
 
+mod asking;
 mod diff;
 mod said;
 mod spec;
 mod state;
 mod tape;
 
+pub use asking::is_question;
 pub use diff::{Brief, Difference, diff};
 pub use regent_kernel::Priority;
 pub use said::{Exchange, Said};

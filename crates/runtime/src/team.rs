@@ -32,6 +32,7 @@ pub struct Child {
 /// Delegates work to a child and waits for its answer, which is labelled as another agent's and put between markers.
 pub async fn delegate(door: &Door, craft: &Craft, work: &Work, child: &Child) -> Result<String, StopCause> {
     let spec = SpawnSpec {
+        grants: regent_kernel::Grants::default(),
         name: child.name.clone(),
         roles: child.roles.clone().unwrap_or_else(|| door.who().roles().to_vec()),
         new_group: false,

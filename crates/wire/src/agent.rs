@@ -1,5 +1,7 @@
 //! Agents, as they are asked for and shown.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +27,52 @@ pub struct SpawnSpec {
     /// How urgent its calls to models are; its parent's if absent, and never more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
+    /// What it may do at most, whatever policy allows; never more than its parent.
+    #[serde(default, skip_serializing_if = "Grants::is_all")]
+    pub grants: Grants,
+}
+
+/// What an agent was granted when it was started. The kernel holds it and all that it starts to that; policy can only say no to more.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Grants {
+    /// The tools that it may call; any, if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<BTreeSet<String>>,
+    /// Whether it may change anything.
+    pub changes: Changes,
+}
+
+/// Whether an agent may change anything outside its own memory: files, programs, other machines. Ordered from the widest grant.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Changes {
+    /// What policy allows.
+    #[default]
+    Allowed,
+    /// A person is asked about each.
+    Asked,
+    /// Nothing.
+    Denied,
+}
+
+impl Grants {
+    /// Whether nothing is held back.
+    pub fn is_all(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What both grant.
+    #[must_use]
+    pub fn meet(&self, other: &Self) -> Self {
+        let tools = match (&self.tools, &other.tools) {
+            (Some(one), Some(other)) => Some(one & other),
+            (one, other) => one.clone().or_else(|| other.clone()),
+        };
+        Self { tools, changes: self.changes.max(other.changes) }
+    }
 }
 
 /// Where an agent is in its life. Ordered: it never goes back past `Active`.

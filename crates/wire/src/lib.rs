@@ -33,7 +33,7 @@ mod token;
 mod version;
 mod vfs;
 
-pub use agent::{Lifecycle, SpawnSpec};
+pub use agent::{Changes, Grants, Lifecycle, SpawnSpec};
 pub use amounts::{Amounts, Budget, Each, Spent};
 pub use approval::{AnswerCall, ApprovalAnswer, Scope, TicketId, Voice};
 pub use budget_scope::BudgetScope;

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use regent_policy::{Label, SessionFacts};
-use regent_wire::Priority;
 pub(crate) use regent_wire::body::AgentEnd as End;
+use regent_wire::{Grants, Priority};
 use tokio::sync::watch;
 
 use super::denials::{Denials, Follows};
@@ -20,6 +20,7 @@ pub(crate) struct Life {
     vitals: Mutex<Vitals>,
     work: Work,
     priority: Priority,
+    grants: Grants,
 }
 
 #[derive(Debug)]
@@ -41,13 +42,24 @@ struct Vitals {
 }
 
 impl Life {
-    pub(super) fn new(trust: u16, context: Label, work: Work, priority: Priority) -> Self {
+    pub(super) fn new(
+        trust: u16,
+        context: Label,
+        work: Work,
+        (priority, grants): (Priority, Grants),
+    ) -> Self {
         let (inbox, session) = (Inbox::default(), SessionFacts::default());
         let (end, denials, trust_start, sound) = (None, Denials::default(), trust, 0);
         let (written, request) = (0, 0);
         let vitals =
             Vitals { inbox, trust, trust_start, sound, context, session, end, denials, written, request };
-        Self { stage: watch::Sender::new(Lifecycle::Init), vitals: Mutex::new(vitals), work, priority }
+        Self {
+            stage: watch::Sender::new(Lifecycle::Init),
+            vitals: Mutex::new(vitals),
+            work,
+            priority,
+            grants,
+        }
     }
 
     fn vitals(&self) -> MutexGuard<'_, Vitals> {
@@ -57,6 +69,11 @@ impl Life {
     /// The request that it and its children work on.
     pub(crate) fn work(&self) -> &Work {
         &self.work
+    }
+
+    /// What it may do at most.
+    pub(crate) fn grants(&self) -> &Grants {
+        &self.grants
     }
 
     pub(crate) fn stage(&self) -> Lifecycle {

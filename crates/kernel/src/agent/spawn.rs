@@ -153,7 +153,8 @@ fn newborn(
     // An operator's agent is urgent only where they say so.
     let usual = if parent.agent_id().is_some() { ceiling } else { ceiling.min(Priority::Normal) };
     let priority = spec.priority.map_or(usual, |wanted| wanted.min(ceiling));
-    let life = Arc::new(Life::new(trust, context, work, priority));
+    let grants = parent.life().map_or_else(|| spec.grants.clone(), |life| life.grants().meet(&spec.grants));
+    let life = Arc::new(Life::new(trust, context, work, (priority, grants)));
     let name = match parent.agent_id() {
         Some(_) => format!("{}/{}", parent.name(), spec.name),
         None => spec.name.clone(),

@@ -20,6 +20,7 @@ use crate::catalogue::{Catalogue, Tool};
 use crate::clock::Clock;
 use crate::executor::BoxFuture;
 use crate::facts::{BoundTree, Sheet, Target, refusal};
+use crate::grants;
 use crate::kernel::Core;
 use crate::off_worker::off_worker;
 use crate::rules;
@@ -190,6 +191,11 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
     /// search through a folder) and must leave out what its caller may not have. Nothing is recorded because nothing is done.
     pub fn would_allow(&self, op: Op) -> BoxFuture<'s, bool> {
         self.frame.would_allow(op)
+    }
+
+    /// Whether the caller was granted to change anything. For one that wasn't, a program gets the workspace read-only.
+    pub fn may_change(&self) -> bool {
+        grants::may_change(&self.frame.call.principal)
     }
 
     /// Judges reading files of the workspace, many of them, for this caller: a program must not read what `fs.read` would ask

@@ -26,6 +26,16 @@ pub(super) const OTHERS: &[Code] = &[
         exit::DENIED,
         "An agent may list, wait for and signal only itself and its descendants. Users may do so for all agents.",
     ),
+    code(
+        "agent.not_granted",
+        exit::DENIED,
+        "The agent was started with chosen tools (`task run --tools`), and this isn't one of them.",
+    ),
+    code(
+        "agent.read_only",
+        exit::DENIED,
+        "The agent was started to read only, or its request is a question, and the call could change something. Ask for the change in words, or run the task with `--may-write`.",
+    ),
     code("agent.roles", exit::DENIED, "A child can't have roles that its parent lacks."),
     code(
         "agent.too_deep",

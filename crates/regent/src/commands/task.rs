@@ -8,6 +8,7 @@ mod watch;
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use regent_kernel::Changes;
 use regent_runtime::{FollowUp, Priority, TaskView};
 
 use crate::context::Context;
@@ -16,6 +17,9 @@ use crate::past::Past;
 use crate::term;
 pub(crate) use run::{TaskResult, watched};
 
+/// What an agent is told that only plans.
+const PLANNER: &str = "You plan the work and do none of it. Look at what is there, then answer with a plan: numbered steps, each with the files \
+that it changes, how it can be checked, and what could go wrong.";
 /// How many tasks a shell offers.
 const COMPLETED_MAX: u32 = 50;
 
@@ -132,6 +136,8 @@ pub(crate) struct RunArgs {
     /// local model]
     #[arg(long, value_delimiter = ',', value_name = "TOOLS")]
     tools: Option<Vec<String>>,
+    #[command(flatten)]
+    mode: ChangeMode,
     /// Plan first, then run each step with its own agent
     #[arg(long)]
     plan: bool,
@@ -151,6 +157,40 @@ pub(crate) struct RunArgs {
     /// setting `task.unattended`]
     #[arg(long, value_enum, value_name = "WHAT")]
     unattended: Option<Unattended>,
+}
+
+/// What a task may change. The kernel holds its agents to it.
+#[derive(Debug, Clone, Copy, Args)]
+#[group(multiple = false)]
+pub(crate) struct ChangeMode {
+    /// Change nothing: files can only be read, and programs get the workspace read-only
+    #[arg(long)]
+    read_only: bool,
+    /// Change nothing and answer with a plan
+    #[arg(long)]
+    plan_only: bool,
+    /// Ask before each change
+    #[arg(long)]
+    ask_writes: bool,
+    /// Let it change things although the goal is a question [default: a question changes nothing]
+    #[arg(long)]
+    may_write: bool,
+}
+
+impl ChangeMode {
+    pub(crate) fn changes(self) -> Option<Changes> {
+        match self {
+            Self { read_only: true, .. } | Self { plan_only: true, .. } => Some(Changes::Denied),
+            Self { ask_writes: true, .. } => Some(Changes::Asked),
+            Self { may_write: true, .. } => Some(Changes::Allowed),
+            _by_request => None,
+        }
+    }
+
+    /// What the agent is told about itself.
+    pub(crate) fn role(self) -> &'static str {
+        if self.plan_only { PLANNER } else { "" }
+    }
 }
 
 /// What a task does with a call that nobody can be asked about.

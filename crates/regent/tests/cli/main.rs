@@ -41,6 +41,8 @@ mod manifests;
 #[cfg(test)]
 mod models;
 #[cfg(test)]
+mod modes;
+#[cfg(test)]
 mod network;
 #[cfg(test)]
 mod people;

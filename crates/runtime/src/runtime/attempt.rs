@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use regent_kernel::{Begin, BoxFuture, Budget, Offer, Op, Principal, Reason, Reply, SpawnSpec, Status};
+use regent_kernel::{
+    Begin, BoxFuture, Budget, Offer, Op, Principal, Reason, Reply, SideEffect, SpawnSpec, Status, Tier,
+};
 use regent_wire::result::Spawned;
 use serde_json::Value;
 use tokio::sync::{Mutex, watch};
@@ -137,6 +139,7 @@ impl Inner {
             trust: None,
             budget: limited.then(|| before.left_of(spec.budget)),
             priority: Some(spec.priority),
+            grants: record.grants(),
         };
         let owner = &self.owner.principal;
         let outcome = match self.kernel.syscall(owner, Op::Spawn(spawn)).await? {
@@ -195,11 +198,23 @@ impl Inner {
             skills: spec.skills.clone(),
             findings: Vec::new(),
             said: record.said.clone(),
+            changes: record.changes(),
+            changing: self.changing(record),
             vars: spec.vars.clone(),
             sampling: spec.sampling.clone(),
             limits: spec.limits.clone(),
             markers: Markers::new(&record.seed),
         }
+    }
+
+    /// Tools that change something in Regent's own process. Programs and guests are confined, so that they can be run to look at things.
+    fn changing(&self, record: &TaskRecord) -> BTreeSet<String> {
+        let tools = record.tools.keys().filter_map(|name| self.kernel.tool(name));
+        let changing = tools.filter(|tool| {
+            let spec = tool.spec();
+            matches!(spec.effect, SideEffect::Write | SideEffect::Delete) && spec.tiers.contains(&Tier::Host)
+        });
+        changing.map(|tool| tool.spec().name.clone()).collect()
     }
 
     fn offers(&self, record: &TaskRecord) -> Vec<Offer> {

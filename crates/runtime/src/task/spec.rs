@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use regent_kernel::{Budget, Priority, Sampling, TaskId};
+use regent_kernel::{Budget, Changes, Priority, Sampling, TaskId};
 use serde::{Deserialize, Serialize};
 
 use super::said::Said;
@@ -25,6 +25,8 @@ pub struct TaskSpec {
     pub role: String,
     /// The tools that it is offered; all that can be run, if absent.
     pub tools: Option<Vec<String>>,
+    /// Whether it may change anything; if absent, that depends on each request: a question changes nothing. The kernel holds it to that.
+    pub changes: Option<Changes>,
     /// A line for each skill that it is offered.
     pub skills: Vec<String>,
     /// For templates, as `vars.name`.
@@ -55,6 +57,7 @@ impl Default for TaskSpec {
             roles: Vec::new(),
             role: String::new(),
             tools: None,
+            changes: Some(Changes::Allowed),
             skills: Vec::new(),
             vars: BTreeMap::new(),
             sampling: Sampling::default(),

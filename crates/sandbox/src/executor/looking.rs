@@ -29,7 +29,10 @@ pub(super) async fn survey(
         reads: permit.read_judge().await.map_err(unjudged)?,
         writes: permit.write_judge().await.map_err(unjudged)?,
     };
-    let (workspace, binds) = (spec.workspace.clone(), spec.binds.clone());
+    let (mut workspace, binds) = (spec.workspace.clone(), spec.binds.clone());
+    if let Some(mount) = workspace.as_mut() {
+        mount.writable &= permit.may_change();
+    }
     // A listing for each folder and two decisions for each file: not on a thread that drives other calls.
     let looked = blocking(move || {
         let found = workspace.map(|mount| looking.workspace(mount)).transpose()?;

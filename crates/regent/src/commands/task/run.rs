@@ -4,6 +4,7 @@ use std::io::Read as _;
 use std::sync::Arc;
 
 use regent_kernel::{Budget, Host, TaskId};
+use regent_runtime::task::is_question;
 use regent_runtime::{FollowUp, Mode, Outlook, StopCause, TaskEnd, TaskError, TaskHandle, TaskSpec};
 use serde_json::{Value, json};
 
@@ -33,7 +34,7 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> CommandResult {
 }
 
 fn spec(args: RunArgs) -> Result<TaskSpec, Failure> {
-    let RunArgs { goal, model, tools, plan, budget, agent, role, priority, unattended: _ } = args;
+    let RunArgs { goal, model, tools, mode, plan, budget, agent, role, priority, unattended: _ } = args;
     let goal = if goal == "-" { read_goal()? } else { goal };
     if goal.trim().is_empty() {
         return Err(Failure::new(codes::TASK_GOAL, "a task needs a goal"));
@@ -41,6 +42,8 @@ fn spec(args: RunArgs) -> Result<TaskSpec, Failure> {
     Ok(TaskSpec {
         model,
         tools: tools.map(|tools| tools.into_iter().filter(|tool| !tool.is_empty()).collect()),
+        changes: mode.changes(),
+        role: mode.role().to_owned(),
         mode: if plan { Mode::Plan } else { Mode::React },
         budget: money::parse(&budget)?,
         agent,
@@ -92,6 +95,10 @@ pub(crate) async fn watched(
             );
             stage.line(&stage.screen().faint(&line));
         }
+    }
+    if spec.changes.is_none() && is_question(&spec.goal) && !context.screen.json {
+        let line = "read-only, because the goal is a question (--may-write lets the task change things)";
+        stage.line(&stage.screen().faint(line));
     }
     let runtime = tasks::runtime(context, running, asks(context, running, &stage, unattended))?;
     let budget = spec.budget;

@@ -1,0 +1,111 @@
+//! What a task may change: by a flag, or by what it was asked for. The kernel holds its agent to it, whatever the model tries.
+
+use serde_json::{Value, json};
+
+use crate::tasks::{finish, last, playing, says};
+use crate::world::{CliFixture, CliOutput};
+
+/// A model that tries to change things whatever it was asked for, in every way that it has.
+fn eager() -> Value {
+    json!([
+        says("fs.write", json!({"path": "notes.txt", "content": "changed"})),
+        says("fs.delete", json!({"path": "notes.txt"})),
+        says(
+            "shell.exec",
+            json!({"command": "echo changed > notes.txt; rm -f notes.txt; echo new > new.txt; cat notes.txt"})
+        ),
+        finish("I tried"),
+    ])
+}
+
+fn world() -> CliFixture {
+    let world = playing(&[("play", eager())]);
+    world.write("notes.txt", "as it was\n");
+    world
+}
+
+fn state(world: &CliFixture) -> (Option<String>, bool) {
+    (std::fs::read_to_string(world.project("notes.txt")).ok(), world.project("new.txt").exists())
+}
+
+fn refused(world: &CliFixture) -> Vec<String> {
+    let reasons = world.entries().into_iter().filter_map(|entry| {
+        let code = entry.pointer("/body/verdict/code").or_else(|| entry.pointer("/body/verdict/reason/code"));
+        code.and_then(Value::as_str).map(str::to_owned)
+    });
+    reasons.filter(|code| code.starts_with("agent.")).collect()
+}
+
+fn run(world: &CliFixture, goal: &str, flags: &[&str]) -> CliOutput {
+    world.run(&[&["--json", "task", "run", goal, "--unattended", "deny"], flags].concat())
+}
+
+#[test]
+fn what_may_not_be_changed_stays_whatever_the_model_does() {
+    let cases: &[(&str, &[&str])] = &[
+        ("make the notes better", &["--read-only"]),
+        ("make the notes better", &["--plan-only"]),
+        ("What do the notes say?", &[]),
+        ("who wrote notes.txt?", &["--tools", "fs.read,fs.write,fs.delete,shell.exec"]),
+    ];
+    for (goal, flags) in cases {
+        let world = world();
+        let ended = run(&world, goal, flags);
+        assert_eq!(ended.code, 0, "{goal} {flags:?}: {ended:?}");
+        assert_eq!(last(&ended)["data"]["answer"], "I tried");
+        assert_eq!(state(&world), (Some("as it was\n".to_owned()), false), "{goal} {flags:?}: {ended:?}");
+        assert_eq!(refused(&world), ["agent.read_only", "agent.read_only"], "{goal} {flags:?}: {ended:?}");
+        // A program may look.
+        assert!(ended.stdout.contains("as it was"), "{ended:?}");
+    }
+}
+
+#[test]
+fn each_change_is_asked_about_where_that_is_wanted() {
+    let world = world();
+    let ended = run(&world, "make the notes better", &["--ask-writes"]);
+    assert_eq!(ended.code, 10, "{ended:?}");
+    assert_eq!(last(&ended)["data"]["undone"].as_array().map(Vec::len), Some(3), "{ended:?}");
+    assert_eq!(state(&world), (Some("as it was\n".to_owned()), false));
+}
+
+#[test]
+fn what_is_asked_for_may_be_changed() {
+    for (goal, flags) in [("make the notes better", &[][..]), ("What do the notes say?", &["--may-write"])] {
+        let world = world();
+        let ended = run(&world, goal, flags);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert_eq!(state(&world), (None, true), "{goal}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_tool_that_was_not_chosen_is_refused_also_if_the_model_names_it() {
+    let world = world();
+    let ended = run(&world, "make the notes better", &["--tools", "fs.read"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(state(&world), (Some("as it was\n".to_owned()), false));
+}
+
+#[test]
+fn in_a_conversation_each_message_decides_for_itself() {
+    let turns = json!([
+        says("fs.write", json!({"path": "notes.txt", "content": "too early"})),
+        finish("they say: as it was"),
+        says("fs.write", json!({"path": "notes.txt", "content": "changed"})),
+        finish("done"),
+        says("fs.write", json!({"path": "notes.txt", "content": "too late"})),
+        finish("they say: changed"),
+    ]);
+    let world = playing(&[("play", turns)]);
+    world.write("notes.txt", "as it was\n");
+    assert_eq!(run(&world, "What do the notes say?", &[]).code, 0);
+    let task = crate::tasks::first_id(&world);
+    assert_eq!(state(&world).0.as_deref(), Some("as it was\n"));
+    assert_eq!(world.run(&["task", "continue", &task, "then change them"]).code, 0);
+    assert_eq!(state(&world).0.as_deref(), Some("changed"));
+    assert_eq!(world.run(&["task", "continue", &task, "what do they say now?"]).code, 0);
+    assert_eq!(state(&world).0.as_deref(), Some("changed"));
+    let replayed = world.run(&["task", "replay", &task]);
+    assert_eq!(replayed.code, 0, "{replayed:?}");
+}

@@ -1,0 +1,215 @@
+//! What a request asks for: an answer, or a change. A question changes nothing, unless somebody says that it may.
+//!
+//! The words decide, not a model: whoever writes the files that an agent reads has no part in it.
+
+use regent_kernel::{Changes, Grants};
+
+use super::spec::TaskRecord;
+
+/// How a question begins.
+const ASKS: &[&str] = &[
+    "what",
+    "what's",
+    "which",
+    "who",
+    "who's",
+    "whose",
+    "where",
+    "where's",
+    "when",
+    "why",
+    "how",
+    "is",
+    "are",
+    "was",
+    "were",
+    "does",
+    "do",
+    "did",
+    "has",
+    "have",
+    "had",
+    "can",
+    "could",
+    "should",
+    "would",
+    "will",
+    "explain",
+    "describe",
+    "tell",
+    "summarize",
+    "summarise",
+    "compare",
+    "count",
+    "list",
+    "find",
+    "look",
+    "read",
+    "show",
+    "name",
+    "say",
+    "review",
+];
+/// Words for a change, or for the running of something that may make one. With one of these it is no mere question.
+const CHANGES: &[&str] = &[
+    "add",
+    "append",
+    "apply",
+    "build",
+    "bump",
+    "change",
+    "clean",
+    "commit",
+    "configure",
+    "convert",
+    "copy",
+    "correct",
+    "create",
+    "delete",
+    "deploy",
+    "document",
+    "download",
+    "drop",
+    "duplicate",
+    "edit",
+    "ensure",
+    "execute",
+    "export",
+    "extend",
+    "extract",
+    "fill",
+    "fix",
+    "format",
+    "generate",
+    "implement",
+    "import",
+    "improve",
+    "increase",
+    "initialize",
+    "insert",
+    "install",
+    "into",
+    "make",
+    "merge",
+    "migrate",
+    "modify",
+    "move",
+    "note",
+    "optimize",
+    "overwrite",
+    "patch",
+    "port",
+    "prepend",
+    "publish",
+    "push",
+    "put",
+    "record",
+    "reduce",
+    "refactor",
+    "remember",
+    "remove",
+    "rename",
+    "reorder",
+    "repair",
+    "replace",
+    "reset",
+    "resolve",
+    "restore",
+    "reverse",
+    "revert",
+    "rewrite",
+    "run",
+    "save",
+    "scaffold",
+    "set",
+    "sort",
+    "split",
+    "start",
+    "stop",
+    "store",
+    "swap",
+    "test",
+    "tests",
+    "translate",
+    "truncate",
+    "turn",
+    "undo",
+    "uninstall",
+    "update",
+    "upgrade",
+    "use",
+    "write",
+];
+
+/// Whether a request is a question and nothing else: it begins like one, or ends like one, and names no change.
+pub fn is_question(request: &str) -> bool {
+    let text = request.trim();
+    let words: Vec<String> = text
+        .split(|c: char| !c.is_alphanumeric() && c != '\'')
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    let first =
+        words.iter().find(|word| !matches!(word.as_str(), "please" | "and" | "so" | "but" | "ok" | "now"));
+    let asks = text.ends_with('?') || first.is_some_and(|word| ASKS.contains(&word.as_str()));
+    asks && !words.iter().any(|word| CHANGES.contains(&word.as_str()))
+}
+
+impl TaskRecord {
+    /// From which turn on which changes may be made: the goal's, then those of each later message.
+    pub(crate) fn changes(&self) -> Vec<(u32, Changes)> {
+        let of = |request: &str| match self.spec.changes {
+            Some(changes) => changes,
+            None if is_question(request) => Changes::Denied,
+            None => Changes::Allowed,
+        };
+        let later = self.said.iter().map(|said| (said.turn, of(&said.text)));
+        std::iter::once((1, of(&self.spec.goal))).chain(later).collect()
+    }
+
+    /// What its agent is granted while it works on the last request.
+    pub(crate) fn grants(&self) -> Grants {
+        let changes = self.changes().last().map_or(Changes::Allowed, |(_, changes)| *changes);
+        // Tools that somebody chose are all that it gets. What is offered by default is a matter of policy.
+        let tools = self.spec.tools.as_ref().map(|_| self.tools.keys().cloned().collect());
+        Grants { tools, changes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_and_requests_are_told_apart() {
+        let questions = [
+            "What is the capital of Freedonia? The file notes.txt says it.",
+            "Which port is set in server.toml?",
+            "Read project.json and tell me who the owner is.",
+            "How many lines of app.log contain the word ERROR?",
+            "who is on call?",
+            "Explain how the parser works",
+            "and why is that?",
+            "the port of the server?",
+            "please list all files in box",
+        ];
+        for question in questions {
+            assert!(is_question(question), "{question}");
+        }
+        let requests = [
+            "Write a summary of README.md into SUMMARY.md",
+            "Can you fix the typo in notes.txt?",
+            "What is wrong with the tests? Fix it.",
+            "rename a.txt to b.txt",
+            "Count the errors and put the number into count.txt",
+            "How about you delete old.log?",
+            "go on",
+            "",
+            "Put 5 into x",
+            "does it pass if you run cargo test?",
+        ];
+        for request in requests {
+            assert!(!is_question(request), "{request}");
+        }
+    }
+}
