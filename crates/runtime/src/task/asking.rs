@@ -6,7 +6,7 @@ use regent_kernel::{Changes, Grants};
 
 use super::spec::TaskRecord;
 
-/// How a question begins.
+/// How a question begins, and what asks for nothing but an answer.
 const ASKS: &[&str] = &[
     "what",
     "what's",
@@ -50,7 +50,7 @@ const ASKS: &[&str] = &[
     "say",
     "review",
 ];
-/// Words for a change, or for the running of something that may make one. With one of these it is no mere question.
+/// How a part of a sentence begins that asks for a change, or for running something that may make one.
 const CHANGES: &[&str] = &[
     "add",
     "append",
@@ -88,7 +88,6 @@ const CHANGES: &[&str] = &[
     "initialize",
     "insert",
     "install",
-    "into",
     "make",
     "merge",
     "migrate",
@@ -129,7 +128,6 @@ const CHANGES: &[&str] = &[
     "store",
     "swap",
     "test",
-    "tests",
     "translate",
     "truncate",
     "turn",
@@ -140,19 +138,44 @@ const CHANGES: &[&str] = &[
     "use",
     "write",
 ];
+/// Words before the one that counts.
+const FILLERS: &[&str] = &[
+    "please", "also", "just", "now", "ok", "okay", "so", "but", "you", "can", "could", "would", "will",
+    "about", "how",
+];
+/// Words that part a sentence.
+const JOINTS: &[&str] = &["and", "then"];
+/// Where an answer is to go into a file, it is a change.
+const TARGET: &str = "into";
 
-/// Whether a request is a question and nothing else: it begins like one, or ends like one, and names no change.
+/// Whether a request is a question and nothing else: it begins like one, or ends like one, and no part of it asks for a change.
 pub fn is_question(request: &str) -> bool {
     let text = request.trim();
-    let words: Vec<String> = text
-        .split(|c: char| !c.is_alphanumeric() && c != '\'')
-        .filter(|word| !word.is_empty())
-        .map(str::to_lowercase)
-        .collect();
-    let first =
-        words.iter().find(|word| !matches!(word.as_str(), "please" | "and" | "so" | "but" | "ok" | "now"));
-    let asks = text.ends_with('?') || first.is_some_and(|word| ASKS.contains(&word.as_str()));
-    asks && !words.iter().any(|word| CHANGES.contains(&word.as_str()))
+    let is_word = |c: char| c.is_alphanumeric() || matches!(c, '\'' | '/' | '.' | '_' | '-');
+    let mut first = None;
+    for sentence in text.split(['!', '?', ';', ',', ':', '\n']).flat_map(|part| part.split(". ")) {
+        let words: Vec<String> = sentence
+            .split(|c: char| !is_word(c))
+            .filter(|word| !word.is_empty())
+            .map(str::to_lowercase)
+            .collect();
+        for clause in words.split(|word| JOINTS.contains(&word.as_str())) {
+            first = first.or_else(|| {
+                clause.iter().find(|word| !FILLERS.contains(&word.as_str()) || asks(word)).cloned()
+            });
+            let leading = clause.iter().find(|word| !FILLERS.contains(&word.as_str()));
+            if leading.is_some_and(|word| CHANGES.contains(&word.as_str()))
+                || clause.iter().any(|word| word == TARGET)
+            {
+                return false;
+            }
+        }
+    }
+    text.ends_with('?') || first.is_some_and(|word| asks(&word))
+}
+
+fn asks(word: &str) -> bool {
+    ASKS.contains(&word)
 }
 
 impl TaskRecord {
@@ -192,6 +215,8 @@ mod tests {
             "and why is that?",
             "the port of the server?",
             "please list all files in box",
+            "How do I fix the typo in notes.txt?",
+            "which tests use port 80, and what do they set it to?",
         ];
         for question in questions {
             assert!(is_question(question), "{question}");
@@ -206,7 +231,10 @@ mod tests {
             "go on",
             "",
             "Put 5 into x",
-            "does it pass if you run cargo test?",
+            "Read a.txt, then write b.txt",
+            "Could you please also rename it?",
+            "List the names in a.txt into b.txt",
+            "What's in a.txt? and delete b.txt",
         ];
         for request in requests {
             assert!(!is_question(request), "{request}");
