@@ -1,5 +1,7 @@
 //! How well do agents work? Each task of `evals/` is given to the real program in a folder of its own, and its outcome is looked at.
 
+mod plain;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -17,6 +19,9 @@ const PASS_PERCENT_MIN: usize = 70;
 
 /// `cargo xtask eval [--model NAME] [--json] [TASK…]`
 pub(crate) fn run(rest: &[String]) -> Result<()> {
+    if rest.first().is_some_and(|word| word == "plain") {
+        return plain::run(rest.get(1..).unwrap_or_default());
+    }
     let mut model = MODEL.to_owned();
     let mut as_json = false;
     let mut named = Vec::new();
@@ -125,9 +130,9 @@ impl EvalFolder {
         capture(&mut regent, "regent")
     }
 
-    fn try_task(&self, task: &Value) -> Result<EvalResult> {
-        let project =
-            self.folder.path().join(value_at(task, "/name").as_str().context("a task needs a name")?);
+    /// A project with the files of a task.
+    fn project(&self, name: &str, task: &Value) -> Result<PathBuf> {
+        let project = self.folder.path().join(name);
         fs::create_dir_all(&project)?;
         for (path, content) in value_at(task, "/files").as_object().into_iter().flatten() {
             let path = project.join(path);
@@ -136,6 +141,11 @@ impl EvalFolder {
         }
         let made = self.regent(&project, &["init", "--quick"])?;
         ensure!(made.status.success(), "`regent init`: {}", String::from_utf8_lossy(&made.stderr));
+        Ok(project)
+    }
+
+    fn try_task(&self, task: &Value) -> Result<EvalResult> {
+        let project = self.project(value_at(task, "/name").as_str().context("a task needs a name")?, task)?;
         let tools: Vec<&str> =
             value_at(task, "/tools").as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let goal = value_at(task, "/goal").as_str().context("a task needs a goal")?;
@@ -160,9 +170,6 @@ impl EvalFolder {
 
 /// Says what isn't as it was to be.
 fn judge(expect: &Value, answer: &str, project: &Path) -> Option<String> {
-    let words = |value: &Value| -> Vec<String> {
-        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-    };
     for word in words(value_at(expect, "/answer")) {
         if !answer.to_lowercase().contains(&word.to_lowercase()) {
             return Some(format!("the answer lacks `{word}`: {answer}"));
@@ -186,6 +193,10 @@ fn judge(expect: &Value, answer: &str, project: &Path) -> Option<String> {
         }
     }
     None
+}
+
+fn words(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// The whole numbers in a text.

@@ -27,6 +27,7 @@ cargo xtask tidy                 the rules of the house
 cargo xtask crates               writes the crate graph of ARCHITECTURE.md from the manifests
 cargo xtask bench [TOPIC] [--json]   figures, one `name value unit` a line, then the bars met and missed
 cargo xtask eval [--model NAME] [--json] [TASK…]   small tasks for agents, on the local model
+cargo xtask eval plain [--model NAME] [--all] [TASK…]   the same in plain words with default tools: passes, damage, false completions
 cargo xtask torture [--quick] [PART…]   crashes at every point, I/O errors, kill -9, full disk, bit flips
 cargo xtask backends [contract] [outage] [product] [figures]   the state's backends, and regent on them, against real servers; servers killed with SIGKILL
 cargo xtask sim [--crowd] [--seed N] [--seeds K]   the seeded simulator, with one caller or several

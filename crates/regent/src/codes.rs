@@ -47,6 +47,8 @@ pub(crate) mod exit {
     pub(crate) const UNCLOSED: u8 = 17;
     /// The task failed.
     pub(crate) const TASK: u8 = 20;
+    /// The task has an answer, and what was done doesn't bear it out.
+    pub(crate) const UNVERIFIED: u8 = 21;
     /// Try again later.
     pub(crate) const TEMPORARY: u8 = 75;
     /// Interrupted from the keyboard, as shells count it.
@@ -146,6 +148,7 @@ codes! {
     TASK_NO_TOOL = "task.no_tool", exit::NOT_FOUND, "There is no tool of that name. `regent tool list` shows them.";
     TASK_UNKNOWN = "task.unknown", exit::NOT_FOUND, "No task of this project has this id, or several ids begin with it. `regent task list` shows them.";
     TASK_UNDONE = "task.undone", exit::DENIED, "The task ended, but some of its calls were denied because no operator was available (`--unattended deny`, or the setting `task.unattended`). They are listed, and the answer is on stdout. Regent didn't record this as your answer. Name what you want in the goal, allow it by a rule, or run the task at a terminal.";
+    TASK_UNVERIFIED = "task.unverified", exit::UNVERIFIED, "The task has an answer, but what was done doesn't bear it out: a change was asked for and none was made, the last change failed, or a file that the goal names isn't there. `regent task show ID` shows each step, `regent task rollback ID` undoes what was changed, `regent task continue ID \"…\"` says what is missing.";
     TASK_WAITS = "task.waits", exit::APPROVAL, "A call of the task needs your approval, and no operator was available. Answer the question (`regent approve ID` or `regent deny ID`), then run `regent task resume`.";
     TASK_DIVERGED = "task.diverged", exit::ERROR, "To continue, a task runs again and its record supplies the results. At this step it made another call than the recorded one, so nothing was done. A different program, prompt file or tool causes this. `regent task fork --at STEP` starts a new task from the earlier steps.";
     TASK_ERASED = "task.erased", exit::ERROR, "The output of a step was erased, so the task can't be replayed beyond it. The ledger still proves that the step ran.";

@@ -7,6 +7,7 @@ mod queue;
 mod talk;
 #[cfg(test)]
 mod tests;
+mod verified;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -146,6 +147,8 @@ pub struct TaskEnd {
     pub state: TaskState,
     /// Its answer, if it has one.
     pub answer: Option<AgentAnswer>,
+    /// Why its answer isn't borne out by what was done, if something speaks against it.
+    pub unverified: Option<String>,
     /// Why it stopped, if it did.
     pub why: Option<Arc<StopCause>>,
     /// What it has used, all runs together.

@@ -10,6 +10,7 @@ mod said;
 mod spec;
 mod state;
 mod tape;
+mod verify;
 
 pub use asking::is_question;
 pub use diff::{Brief, Difference, diff};
@@ -21,3 +22,4 @@ pub use state::TaskState;
 pub(crate) use state::may_become;
 pub use tape::{End, Payloads, Recorded, Tape, TaskIndex, TaskView, read, read_from};
 pub(crate) use tape::{RECORD_STEP, TaskStateRecord, read_all, read_tasks};
+pub(crate) use verify::{Deed, DeedKind, doubt};

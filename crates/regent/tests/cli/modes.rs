@@ -109,3 +109,39 @@ fn in_a_conversation_each_message_decides_for_itself() {
     let replayed = world.run(&["task", "replay", &task]);
     assert_eq!(replayed.code, 0, "{replayed:?}");
 }
+
+#[test]
+fn an_answer_that_is_not_borne_out_is_unverified() {
+    let write = |path: &str| says("fs.write", json!({"path": path, "content": "x"}));
+    let cases: &[(&str, Value, &str)] = &[
+        ("create new.txt", json!([finish("created")]), "changed nothing"),
+        ("create new.txt", json!([write("other.txt"), finish("created")]), "`new.txt` doesn't exist"),
+        (
+            "change notes.txt",
+            json!([
+                says("fs.edit", json!({"path": "notes.txt", "old": "nowhere", "new": "x"})),
+                finish("changed")
+            ]),
+            "last change failed",
+        ),
+    ];
+    for (goal, turns, why) in cases {
+        let world = playing(&[("play", turns.clone())]);
+        world.write("notes.txt", "as it was\n");
+        let ended = world.run(&["task", "run", goal, "--unattended", "deny"]);
+        assert_eq!(ended.code, 21, "{goal}: {ended:?}");
+        assert!(!ended.stdout.is_empty() && ended.stderr.contains(why), "{ended:?}");
+        assert!(ended.stderr.contains("regent task rollback"), "{ended:?}");
+        let listed = crate::tasks::tasks(&world);
+        assert_eq!(listed[0]["word"], "unverified", "{listed:?}");
+        // What is missing can be said, and then it stands.
+        crate::tasks::play(
+            &world,
+            &[("play", json!([finish("x"), finish("x"), finish("x"), finish("nothing to do")]))],
+        );
+        let task = crate::tasks::first_id(&world);
+        let told = world.run(&["task", "continue", &task, "never mind"]);
+        assert_eq!(told.code, 0, "{told:?}");
+        assert_eq!(crate::tasks::tasks(&world)[0]["word"], "completed");
+    }
+}

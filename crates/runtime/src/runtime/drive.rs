@@ -290,8 +290,11 @@ impl Inner {
             book.lock().await.next_run();
         };
         let mut book = book.lock().await;
-        self.close(&mut book, answer.as_ref(), stop.as_ref()).await;
-        TaskEnd { task, state: book.state, answer, why: stop.map(Arc::new), spent: used.spent, undone }
+        let unverified = answer.as_ref().and_then(|_| self.doubt_of(&record));
+        self.close(&mut book, answer.as_ref().map(|answer| (answer, unverified.clone())), stop.as_ref())
+            .await;
+        let (state, why) = (book.state, stop.map(Arc::new));
+        TaskEnd { task, state, answer, unverified, why, spent: used.spent, undone }
     }
 
     /// Whether the person has said more meanwhile: then that is recorded, after the answer if there is one, and the next run works on it.
@@ -305,7 +308,8 @@ impl Inner {
         let Some(message) = reins.heard() else { return Ok(false) };
         let mut book = book.lock().await;
         if let Some(answer) = answer {
-            book.state(TaskStateRecord::completed(answer)).await.map_err(stop_of)?;
+            let unverified = self.doubt_of(record);
+            book.state(TaskStateRecord::completed(answer, unverified)).await.map_err(stop_of)?;
         }
         let said = message.before(self.next_turn(record).map_err(stop_of)?);
         book.said(&said).await.map_err(stop_of)?;
@@ -314,9 +318,14 @@ impl Inner {
     }
 
     /// Writes how it ended. If that can't be written the kernel has sealed itself; the task can be resumed all the same.
-    async fn close(&self, book: &mut Chronicle, answer: Option<&AgentAnswer>, stop: Option<&StopCause>) {
+    async fn close(
+        &self,
+        book: &mut Chronicle,
+        answer: Option<(&AgentAnswer, Option<String>)>,
+        stop: Option<&StopCause>,
+    ) {
         let said = match (answer, stop) {
-            (Some(answer), _) => TaskStateRecord::completed(answer),
+            (Some((answer, unverified)), _) => TaskStateRecord::completed(answer, unverified),
             (None, Some(stop)) => {
                 let state = match stop.outlook() {
                     Outlook::Later | Outlook::Paused => TaskState::Pending,

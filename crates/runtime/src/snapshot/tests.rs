@@ -428,6 +428,7 @@ fn f5_young_snapshots_and_those_of_tasks_that_go_on_are_kept() {
             until_ms: None,
             question: None,
             answer: None,
+            unverified: None,
             exchanges: Vec::new(),
             agent: None,
             created_ms: 0,

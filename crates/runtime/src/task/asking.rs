@@ -148,30 +148,48 @@ const JOINTS: &[&str] = &["and", "then"];
 /// Where an answer is to go into a file, it is a change.
 const TARGET: &str = "into";
 
+/// Words for running something: it may change something, and need not.
+const RUNS: &[&str] =
+    &["run", "test", "build", "execute", "start", "stop", "use", "note", "remember", "record"];
+
 /// Whether a request is a question and nothing else: it begins like one, or ends like one, and no part of it asks for a change.
 pub fn is_question(request: &str) -> bool {
     let text = request.trim();
+    let (clauses, is_filler) = (clauses(text), |word: &String| FILLERS.contains(&word.as_str()));
+    let mut words = clauses.iter().flatten();
+    let first = words.find(|word| !is_filler(word) || asks(word));
+    let begins = |clause: &Vec<String>| leading(clause).is_some_and(|word| CHANGES.contains(&word));
+    if clauses.iter().any(begins) || clauses.iter().flatten().any(|word| word == TARGET) {
+        return false;
+    }
+    text.ends_with('?') || first.is_some_and(|word| asks(word))
+}
+
+/// Whether some part of a request asks for a change outright.
+pub(crate) fn asks_for_change(request: &str) -> bool {
+    let changes = |word: &str| CHANGES.contains(&word) && !RUNS.contains(&word);
+    clauses(request).iter().any(|clause| leading(clause).is_some_and(changes))
+}
+
+/// The words of each part of a request, in lower case.
+fn clauses(request: &str) -> Vec<Vec<String>> {
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '\'' | '/' | '.' | '_' | '-');
-    let mut first = None;
-    for sentence in text.split(['!', '?', ';', ',', ':', '\n']).flat_map(|part| part.split(". ")) {
+    let mut clauses = Vec::new();
+    for sentence in request.split(['!', '?', ';', ',', ':', '\n']).flat_map(|part| part.split(". ")) {
         let words: Vec<String> = sentence
             .split(|c: char| !is_word(c))
             .filter(|word| !word.is_empty())
             .map(str::to_lowercase)
             .collect();
-        for clause in words.split(|word| JOINTS.contains(&word.as_str())) {
-            first = first.or_else(|| {
-                clause.iter().find(|word| !FILLERS.contains(&word.as_str()) || asks(word)).cloned()
-            });
-            let leading = clause.iter().find(|word| !FILLERS.contains(&word.as_str()));
-            if leading.is_some_and(|word| CHANGES.contains(&word.as_str()))
-                || clause.iter().any(|word| word == TARGET)
-            {
-                return false;
-            }
-        }
+        let parts = words.split(|word| JOINTS.contains(&word.as_str()));
+        clauses.extend(parts.filter(|part| !part.is_empty()).map(<[String]>::to_vec));
     }
-    text.ends_with('?') || first.is_some_and(|word| asks(&word))
+    clauses
+}
+
+/// The word that a part of a request begins with.
+fn leading(clause: &[String]) -> Option<&str> {
+    clause.iter().map(String::as_str).find(|word| !FILLERS.contains(word))
 }
 
 fn asks(word: &str) -> bool {

@@ -95,14 +95,17 @@ pub(crate) struct TaskStateRecord {
     /// The question that it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) question: Option<String>,
+    /// Why the answer isn't borne out by what was done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unverified: Option<String>,
     /// What the person has said: from here on the task works on that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) said: Option<Said>,
 }
 
 impl TaskStateRecord {
-    pub(crate) fn completed(answer: &AgentAnswer) -> Self {
-        Self { answer: Some(answer.text.clone()), ..Self::state(TaskState::Completed) }
+    pub(crate) fn completed(answer: &AgentAnswer, unverified: Option<String>) -> Self {
+        Self { answer: Some(answer.text.clone()), unverified, ..Self::state(TaskState::Completed) }
     }
 
     pub(crate) fn state(state: TaskState) -> Self {
@@ -116,6 +119,7 @@ impl TaskStateRecord {
             budget: None,
             until_ms: None,
             question: None,
+            unverified: None,
             said: None,
         }
     }
@@ -143,6 +147,8 @@ pub struct TaskView {
     pub question: Option<String>,
     /// Its answer, if it has one. After a further message, the answer to that.
     pub answer: Option<String>,
+    /// Why the answer isn't borne out by what was done, if something speaks against it.
+    pub unverified: Option<String>,
     /// What was asked for and answered, in order; the goal is the first.
     pub exchanges: Vec<Exchange>,
     /// The agent that ran it last.
@@ -173,6 +179,9 @@ impl TaskView {
     /// The state as a user names it: a task that is put away has been completed, or cancelled.
     pub fn word(&self) -> &'static str {
         match (self.state, &self.answer) {
+            (TaskState::Finalized | TaskState::Completed, Some(_)) if self.unverified.is_some() => {
+                "unverified"
+            }
             (TaskState::Finalized, Some(_)) => TaskState::Completed.word(),
             (TaskState::Finalized, None) => TaskState::Cancelled.word(),
             (state, _) => state.word(),
@@ -325,6 +334,7 @@ impl Tape {
             until_ms: None,
             question: None,
             answer: None,
+            unverified: None,
             exchanges: Vec::new(),
             agent: None,
             created_ms: self.steps.first().map_or(0, |step| step.at_ms),
@@ -354,7 +364,7 @@ impl Tape {
                 continue;
             }
             if let Some(message) = said.said {
-                (view.state, view.why, view.answer) = (said.state, None, None);
+                (view.state, view.why, view.answer, view.unverified) = (said.state, None, None, None);
                 view.exchanges.push(Exchange::of(&message));
                 view.record.said.push(message);
                 continue;
@@ -365,6 +375,7 @@ impl Tape {
                 last.answer = Some(answer.clone());
             }
             view.answer = said.answer.or(view.answer);
+            view.unverified = said.unverified.or(view.unverified);
             view.agent = said.agent.or(view.agent);
         }
         Ok(Some(view))

@@ -309,7 +309,7 @@ impl TaskResult {
             Ok(answer) => Done::new(data.clone(), term::block(answer).into_owned()),
             Err(failure) => return Err(failure.data(data)),
         };
-        match undone(&self.end) {
+        match undone(&self.end).or_else(|| unverified(&self.end)) {
             None => Ok(answer),
             Some(failure) => {
                 context.screen.show(answer);
@@ -317,6 +317,17 @@ impl TaskResult {
             }
         }
     }
+}
+
+/// Why the answer isn't borne out by what was done, if something speaks against it.
+fn unverified(end: &TaskEnd) -> Option<Failure> {
+    let why = end.unverified.as_ref()?;
+    let task = &end.task;
+    let message = format!("task `{task}` ended with an answer that isn't borne out: {}", term::inline(why));
+    let help = format!(
+        "`regent task show {task}` shows what it did, `regent task rollback {task}` undoes it, `regent task continue {task} \"…\"` goes on"
+    );
+    Some(Failure::new(codes::TASK_UNVERIFIED, message).help(help))
 }
 
 /// What was left undone because no operator was available, if anything was.
@@ -349,6 +360,10 @@ fn report_all(context: &Context, watched: WatchedTasks) -> CommandResult {
             None if !end.undone.is_empty() => {
                 failed.get_or_insert((codes::TASK_UNDONE, end.task.clone()));
                 context.screen.warn(&format!("completed, {} left undone", end.undone.len()))
+            }
+            None if end.unverified.is_some() => {
+                failed.get_or_insert((codes::TASK_UNVERIFIED, end.task.clone()));
+                context.screen.warn("unverified")
             }
             None => context.screen.good("completed"),
             Some((code, message)) => {
@@ -447,6 +462,7 @@ fn end_json(end: &TaskEnd) -> Value {
         "resume_at_ms": resume_at_ms,
         "state": end.state,
         "answer": end.answer.as_ref().map(|answer| &answer.text),
+        "unverified": end.unverified,
         "turns": end.answer.as_ref().map(|answer| answer.turns),
         "why": end.why.as_ref().map(ToString::to_string),
         "question": question,

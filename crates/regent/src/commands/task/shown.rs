@@ -76,6 +76,7 @@ pub(super) fn show(context: &Context, id: &str) -> CommandResult {
         (_, None) => String::new(),
     };
     row("why", &why);
+    row("doubt", &view.unverified.as_deref().map(term::inline).unwrap_or_default());
     row("used", &money::spent(&view.spent));
     let budget = money::percent_used(&spec.budget, &money::counted(&view.used)).map(|percent| {
         let near = money::Nearness::from_percent(percent).painted(screen);
@@ -159,7 +160,7 @@ fn painted(screen: &Screen, word: &str, width: usize) -> String {
     match word {
         "completed" => screen.good(&padded),
         "failed" | "cancelled" => screen.bad(&padded),
-        "pending" | "retrying" | INTERRUPTED => screen.warn(&padded),
+        "pending" | "retrying" | "unverified" | INTERRUPTED => screen.warn(&padded),
         _other => padded,
     }
 }
@@ -170,7 +171,7 @@ fn brief(view: &TaskView, word: &str) -> Value {
     let budget = (spec.budget != Budget::default()).then_some(spec.budget);
     json!({
         "task": view.record.task, "state": view.state, "word": word, "why": view.why, "goal": spec.goal, "model": spec.model,
-        "agent": spec.agent, "answer": view.answer, "exchanges": view.exchanges, "steps": view.steps, "runs": view.runs.saturating_sub(1), "spent": view.spent,
+        "agent": spec.agent, "answer": view.answer, "unverified": view.unverified, "exchanges": view.exchanges, "steps": view.steps, "runs": view.runs.saturating_sub(1), "spent": view.spent,
         "budget": budget, "created_ms": view.created_ms, "changed_ms": view.changed_ms, "ancestors": view.record.ancestors,
     })
 }
