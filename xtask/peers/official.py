@@ -92,6 +92,16 @@ def findings(check, value, prefix=""):
     ]
 
 
+# Where servers that speak OpenAI's protocol want the model's thoughts back. OpenAI's own types don't have them.
+THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details")
+
+
+def as_openai(turn):
+    if turn.get("role") != "assistant":
+        return turn
+    return {key: value for key, value in turn.items() if key not in THOUGHTS}
+
+
 GEMINI = {
     "contents": "list[Content]",
     "systemInstruction": "Content",
@@ -120,6 +130,8 @@ class Official:
     def findings(self, wire, body):
         if wire == "gemini":
             return self.gemini_findings(body)
+        if wire == "compatible":
+            return findings(self.whole["chat"], {**body, "messages": [as_openai(turn) for turn in body["messages"]]})
         return findings(self.whole[wire], body)
 
     def gemini_findings(self, body):
@@ -147,20 +159,23 @@ class Official:
 
 # What is free by design: JSON Schemas, arguments of calls, results of tools.
 FREE = {"input_schema", "parameters", "parametersJsonSchema", "responseJsonSchema", "schema", "args", "response", "arguments"}
-# Anthropic's arguments of a call and OpenAI's list of items have the same name; only the first is an object.
-FREE_OBJECTS = {"input"}
+# Free where they are objects: arguments of Anthropic's calls, which share their name with OpenAI's items; and Ollama's schema.
+FREE_OBJECTS = ("input", "$.format")
 UNKNOWN = "no_vendor_knows_this"
 
 
 def damages(value, where="$"):
     """Every way to damage one place: its path, and a function that does it and returns one that undoes it."""
     if isinstance(value, list):
-        for at, item in enumerate(value[:3] + value[3:][-2:]):
-            yield from damages(item, f"{where}.{at}")
+        # The first ones and the last ones: a list of tools or messages has more of the same between them.
+        for at, item in enumerate(value):
+            if at < 3 or at >= len(value) - 2:
+                yield from damages(item, f"{where}.{at}")
     elif isinstance(value, dict):
         yield where, lambda: (value.update({UNKNOWN: True}), lambda: value.pop(UNKNOWN))[1]
         for key, inner in list(value.items()):
-            if key in FREE or (key in FREE_OBJECTS and isinstance(inner, dict)):
+            is_free = isinstance(inner, dict) and (key in FREE_OBJECTS or f"{where}.{key}" in FREE_OBJECTS)
+            if key in FREE or key in THOUGHTS or is_free:
                 continue
             if isinstance(inner, str):
                 yield f"{where}.{key}", lambda key=key, inner=inner: (

@@ -2,8 +2,9 @@
 
     http://127.0.0.1:PORT/RUN/WIRE/TARGET/REST
 
-RUN names the run in the log, WIRE the protocol (chat, responses, anthropic, gemini, ollama) and TARGET who answers: `vendor`
-(this process, as the vendor would), `misbehaving` (this process, in the way that RUN names) or a server named with --target. The log has one JSON line a request: what the types say
+RUN names the run in the log, WIRE the protocol (chat, compatible, responses, anthropic, gemini, ollama) and TARGET who answers:
+`vendor` (this process, as the vendor would), `misbehaving` (this process, in the way that RUN names) or a server named with --target.
+`backend` answers as `vendor` and notes nothing: it stands behind a proxy, whose requests are not Regent's. The log has one JSON line a request: what the types say
 against it and the status of the answer; it is written before the answer goes on, so that it is whole when Regent ends.
 
 It is also the proxy that the other servers are told to use for everything beyond loopback. It passes nothing on: what reaches it so
@@ -19,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 import misbehaving
+import schemas
 import vendor
 from official import Official
 
@@ -71,8 +73,11 @@ class Handler(BaseHTTPRequestHandler):
             self.log.line(run=run, wire=wire, status=0, findings=[f"the body is not JSON: {error}"])
             self.send_error(400)
             return None
+        if target == "backend":
+            kind, chunks = vendor.answer(wire, body)
+            return self.stream(200, [("content-type", kind)], chunks)
         found = self.official.findings(wire, body)
-        found += self.head(wire)
+        found += self.head(wire) + schemas.findings(wire, body)
         if target == "vendor":
             # The proof that the types see into this request: whatever is damaged in it is found.
             found += [] if found else self.official.blind_spots(wire, body)

@@ -20,7 +20,43 @@ def answer(wire, body):
     step = next((number for number, (path, _) in enumerate(STEPS) if path not in whole), len(STEPS))
     calls = STEPS[step][1] if step < len(STEPS) else []
     kind = "application/x-ndjson" if wire == "ollama" else "text/event-stream"
-    return kind, ANSWERS[wire](body, step, [(f"call_{step}_{at}", *call) for at, call in enumerate(calls)])
+    schema = demanded(wire, body)
+    if schema:
+        return kind, ANSWERS[wire](body, step, [], json.dumps(example(schema)))
+    calls = [(f"call_{step}_{at}", *call) for at, call in enumerate(calls)]
+    return kind, ANSWERS[wire](body, step, calls, "I look." if calls else SAID)
+
+
+SCHEMAS = {
+    "chat": ("response_format", "json_schema", "schema"),
+    "compatible": ("response_format", "json_schema", "schema"),
+    "responses": ("text", "format", "schema"),
+    "anthropic": ("output_config", "format", "schema"),
+    "gemini": ("generationConfig", "responseJsonSchema"),
+    "ollama": ("format",),
+}
+
+
+def demanded(wire, body):
+    """The JSON Schema that the answer must fit, if the request has one."""
+    value = body
+    for key in SCHEMAS[wire]:
+        value = (value or {}).get(key)
+    return value
+
+
+def example(schema):
+    """The least that fits a schema."""
+    kinds = schema.get("type")
+    if "anyOf" in schema:
+        kinds = [choice.get("type") for choice in schema["anyOf"]]
+    if isinstance(kinds, list):
+        return None if "null" in kinds else example({**schema, "type": kinds[0]})
+    if kinds == "object":
+        return {key: example(schema["properties"][key]) for key in schema.get("required", [])}
+    if kinds == "array":
+        return [example(schema["items"])] * schema.get("minItems", 0)
+    return {"string": schema.get("enum", ["look"])[0], "boolean": True, "integer": 1, "number": 1}[kinds]
 
 
 def pieces(text):
@@ -36,13 +72,13 @@ def named(value):
     return f"event: {value['type']}\n".encode() + data(value)
 
 
-def chat(body, _step, calls):
+def chat(body, _step, calls, said):
     def chunk(delta, reason=None):
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
         return data({**HEAD, "model": body["model"], "choices": [choice], "usage": None})
 
     yield chunk({"role": "assistant", "content": "", "refusal": None})
-    for piece in pieces("I look." if calls else SAID):
+    for piece in pieces(said):
         yield chunk({"content": piece})
     for at, (name, tool, args) in enumerate(calls):
         first = {"index": at, "id": name, "type": "function", "function": {"name": tool, "arguments": ""}}
@@ -59,7 +95,16 @@ def chat(body, _step, calls):
 HEAD = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_795_000_000}
 
 
-def responses(body, step, calls):
+def compatible(body, step, calls, said):
+    """As servers do that show what was thought."""
+    head = {**HEAD, "model": body["model"]}
+    for piece in pieces(THOUGHT):
+        choice = {"index": 0, "delta": {"reasoning_content": piece}, "finish_reason": None}
+        yield data({**head, "choices": [choice]})
+    yield from chat(body, step, calls, said)
+
+
+def responses(body, step, calls, said):
     numbers = iter(range(10_000))
     items = []
 
@@ -80,7 +125,6 @@ def responses(body, step, calls):
     thought = {"id": f"rs_{step}", "type": "reasoning", "summary": summary, "encrypted_content": f"opaque-{step}="}
     delta = [("response.reasoning_summary_text.delta", {"summary_index": 0, "delta": piece}) for piece in pieces(THOUGHT)]
     yield from item(thought, *delta)
-    said = "I look." if calls else SAID
     text = {"type": "output_text", "text": said, "annotations": []}
     message = {"id": f"msg_{step}", "type": "message", "role": "assistant", "status": "completed", "content": [text]}
     delta = [("response.output_text.delta", {"content_index": 0, "delta": piece}) for piece in pieces(said)]
@@ -104,7 +148,7 @@ def responses(body, step, calls):
 UNFINISHED = {"function_call": {"arguments": "", "status": "in_progress"}, "message": {"content": []}}
 
 
-def anthropic(body, step, calls):
+def anthropic(body, step, calls, said):
     blocks = [
         (
             {"type": "thinking", "thinking": "", "signature": ""},
@@ -114,7 +158,7 @@ def anthropic(body, step, calls):
         ({"type": "redacted_thinking", "data": f"redacted-{step}="}, []),
         (
             {"type": "text", "text": ""},
-            [{"type": "text_delta", "text": piece} for piece in pieces("I look." if calls else SAID)],
+            [{"type": "text_delta", "text": piece} for piece in pieces(said)],
         ),
     ]
     for name, tool, args in calls:
@@ -135,7 +179,7 @@ def anthropic(body, step, calls):
     yield named({"type": "message_stop"})
 
 
-def gemini(_body, step, calls):
+def gemini(_body, step, calls, said):
     def chunk(parts, **fields):
         candidate = {"index": 0, "content": {"role": "model", "parts": parts}, **fields}
         usage = {"promptTokenCount": 321, "candidatesTokenCount": 63, "thoughtsTokenCount": 14, "totalTokenCount": 398}
@@ -144,7 +188,7 @@ def gemini(_body, step, calls):
     yield chunk([{"text": THOUGHT, "thought": True}])
     signature = {"thoughtSignature": "c2lnbmF0dXJl" + "QUJD" * step}
     if not calls:
-        for piece in pieces(SAID):
+        for piece in pieces(said):
             yield chunk([{"text": piece}])
         yield chunk([{"text": "", **signature}], finishReason="STOP")
         return
@@ -154,14 +198,14 @@ def gemini(_body, step, calls):
     yield chunk([{"text": ""}], finishReason="STOP")
 
 
-def ollama(body, _step, calls):
+def ollama(body, _step, calls, said):
     def line(message, **fields):
         whole = {"model": body["model"], "created_at": "2026-11-19T00:00:00Z", "message": message, "done": False}
         return json.dumps({**whole, **fields}, ensure_ascii=False).encode() + b"\n"
 
     for piece in pieces(THOUGHT):
         yield line({"role": "assistant", "content": "", "thinking": piece})
-    for piece in pieces("I look." if calls else SAID):
+    for piece in pieces(said):
         yield line({"role": "assistant", "content": piece})
     for name, tool, args in calls:
         call = {"id": name, "function": {"index": 0, "name": tool, "arguments": args}}
@@ -170,4 +214,4 @@ def ollama(body, _step, calls):
     yield line({"role": "assistant", "content": ""}, done=True, done_reason="stop", **usage)
 
 
-ANSWERS = {"chat": chat, "responses": responses, "anthropic": anthropic, "gemini": gemini, "ollama": ollama}
+ANSWERS = {"chat": chat, "compatible": compatible, "responses": responses, "anthropic": anthropic, "gemini": gemini, "ollama": ollama}

@@ -186,10 +186,7 @@ fn word_of(is_fine: bool) -> &'static str {
 }
 
 /// Runs on all processors, and gives the results in order.
-fn side_by_side<'r>(
-    runs: &'r [Run],
-    run: impl Fn(&Run) -> Result<Ended> + Sync,
-) -> Result<Vec<(&'r Run, Ended)>> {
+fn side_by_side(runs: &[Run], run: impl Fn(&Run) -> Result<Ended> + Sync) -> Result<Vec<(&Run, Ended)>> {
     let next = AtomicUsize::new(0);
     let ended: Mutex<Vec<(usize, Result<Ended>)>> = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

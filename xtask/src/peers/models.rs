@@ -8,9 +8,10 @@ use crate::root;
 /// Where the project's table of models is, whatever its file is called.
 const TABLES: &str = "crates/models/src";
 
-/// Every kind of provider that has official types, its wire, and a model.
+/// Every kind of remote provider, its wire, and a model.
 const WIRES: &[(&str, &str, &str)] = &[
     ("openai", "chat", "gpt-5.5"),
+    ("compatible", "compatible", "any"),
     ("openai-responses", "responses", "gpt-5.5"),
     ("anthropic", "anthropic", "claude-sonnet-5-5"),
     ("gemini", "gemini", "gemini-3.5-flash"),
@@ -51,8 +52,7 @@ pub(super) fn vendors() -> Vec<Run> {
 }
 
 pub(super) fn aimock() -> Vec<Run> {
-    let compatible = run("compatible", "chat", "aimock", "any");
-    WIRES.iter().map(|&(kind, wire, model)| run(kind, wire, "aimock", model)).chain([compatible]).collect()
+    WIRES.iter().map(|&(kind, wire, model)| run(kind, wire, "aimock", model)).collect()
 }
 
 /// Every model of the table through LiteLLM, at each front that its users have.
@@ -74,8 +74,8 @@ type Front = (&'static str, &'static str);
 /// A vendor's own protocol, as LiteLLM offers it too, and OpenAI's chat completions for everything.
 const FRONTS: &[(&str, &[Front])] = &[
     ("openai", &[("openai", "chat"), ("openai-responses", "responses")]),
-    ("anthropic", &[("anthropic", "anthropic"), ("compatible", "chat")]),
-    ("gemini", &[("gemini", "gemini"), ("compatible", "chat")]),
+    ("anthropic", &[("anthropic", "anthropic"), ("compatible", "compatible")]),
+    ("gemini", &[("gemini", "gemini"), ("compatible", "compatible")]),
 ];
 
 /// The models of the project's table, as `vendor/name`.

@@ -67,9 +67,10 @@ impl Servers {
         proxy.env("LITELLM_MASTER_KEY", &key).envs(OFFLINE.iter().copied());
         // Whatever is not on loopback goes to the recorder, which refuses it and notes it.
         proxy.env("HTTP_PROXY", at(recorder_port)).env("HTTPS_PROXY", at(recorder_port));
-        proxy.env("AIMOCK_OPENAI", format!("{}/v1", at(aimock_port)));
-        proxy.env("AIMOCK_ANTHROPIC", at(aimock_port));
-        proxy.env("AIMOCK_GEMINI", format!("{}/v1beta", at(aimock_port)));
+        proxy.env("BACKEND_OPENAI", format!("{}/v1", at(aimock_port)));
+        // As these vendors: their thoughts, with signatures, must survive LiteLLM. And aimock doesn't understand LiteLLM's Gemini.
+        proxy.env("BACKEND_ANTHROPIC", format!("{}/litellm/anthropic/backend", at(recorder_port)));
+        proxy.env("BACKEND_GEMINI", format!("{}/litellm/gemini/backend/v1beta", at(recorder_port)));
 
         // All at once: LiteLLM takes the longest. Dropping a server ends it, also when a later one doesn't start.
         let recorder = Server::start(recorder, recorder_port)?;
