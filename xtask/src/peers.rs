@@ -7,9 +7,10 @@ mod models;
 mod servers;
 mod task;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -26,20 +27,27 @@ const ANSWER: &str = "Done: ü 漢字 🙂";
 /// Findings that are shown of one request.
 const SHOWN_MAX: usize = 4;
 
-/// A finding of the types that is known and not fixed yet.
+/// A finding that is known and not fixed yet.
 struct Known {
-    wire: &'static str,
+    wires: &'static [&'static str],
     /// Each of its lines has one of these.
     lines: &'static [&'static str],
     why: &'static str,
 }
 
 /// Each is to be deleted with its fix: one that no longer occurs fails the run.
-const KNOWN: &[Known] = &[Known {
-    wire: "responses",
-    lines: &["ResponseOutputMessageParam", "EasyInputMessageParam.content.str", "input.str: "],
-    why: "a turn of the model goes back as a list of `output_text` without `id`, `status` and `annotations`",
-}];
+const KNOWN: &[Known] = &[
+    Known {
+        wires: &["responses"],
+        lines: &["ResponseOutputMessageParam", "EasyInputMessageParam.content.str", "input.str: "],
+        why: "wire/openai_responses.rs sends the model's words back as `output_text` without `id`, `status` and `annotations`",
+    },
+    Known {
+        wires: &["chat", "responses", "anthropic"],
+        lines: &["strict schema: "],
+        why: "plan/graph.rs has a schema that neither vendor takes as a strict one",
+    },
+];
 
 /// `cargo xtask peers [--program PATH] [PART…]`
 pub(crate) fn run(rest: &[String]) -> Result<()> {
@@ -52,19 +60,20 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
         }
     };
     let servers = Servers::start()?;
-    let mut bench = Bench { servers: &servers, program: &program, faults: Vec::new(), known: 0, runs: 0 };
-    for part in parts {
-        match part {
-            "vendors" => bench.all(models::vendors())?,
-            "aimock" => bench.all(models::aimock())?,
+    let mut bench =
+        Bench { servers: &servers, program: &program, faults: Vec::new(), known: BTreeMap::new(), runs: 0 };
+    for part in &parts {
+        match *part {
+            "vendors" => bench.all(&models::vendors())?,
+            "aimock" => bench.all(&models::aimock())?,
             "litellm" => {
                 bench.rules()?;
-                bench.all(models::litellm()?)?;
+                bench.all(&models::litellm()?)?;
             }
             _misbehaving => bench.misbehaving()?,
         }
     }
-    bench.finish()
+    bench.finish(parts.len() == PARTS.len())
 }
 
 /// What CI runs.
@@ -94,27 +103,30 @@ struct Bench<'s> {
     servers: &'s Servers,
     program: &'s Path,
     faults: Vec<String>,
-    /// Requests with a finding of `KNOWN`.
-    known: usize,
+    /// How many requests have each finding of `KNOWN`.
+    known: BTreeMap<&'static str, usize>,
     runs: usize,
 }
 
 impl Bench<'_> {
     /// Runs tasks that must go well.
-    fn all(&mut self, runs: Vec<Run>) -> Result<()> {
-        for (run, ended) in side_by_side(&runs, |run| task::run(self.servers, self.program, run))? {
-            let (faults, known) = faults(&ended);
-            self.report(run, &ended, faults);
-            self.known = self.known.saturating_add(known);
+    fn all(&mut self, runs: &[Run]) -> Result<()> {
+        for (run, ended) in runs.iter().zip(self.side_by_side(runs)?) {
+            let (faults, known) = ended.as_ref().map(faults).unwrap_or_default();
+            self.report(run, ended, faults);
+            for why in known {
+                let count = self.known.entry(why).or_default();
+                *count = count.saturating_add(1);
+            }
         }
         Ok(())
     }
 
     fn misbehaving(&mut self) -> Result<()> {
         let runs: Vec<Run> = misbehaving::CASES.iter().map(misbehaving::Case::run).collect();
-        let ended = side_by_side(&runs, |run| task::run(self.servers, self.program, run))?;
-        for (case, (run, ended)) in misbehaving::CASES.iter().zip(ended) {
-            self.report(run, &ended, case.faults(&ended));
+        for ((case, run), ended) in misbehaving::CASES.iter().zip(&runs).zip(self.side_by_side(&runs)?) {
+            let faults = ended.as_ref().map(|ended| case.faults(ended)).unwrap_or_default();
+            self.report(run, ended, faults);
         }
         if !self.servers.records("redirected")?.is_empty() {
             self.faults.push("redirect: Regent followed it".to_owned());
@@ -140,36 +152,53 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn report(&mut self, run: &Run, ended: &Ended, faults: Vec<String>) {
-        let refused = ended.requests.iter().filter(|record| record.is_refused()).count();
-        say(format!(
-            "{} {:<11} {:<16} {:<28} {:>2} requests {refused:>2} refused  exit {:>2}",
-            word_of(faults.is_empty()),
-            run.target,
-            run.kind,
-            run.shown(),
-            ended.requests.len(),
-            ended.code
-        ));
+    fn report(&mut self, run: &Run, ended: Result<Ended>, mut faults: Vec<String>) {
+        let (requests, refused, code) = match ended {
+            Ok(ended) => {
+                let refused = ended.requests.iter().filter(|record| record.is_refused()).count();
+                (ended.requests.len(), refused, ended.code.to_string())
+            }
+            Err(error) => {
+                faults.push(format!("{error:#}"));
+                (0, 0, "-".to_owned())
+            }
+        };
+        let shown = format!("{:<11} {:<16} {:<28}", run.target, run.kind, run.shown());
+        let word = word_of(faults.is_empty());
+        say(format!("{word} {shown} {requests:>2} requests {refused:>2} refused  exit {code:>2}"));
         faults.iter().for_each(|fault| say(format!("       {fault}")));
-        let name = format!("{} {} {}", run.target, run.kind, run.shown());
-        self.faults.extend(faults.into_iter().map(|fault| format!("{name}: {fault}")));
+        self.faults.extend(faults.into_iter().map(|fault| format!("{}: {fault}", run.name())));
         self.runs = self.runs.saturating_add(1);
     }
 
-    fn finish(mut self) -> Result<()> {
+    /// Runs tasks on all processors, and gives the results in order.
+    fn side_by_side(&self, runs: &[Run]) -> Result<Vec<Result<Ended>>> {
+        let (next, ended) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+        let work = || {
+            while let at = next.fetch_add(1, Ordering::Relaxed)
+                && let Some(run) = runs.get(at)
+            {
+                let result = task::run(self.servers, self.program, run);
+                ended.lock().unwrap_or_else(PoisonError::into_inner).insert(at, result);
+            }
+        };
+        let threads = std::thread::available_parallelism()?.get();
+        std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+        Ok(ended.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect())
+    }
+
+    fn finish(mut self, is_whole: bool) -> Result<()> {
         for record in self.servers.records("outside")? {
             self.faults.push(format!("a server tried to reach the network: {}", record.findings.join(", ")));
         }
-        let is_whole = self.runs > misbehaving::CASES.len();
-        match (KNOWN.first(), self.known) {
-            (Some(known), 0) if is_whole => {
-                self.faults.push(format!("`KNOWN` names what is fixed; delete it: {}", known.why));
+        for Known { why, .. } in KNOWN {
+            match self.known.get(why) {
+                Some(count) => say(format!("known: {count} requests: {why}")),
+                None if is_whole => {
+                    self.faults.push(format!("`KNOWN` names what is fixed; delete it: {why}"))
+                }
+                None => {}
             }
-            (Some(known), count) if count > 0 => {
-                say(format!("known: {count} requests on `{}`: {}", known.wire, known.why))
-            }
-            (Some(_) | None, _) => {}
         }
         say(format!("peers: {} tasks, {} faults", self.runs, self.faults.len()));
         if self.faults.is_empty() {
@@ -185,30 +214,8 @@ fn word_of(is_fine: bool) -> &'static str {
     if is_fine { "ok    " } else { "FAULT " }
 }
 
-/// Runs on all processors, and gives the results in order.
-fn side_by_side(runs: &[Run], run: impl Fn(&Run) -> Result<Ended> + Sync) -> Result<Vec<(&Run, Ended)>> {
-    let next = AtomicUsize::new(0);
-    let ended: Mutex<Vec<(usize, Result<Ended>)>> = Mutex::new(Vec::new());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some((at, one)) = Some(next.fetch_add(1, Ordering::Relaxed))
-                    .and_then(|at| runs.get(at).map(|one| (at, one)))
-                {
-                    let result = run(one);
-                    ended.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((at, result));
-                }
-            });
-        }
-    });
-    let mut ended = ended.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    ended.sort_by_key(|(at, _)| *at);
-    runs.iter().zip(ended).map(|(run, (_, result))| Ok((run, result.with_context(|| run.name())?))).collect()
-}
-
-/// What is wrong with a task that must go well, and how many of its requests have a known finding.
-fn faults(ended: &Ended) -> (Vec<String>, usize) {
+/// What is wrong with a task that must go well; and for each of its requests with a known finding, why.
+fn faults(ended: &Ended) -> (Vec<String>, Vec<&'static str>) {
     let mut faults = Vec::new();
     if ended.code != 0 {
         faults.push(format!("exit code {}: {}", ended.code, ended.said));
@@ -228,19 +235,17 @@ fn faults(ended: &Ended) -> (Vec<String>, usize) {
     (faults, known)
 }
 
-/// What types and servers have against requests, and how many requests have a known finding.
-fn objections(requests: &[Record]) -> (Vec<String>, usize) {
-    let mut objections = Vec::new();
-    let mut known = 0_usize;
-    for (number, record) in requests.iter().enumerate() {
-        let is_known = |finding: &&String| {
-            KNOWN.iter().any(|known| {
-                known.wire == record.wire && known.lines.iter().any(|line| finding.contains(line))
-            })
+/// What types and servers have against requests; and for each request with a known finding, why.
+fn objections(requests: &[Record]) -> (Vec<String>, Vec<&'static str>) {
+    let (mut objections, mut known) = (Vec::new(), Vec::new());
+    for (number, record) in (1_usize..).zip(requests) {
+        let is_hit = |known: &Known, finding: &String| {
+            known.wires.contains(&record.wire.as_str())
+                && known.lines.iter().any(|line| finding.contains(line))
         };
-        known = known.saturating_add(usize::from(record.findings.iter().any(|finding| is_known(&finding))));
-        let number = number.saturating_add(1);
-        let unknown = record.findings.iter().filter(|finding| !is_known(finding));
+        let is_here = |one: &&Known| record.findings.iter().any(|finding| is_hit(one, finding));
+        known.extend(KNOWN.iter().filter(is_here).map(|one| one.why));
+        let unknown = record.findings.iter().filter(|finding| !KNOWN.iter().any(|one| is_hit(one, finding)));
         objections.extend(unknown.take(SHOWN_MAX).map(|finding| format!("request {number}: {finding}")));
         if record.is_refused() {
             objections.push(format!("request {number}: refused with {}: {}", record.status, record.refusal));
@@ -268,7 +273,7 @@ mod tests {
     #[test]
     fn any_one_fault_fails_a_task() {
         let fine = || vec![record("chat", 200, &[]), record("chat", 200, &[]), record("chat", 200, &[])];
-        assert_eq!(faults(&well(fine())), (vec![], 0));
+        assert_eq!(faults(&well(fine())), (vec![], vec![]));
         let worse: [fn(&mut Ended); 7] = [
             |ended| ended.code = 20,
             |ended| ended.answer = "Done".to_owned(),
@@ -295,7 +300,7 @@ mod tests {
         ];
         for (wire, lines, unknown, counted) in cases {
             let (found, known) = objections(&[record(wire, 200, &lines)]);
-            assert_eq!((found.len(), known), (unknown, counted), "{wire} {lines:?}");
+            assert_eq!((found.len(), known.len()), (unknown, counted), "{wire} {lines:?}");
         }
     }
 

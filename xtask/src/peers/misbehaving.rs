@@ -90,6 +90,7 @@ impl Case {
             wire: "chat",
             target: "misbehaving",
             model: "m".to_owned(),
+            plan: false,
             case: Some(self.name),
             patience: PATIENCE,
         }

@@ -43,12 +43,14 @@ pub(super) const REFUSED: &[(&str, &str, &str)] = &[
 ];
 
 fn run(kind: &'static str, wire: &'static str, target: &'static str, model: &str) -> Run {
-    Run { kind, wire, target, model: model.to_owned(), case: None, patience: PATIENCE }
+    Run { kind, wire, target, model: model.to_owned(), plan: false, case: None, patience: PATIENCE }
 }
 
-/// One task in each protocol, with thoughts that must come back.
+/// Two tasks in each protocol, with thoughts that must come back; one is planned first.
 pub(super) fn vendors() -> Vec<Run> {
-    WIRES.iter().map(|&(kind, wire, model)| run(kind, wire, "vendor", model)).collect()
+    let one =
+        |plan| WIRES.iter().map(move |&(kind, wire, model)| Run { plan, ..run(kind, wire, "vendor", model) });
+    one(false).chain(one(true)).collect()
 }
 
 pub(super) fn aimock() -> Vec<Run> {

@@ -26,6 +26,8 @@ pub(super) struct Run {
     /// Who answers.
     pub(super) target: &'static str,
     pub(super) model: String,
+    /// Whether it is planned first: then the model is given a schema.
+    pub(super) plan: bool,
     /// The way to misbehave, if it is about one.
     pub(super) case: Option<&'static str>,
     pub(super) patience: &'static str,
@@ -48,12 +50,16 @@ impl Run {
     pub(super) fn name(&self) -> String {
         match self.case {
             Some(case) => case.to_owned(),
-            None => format!("{}-{}-{}", self.target, self.kind, self.model),
+            None => format!("{}-{}-{}{}", self.target, self.kind, self.model, self.suffix()),
         }
     }
 
-    pub(super) fn shown(&self) -> &str {
-        self.case.unwrap_or(&self.model)
+    pub(super) fn shown(&self) -> String {
+        format!("{}{}", self.case.unwrap_or(&self.model), self.suffix())
+    }
+
+    fn suffix(&self) -> &'static str {
+        if self.plan { "-plan" } else { "" }
     }
 
     /// The address of the provider: it depends on the protocol how much of the path is part of it.
@@ -95,8 +101,11 @@ pub(super) fn run(servers: &Servers, program: &Path, run: &Run) -> Result<Ended>
         bail!("`regent init`: {}", String::from_utf8_lossy(&init.stderr));
     }
     let model = format!("peer/{}", run.model);
-    let mut started =
-        regent(&["task", "run", "Look around", "--model", &model, "--json", "--unattended", "deny"]);
+    let goal = ["task", "run", "Look around", "--model", &model, "--json", "--unattended", "deny"];
+    let mut started = regent(&goal);
+    if run.plan {
+        started.arg("--plan");
+    }
     let output = std::fs::File::create(home.join("stdout"))?;
     started.stdin(Stdio::null()).stdout(output).stderr(std::fs::File::create(home.join("stderr"))?);
     let code = code(started.spawn().context("regent can't be started")?)?;
@@ -160,7 +169,8 @@ mod tests {
         ];
         for (wire, case, url) in cases {
             let model = "m".to_owned();
-            let run = Run { kind: "openai", wire, target: "litellm", model, case, patience: PATIENCE };
+            let run =
+                Run { kind: "openai", wire, target: "litellm", model, plan: false, case, patience: PATIENCE };
             assert_eq!(run.url("http://r"), url);
             assert!(run.settings("http://r").contains(&format!("url = \"{url}\"")));
         }
