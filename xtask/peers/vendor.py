@@ -56,7 +56,7 @@ def example(schema):
         return {key: example(schema["properties"][key]) for key in schema.get("required", [])}
     if kinds == "array":
         return [example(schema["items"])] * schema.get("minItems", 0)
-    return {"string": schema.get("enum", ["look"])[0], "boolean": True, "integer": 1, "number": 1}[kinds]
+    return {"string": schema.get("enum", ["write"])[0], "boolean": True, "integer": 1, "number": 1}[kinds]
 
 
 def pieces(text):

@@ -68,6 +68,7 @@ pub(super) fn litellm() -> Result<Vec<Run>> {
         };
         runs.extend(fronts.iter().map(|&(kind, wire)| run(kind, wire, "litellm", name)));
     }
+    runs.extend(CROSSED.iter().map(|&(kind, wire, model)| run(kind, wire, "litellm", model)));
     Ok(runs)
 }
 
@@ -78,6 +79,14 @@ const FRONTS: &[(&str, &[Front])] = &[
     ("openai", &[("openai", "chat"), ("openai-responses", "responses")]),
     ("anthropic", &[("anthropic", "anthropic"), ("compatible", "compatible")]),
     ("gemini", &[("gemini", "gemini"), ("compatible", "compatible")]),
+];
+
+/// Models of one vendor in the protocol of another: LiteLLM translates.
+const CROSSED: &[(&str, &str, &str)] = &[
+    ("anthropic", "anthropic", "gpt-5.5"),
+    ("anthropic", "anthropic", "gemini-3.5-flash"),
+    ("openai-responses", "responses", "claude-sonnet-5-5"),
+    ("openai-responses", "responses", "gemini-3.5-flash"),
 ];
 
 /// The models of the project's table, as `vendor/name`.

@@ -17,6 +17,9 @@ const TASK: Duration = Duration::from_secs(120);
 /// Short waits, so that cases which use them up take seconds. Servers that behave answer well within.
 pub(super) const PATIENCE: &str = "first_byte_ms_max = 30000, wait_ms = 20";
 
+/// It asks for a change, so that tools that write are offered; and names no file, as servers tell by those how far a task is.
+const GOAL: &str = "Write a file with a greeting, then list this folder.";
+
 /// A task to be run.
 pub(super) struct Run {
     /// Regent's word for the provider.
@@ -101,8 +104,7 @@ pub(super) fn run(servers: &Servers, program: &Path, run: &Run) -> Result<Ended>
         bail!("`regent init`: {}", String::from_utf8_lossy(&init.stderr));
     }
     let model = format!("peer/{}", run.model);
-    let goal = ["task", "run", "Look around", "--model", &model, "--json", "--unattended", "deny"];
-    let mut started = regent(&goal);
+    let mut started = regent(&["task", "run", GOAL, "--model", &model, "--json", "--unattended", "deny"]);
     if run.plan {
         started.arg("--plan");
     }
