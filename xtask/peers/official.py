@@ -72,6 +72,8 @@ def chosen(errors):
         if error["type"] == "literal_error" and error["loc"] and error["loc"][-1] in ("type", "role")
     }
     meant = [error for error in errors if not any(error["loc"][: len(other)] == other for other in others)]
+    # Of `Union[str, List[…]]`, a list doesn't mean the text.
+    meant = [one for one in meant if one["type"] != "string_type" or not isinstance(one["input"], (list, dict))] or meant
     return sorted(meant or errors, key=lambda error: -len(error["loc"]))[:FINDINGS_MAX]
 
 

@@ -39,7 +39,7 @@ struct Known {
 const KNOWN: &[Known] = &[
     Known {
         wires: &["responses"],
-        lines: &["ResponseOutputMessageParam", "EasyInputMessageParam.content.str", "input.str: "],
+        lines: &["ResponseOutputMessageParam"],
         why: "wire/openai_responses.rs sends the model's words back as `output_text` without `id`, `status` and `annotations`",
     },
     Known {
