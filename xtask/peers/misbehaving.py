@@ -15,7 +15,7 @@ JSON = [("content-type", "application/json")]
 
 
 def fine(handler, body, _number):
-    kind, chunks = vendor.answer("chat", body)
+    kind, chunks = vendor.answer(handler.wire, body)
     handler.stream(200, [("content-type", kind)], chunks)
 
 
@@ -41,8 +41,9 @@ def in_an_hour(handler, body, number):
 
 def reset(handler, body, _number):
     """A connection reset after half of an answer."""
-    chunks = list(vendor.answer("chat", body)[1])
-    handler.begin(200, SSE)
+    kind, chunks = vendor.answer(handler.wire, body)
+    chunks = list(chunks)
+    handler.begin(200, [("content-type", kind)])
     for chunk in chunks[: len(chunks) // 2]:
         handler.chunk(chunk)
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -52,15 +53,17 @@ def reset(handler, body, _number):
 
 def cut(handler, body, _number):
     """A stream that ends in the middle of an event, as if that were its end."""
-    text = b"".join(vendor.answer("chat", body)[1])
-    handler.stream(200, SSE, [text[: len(text) // 2]])
+    kind, chunks = vendor.answer(handler.wire, body)
+    text = b"".join(chunks)
+    handler.stream(200, [("content-type", kind)], [text[: len(text) // 2]])
 
 
 def slow(handler, body, _number):
     """A few bytes at a time, within every limit."""
-    text = b"".join(vendor.answer("chat", body)[1])
+    kind, chunks = vendor.answer(handler.wire, body)
+    text = b"".join(chunks)
     size = len(text) // 20
-    handler.begin(200, SSE)
+    handler.begin(200, [("content-type", kind)])
     for at in range(0, len(text), size):
         handler.chunk(text[at : at + size])
         time.sleep(0.03)

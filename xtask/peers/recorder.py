@@ -3,7 +3,7 @@
     http://127.0.0.1:PORT/RUN/WIRE/TARGET/REST
 
 RUN names the run in the log, WIRE the protocol (chat, compatible, responses, anthropic, gemini, ollama) and TARGET who answers:
-`vendor` (this process, as the vendor would), `misbehaving` (this process, in the way that RUN names) or a server named with --target.
+`vendor` (this process, as the vendor would), `misbehaving` (this process, in the way that RUN names, as CASE@KIND) or a server named with --target.
 `backend` answers as `vendor` and notes nothing: it stands behind a proxy, whose requests are not Regent's. The log has one JSON line a request: what the types say
 against it and the status of the answer; it is written before the answer goes on, so that it is whole when Regent ends.
 
@@ -86,7 +86,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.stream(200, [("content-type", kind)], chunks)
         if target == "misbehaving":
             self.log.line(run=run, wire=wire, status=200, findings=found, body=body if found else None)
-            return misbehaving.CASES[run](self, body, self.log.counts[run])
+            self.wire = wire
+            return misbehaving.CASES[run.split("@")[0]](self, body, self.log.counts[run])
         return self.forward(run, wire, found, target, rest, raw, body)
 
     def head(self, wire):

@@ -123,8 +123,9 @@ impl Bench<'_> {
     }
 
     fn misbehaving(&mut self) -> Result<()> {
-        let runs: Vec<Run> = misbehaving::CASES.iter().map(misbehaving::Case::run).collect();
-        for ((case, run), ended) in misbehaving::CASES.iter().zip(&runs).zip(self.side_by_side(&runs)?) {
+        let (cases, runs): (Vec<_>, Vec<_>) =
+            misbehaving::CASES.iter().flat_map(|case| case.runs().map(move |run| (case, run))).unzip();
+        for ((case, run), ended) in cases.iter().zip(&runs).zip(self.side_by_side(&runs)?) {
             let faults = ended.as_ref().map(|ended| case.faults(ended)).unwrap_or_default();
             self.report(run, ended, faults);
         }

@@ -9,7 +9,7 @@ use crate::root;
 const TABLES: &str = "crates/models/src";
 
 /// Every kind of remote provider, its wire, and a model.
-const WIRES: &[(&str, &str, &str)] = &[
+pub(super) const WIRES: &[(&str, &str, &str)] = &[
     ("openai", "chat", "gpt-5.5"),
     ("compatible", "compatible", "any"),
     ("openai-responses", "responses", "gpt-5.5"),

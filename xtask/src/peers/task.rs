@@ -52,7 +52,7 @@ impl Run {
     /// The name in the recorder's log. No two runs have the same.
     pub(super) fn name(&self) -> String {
         match self.case {
-            Some(case) => case.to_owned(),
+            Some(case) => format!("{case}@{}", self.kind),
             None => format!("{}-{}-{}{}", self.target, self.kind, self.model, self.suffix()),
         }
     }
@@ -167,7 +167,7 @@ mod tests {
         let cases = [
             ("chat", None, "http://r/litellm-openai-m/chat/litellm/v1"),
             ("gemini", None, "http://r/litellm-openai-m/gemini/litellm/v1beta"),
-            ("ollama", Some("cut"), "http://r/cut/ollama/litellm"),
+            ("ollama", Some("cut"), "http://r/cut@openai/ollama/litellm"),
         ];
         for (wire, case, url) in cases {
             let model = "m".to_owned();
