@@ -2,7 +2,6 @@
 //! the program on them.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::machine::{capture, cargo, cargo_with, command, finish, has, is_root, python_with, target};
+use crate::machine::{
+    capture, cargo, cargo_with, command, finish, free_port, has, is_root, python_with, target,
+    wait_until_it_listens,
+};
 use crate::say;
 
 /// The user that Debian calls `nobody`: Postgres refuses to run as root.
@@ -249,10 +251,6 @@ fn postgres_programs() -> Result<PathBuf> {
         .context("there is no Postgres: `cargo xtask ci install`")
 }
 
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
-}
-
 /// The words of a command that an ordinary user runs.
 fn ordinary_words(line: &[String]) -> Result<Vec<String>> {
     let id = ORDINARY_ID.to_string();
@@ -302,20 +300,8 @@ impl Server {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "it waits for the server that it started")]
     fn wait_until_it_listens(&self) -> Result<()> {
-        let until = Instant::now() + START;
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err() {
-            if Instant::now() > until {
-                bail!(
-                    "{} doesn't listen; see {}",
-                    self.name,
-                    self.folder.join(format!("{}.log", self.name)).display()
-                );
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        Ok(())
+        wait_until_it_listens(self.name, self.port, &self.folder.join(format!("{}.log", self.name)))
     }
 }
 

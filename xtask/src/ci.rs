@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::machine::{capture, cargo, cargo_with, command, finish, has, install, target};
 use crate::{
-    backends, bench, difference, eval, fuzz, guest, injection, ordinary, say, schemas, skips, tidy_up, tui,
+    backends, bench, difference, eval, fuzz, guest, injection, ordinary, peers, say, schemas, skips, tidy_up,
+    tui,
 };
 
 type CiStep = fn() -> Result<()>;
@@ -43,6 +44,7 @@ const STEPS: &[(&str, CiStep)] = &[
     ("sim", || built("sim", &["--seeds", "300"])),
     ("crowd", || built("sim", &["--crowd", "--seeds", "300"])),
     ("backends", backends::check),
+    ("peers", peers::check),
     ("torture", || built("torture", &["--quick"])),
     ("difference", || difference::run(&[])),
     ("injection", injection::smoke),

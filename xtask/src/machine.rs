@@ -1,7 +1,9 @@
 //! The programs that chores start: cargo, and what tests need from the system.
 
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -23,7 +25,12 @@ const PACKAGES: &[(&str, &str)] = &[
     ("vim", "vim"),
     ("less", "less"),
     ("htop", "htop"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
 ];
+
+/// How long a server may take to start.
+const START: Duration = Duration::from_secs(60);
 
 /// A program to be started in the workspace.
 #[expect(clippy::disallowed_methods, reason = "chores start programs; nothing of what ships does so here")]
@@ -140,17 +147,65 @@ pub(crate) fn target() -> PathBuf {
         .map_or_else(|| root().join("target"), |folder| root().join(Path::new(&folder)))
 }
 
-/// The interpreter of a virtual environment in the cache folder that can import the modules; made on first use from the packages.
+/// A port that nobody listens on.
+pub(crate) fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// Waits until the server that was just started accepts connections.
+#[expect(clippy::disallowed_methods, reason = "it waits for a server that the chore started")]
+pub(crate) fn wait_until_it_listens(name: &str, port: u16, log: &Path) -> Result<()> {
+    let until = Instant::now() + START;
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+        if Instant::now() > until {
+            let said = std::fs::read_to_string(log).unwrap_or_default();
+            bail!("{name} doesn't listen; `{}` says:\n{said}", log.display());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// The interpreter of a virtual environment in the cache folder that has the packages and can import the modules; made on first use, and
+/// again when the packages are others.
 pub(crate) fn python_with(name: &str, modules: &[&str], packages: &[&str]) -> Result<PathBuf> {
-    let home = std::env::var_os("HOME").map(PathBuf::from).context("HOME is not set")?;
-    let folder = home.join(".cache/regent-python").join(name);
+    let folder = cache("regent-python")?.join(name);
     let python = folder.join("bin/python").display().to_string();
     let mut try_it = command(&python);
     try_it.args(["-c", &format!("import {}", modules.join(", "))]);
-    if !capture(&mut try_it, "python").is_ok_and(|output| output.status.success()) {
-        let folder = folder.display().to_string();
-        finish(command("python3").args(["-m", "venv", &folder]), "python3 -m venv")?;
+    let mut can_import = || capture(&mut try_it, "python").is_ok_and(|output| output.status.success());
+    if !holds(&folder, packages) || !can_import() {
+        let shown = folder.display().to_string();
+        finish(command("python3").args(["-m", "venv", &shown]), "python3 -m venv")?;
         finish(command(&python).args(["-m", "pip", "install", "--quiet"]).args(packages), "pip install")?;
+        std::fs::write(folder.join(HELD), packages.join("\n"))?;
     }
     Ok(PathBuf::from(python))
+}
+
+/// The folder in the cache folder with an npm package, which nothing of is run while it is installed.
+pub(crate) fn node_with(name: &str, package: &str) -> Result<PathBuf> {
+    let folder = cache("regent-node")?.join(name);
+    if !holds(&folder, &[package]) {
+        std::fs::create_dir_all(&folder)?;
+        let shown = folder.display().to_string();
+        let quiet = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel", "error"];
+        let mut npm = command("npm");
+        npm.args(["install", "--prefix", &shown]).args(quiet).arg(package);
+        finish(&mut npm, "npm install")?;
+        std::fs::write(folder.join(HELD), package)?;
+    }
+    Ok(folder)
+}
+
+/// The file in such a folder that names what was installed there.
+const HELD: &str = "packages";
+
+fn holds(folder: &Path, packages: &[&str]) -> bool {
+    std::fs::read_to_string(folder.join(HELD)).is_ok_and(|held| held == packages.join("\n"))
+}
+
+fn cache(kind: &str) -> Result<PathBuf> {
+    let home = std::env::var_os("HOME").map(PathBuf::from).context("HOME is not set")?;
+    Ok(home.join(".cache").join(kind))
 }

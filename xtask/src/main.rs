@@ -11,6 +11,7 @@ mod guest;
 mod injection;
 mod machine;
 mod ordinary;
+mod peers;
 mod schemas;
 mod skips;
 mod tidy;
@@ -30,6 +31,7 @@ cargo xtask eval [--model NAME] [--json] [TASK…]   small tasks for agents, on 
 cargo xtask eval plain [--model NAME] [--all] [TASK…]   the same in plain words with default tools: passes, damage, false completions
 cargo xtask torture [--quick] [PART…]   crashes at every point, I/O errors, kill -9, full disk, bit flips
 cargo xtask backends [contract] [outage] [product] [figures]   the state's backends, and regent on them, against real servers; servers killed with SIGKILL
+cargo xtask peers [--program PATH] [vendors] [aimock] [litellm] [misbehaving]   tasks against model servers of others, each request validated by the vendors' types
 cargo xtask sim [--crowd] [--seed N] [--seeds K]   the seeded simulator, with one caller or several
 cargo xtask difference [--pairs N] [--seed N]   the policy's index against a plain evaluator
 cargo xtask guest [--check]      builds the interpreter of generated tools, which is checked in; or compares it
@@ -61,6 +63,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "crates" => tidy::graph::write(&root()),
         "backends" => backends::run(rest),
         "bench" => bench::run(rest),
+        "peers" => peers::run(rest),
         "eval" if rest.first().is_some_and(|what| what == "injection") => injection::run(rest),
         "eval" if rest.first().is_some_and(|what| what == "benign") => injection::benign(rest),
         "eval"
