@@ -83,17 +83,19 @@ fn what_is_asked_for_may_be_changed() {
 fn a_tool_that_was_not_chosen_is_refused_also_if_the_model_names_it() {
     let world = world();
     let ended = run(&world, "make the notes better", &["--tools", "fs.read"]);
-    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(ended.code, 21, "{ended:?}");
     assert_eq!(state(&world), (Some("as it was\n".to_owned()), false));
 }
 
 #[test]
 fn in_a_conversation_each_message_decides_for_itself() {
     let turns = json!([
+        says("fs.read", json!({"path": "notes.txt"})),
         says("fs.write", json!({"path": "notes.txt", "content": "too early"})),
         finish("they say: as it was"),
         says("fs.write", json!({"path": "notes.txt", "content": "changed"})),
         finish("done"),
+        says("fs.read", json!({"path": "notes.txt"})),
         says("fs.write", json!({"path": "notes.txt", "content": "too late"})),
         finish("they say: changed"),
     ]);

@@ -24,7 +24,7 @@ impl Inner {
         let asked = steps.filter(|step| turn_of(&step.step).is_some_and(|turn| turn >= since));
         let deeds: Vec<Deed> = asked.filter_map(|step| self.deed(step)).collect();
         let workspace = self.options.snapshots.as_ref().map(|checkpoints| &checkpoints.workspace);
-        doubt(request, &deeds, |name| {
+        doubt(request, record.reads_only(), &deeds, |name| {
             let Some(workspace) = workspace.filter(|_| name.len() <= NAME_BYTES_MAX) else { return true };
             let found = std::fs::symlink_metadata(workspace.root().join(name));
             !matches!(found, Err(error) if error.kind() == ErrorKind::NotFound)

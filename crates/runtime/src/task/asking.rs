@@ -208,6 +208,11 @@ impl TaskRecord {
         std::iter::once((1, of(&self.spec.goal))).chain(later).collect()
     }
 
+    /// Whether nothing may be changed for the last request.
+    pub(crate) fn reads_only(&self) -> bool {
+        self.changes().last().is_some_and(|(_, changes)| *changes == Changes::Denied)
+    }
+
     /// What its agent is granted while it works on the last request.
     pub(crate) fn grants(&self) -> Grants {
         let changes = self.changes().last().map_or(Changes::Allowed, |(_, changes)| *changes);

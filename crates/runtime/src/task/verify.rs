@@ -3,7 +3,7 @@
 //! Nothing is judged that takes understanding: only whether a request for a change led to one, whether the last change went well, and
 //! whether the files that it names are there. So a task that passes isn't right for certain, and one that doesn't deserves a look.
 
-use super::asking::{asks_for_change, is_question};
+use super::asking::asks_for_change;
 
 /// A call of a tool, as far as this needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,17 +38,25 @@ impl Deed {
     }
 }
 
-/// Why the answer to a request isn't borne out by the calls that were made for it; nothing if nothing speaks against it.
-pub(crate) fn doubt(request: &str, deeds: &[Deed], exists: impl Fn(&str) -> bool) -> Option<String> {
+/// Why the answer to a request isn't borne out by the calls that were made for it; nothing if nothing speaks against it. Where nothing may be
+/// changed, an answer is all that is wanted.
+pub(crate) fn doubt(
+    request: &str,
+    reads_only: bool,
+    deeds: &[Deed],
+    exists: impl Fn(&str) -> bool,
+) -> Option<String> {
+    let changes: Vec<&Deed> = deeds.iter().filter(|deed| deed.may_change()).collect();
+    // A program that ends with an error has often done what it was to do: a test that fails, a search without a match.
+    let mut edits = changes.iter().filter(|deed| deed.kind != DeedKind::Program);
+    if let Some(last) = edits.next_back().filter(|last| !last.went_well && !reads_only) {
+        return Some(format!("its last change failed: `{}`", last.tool));
+    }
     if !deeds.is_empty() && deeds.iter().all(|deed| !deed.went_well) {
         return Some("none of its calls succeeded".to_owned());
     }
-    if is_question(request) {
+    if reads_only {
         return None;
-    }
-    let changes: Vec<&Deed> = deeds.iter().filter(|deed| deed.may_change()).collect();
-    if let Some(last) = changes.last().filter(|last| !last.went_well) {
-        return Some(format!("its last change failed: `{}`", last.tool));
     }
     let done: Vec<&Deed> = changes.into_iter().filter(|deed| deed.went_well).collect();
     if !asks_for_change(request) {
@@ -79,7 +87,12 @@ fn files_in(request: &str) -> Vec<String> {
         word.rsplit_once('.').is_some_and(|(stem, extension)| {
             let plain = |c: char| c.is_ascii_alphanumeric();
             let letters = extension.chars().any(|c| c.is_ascii_alphabetic());
-            !stem.is_empty() && (1..=5).contains(&extension.len()) && extension.chars().all(plain) && letters
+            // Not `e.g.`.
+            stem.len() + extension.len() > 2
+                && !stem.is_empty()
+                && (1..=5).contains(&extension.len())
+                && extension.chars().all(plain)
+                && letters
         })
     };
     words.filter(is_file).map(str::to_owned).collect()
@@ -87,6 +100,7 @@ fn files_in(request: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::asking::is_question;
     use super::*;
 
     fn deed(tool: &str, args: &str, kind: DeedKind, went_well: bool) -> Deed {
@@ -120,10 +134,12 @@ mod tests {
             ("Fix the bug in a.txt", vec![shell(true)], None),
             ("Check the style of a.txt", vec![read(true)], None),
             ("go on", vec![read(true)], None),
-            ("go on", vec![shell(false), read(true)], Some("last change failed")),
+            ("go on", vec![shell(false), read(true)], None),
+            ("go on", vec![edit("a.txt", false), read(true)], Some("last change failed")),
+            ("Change a.txt", vec![write("a.txt", true), shell(false)], None),
         ];
         for (request, deeds, wanted) in cases {
-            let found = doubt(request, deeds, |name| there.contains(&name));
+            let found = doubt(request, is_question(request), deeds, |name| there.contains(&name));
             match wanted {
                 None => assert_eq!(found, None, "{request} {deeds:?}"),
                 Some(part) => assert!(
