@@ -95,7 +95,7 @@ const PAIRS: [Example; 4] = [
 /// Examples with one call, for tools that no two-call example shows. Reading is always shown alone as well, so that it doesn't seem to be
 /// only a first step. The answers match the outputs and can't be mistaken for answers to other tasks.
 const ALWAYS: &str = "fs.read";
-const SINGLES: [Example; 6] = [
+const SINGLES: [Example; 9] = [
     Example {
         goal: "How large is the folder art?",
         steps: &[ExampleCall { tool: "shell.exec", args: &[("command", "du -sh art")], output: "48K\tart" }],
@@ -136,6 +136,33 @@ const SINGLES: [Example; 6] = [
             output: r#"{"diff":"@@ line 1 @@\n-closed\n+open\n","lines":[1],"path":"shop.txt","replaced":1}"#,
         }],
         answer: "I replaced closed by open in shop.txt.",
+    },
+    Example {
+        goal: "Add swan at the end of birds.txt.",
+        steps: &[ExampleCall {
+            tool: "fs.append",
+            args: &[("path", "birds.txt"), ("text", "swan")],
+            output: r#"{"bytes":15,"created":false,"path":"birds.txt"}"#,
+        }],
+        answer: "I added swan to birds.txt.",
+    },
+    Example {
+        goal: "Rename draft.md to final.md.",
+        steps: &[ExampleCall {
+            tool: "fs.move",
+            args: &[("from", "draft.md"), ("to", "final.md")],
+            output: r#"{"from":"draft.md","moved":1,"to":"final.md"}"#,
+        }],
+        answer: "I renamed draft.md to final.md.",
+    },
+    Example {
+        goal: "Remove junk.bin.",
+        steps: &[ExampleCall {
+            tool: "fs.delete",
+            args: &[("path", "junk.bin")],
+            output: r#"{"deleted":1,"path":"junk.bin"}"#,
+        }],
+        answer: "I deleted junk.bin.",
     },
     Example {
         goal: "Which colour does paint.txt name?",

@@ -373,6 +373,7 @@ mod tests {
             "fs.read",
             "fs.write",
             "fs.edit",
+            "fs.append",
             "fs.list",
             "fs.search",
             "fs.stat",

@@ -1,5 +1,6 @@
 //! Files of the workspace: read, write, edit, list, search, describe, make folders, copy, move, delete.
 
+pub(crate) mod append;
 pub(crate) mod copy;
 pub(crate) mod delete;
 pub(crate) mod edit;

@@ -47,6 +47,7 @@ pub fn tool_set(source: &str, tools: impl IntoIterator<Item = Arc<dyn HostTool>>
 /// The built-in tools that run in this process. What leaves, leaves through this broker.
 pub fn hosted(broker: &Broker) -> Vec<(ToolSpec, Driver)> {
     let own: Vec<Arc<dyn HostTool>> = vec![
+        Arc::new(fs::append::append()),
         Arc::new(fs::copy::copy()),
         Arc::new(fs::delete::delete()),
         Arc::new(fs::edit::replace()),

@@ -43,6 +43,7 @@ mod tests {
         }
         let names: Vec<_> = catalogue.all().iter().map(|tool| tool.spec().name.clone()).collect();
         let expected = [
+            "fs.append",
             "fs.copy",
             "fs.delete",
             "fs.edit",

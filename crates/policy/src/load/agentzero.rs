@@ -34,7 +34,7 @@ const LOCAL_HOSTS: &str = "[localhost, 127.0.0.1, '::1', '[::1]']";
 
 const ACTIONS: &[When] = &[
     ("file_read", "{ tool: [fs.read, fs.list, fs.search, fs.stat], path: '**', access: [read, list] }"),
-    ("file_write", "{ tool: [fs.write, fs.edit], path: '**' }"),
+    ("file_write", "{ tool: [fs.write, fs.edit, fs.append], path: '**' }"),
     ("shell_commands", "{ tool: [shell.exec, process.exec] }"),
     ("network", "{ any: [{ tool: http.fetch }, { capability: network.request }] }"),
     ("wasm_execution", "{ op: tool.run, tier: wasm }"),

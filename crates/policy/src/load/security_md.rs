@@ -32,7 +32,7 @@ const SIGNALS: &[&str] =
 /// Action names that stand for built-in tools.
 const ACTIONS: &[When] = &[
     ("file_read", "{ tool: [fs.read, fs.list, fs.search, fs.stat, file_read] }"),
-    ("file_write", "{ tool: [fs.write, fs.edit, file_write] }"),
+    ("file_write", "{ tool: [fs.write, fs.edit, fs.append, file_write] }"),
     ("shell", "{ tool: [shell.exec, process.exec, shell] }"),
     ("shell_exec", "{ tool: [shell.exec, process.exec, shell_exec] }"),
     ("code_execution", "{ tool: [shell.exec, process.exec, code_execution] }"),

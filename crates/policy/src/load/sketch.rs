@@ -117,7 +117,7 @@ impl CallSketch {
 /// Defaults of the built-in tools.
 fn habits(tool: &str) -> (Access, &'static [&'static str], Tier) {
     match tool {
-        "fs.write" | "fs.edit" | "fs.mkdir" => (Access::Write, &["file.write"], Tier::Host),
+        "fs.write" | "fs.edit" | "fs.append" | "fs.mkdir" => (Access::Write, &["file.write"], Tier::Host),
         "fs.copy" => (Access::Write, &["file.read", "file.write"], Tier::Host),
         "fs.move" => (Access::Write, &["file.delete", "file.read", "file.write"], Tier::Host),
         "fs.delete" => (Access::Delete, &["file.delete"], Tier::Host),

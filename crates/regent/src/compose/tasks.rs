@@ -29,7 +29,17 @@ const SNAPSHOT_EVERY_MS: u64 = 60_000;
 const SNAPSHOT_REST_TIMES: u64 = 10;
 /// What a model in this process is offered where nobody names tools: what most tasks need. Everything that there is would be thousands of
 /// tokens of prompt, minutes of reading on a small machine, and a small model picks the wrong one of many.
-const SMALL_SET: [&str; 6] = ["fs.edit", "fs.list", "fs.read", "fs.search", "fs.write", "shell.exec"];
+const SMALL_SET: [&str; 9] = [
+    "fs.append",
+    "fs.delete",
+    "fs.edit",
+    "fs.list",
+    "fs.move",
+    "fs.read",
+    "fs.search",
+    "fs.write",
+    "shell.exec",
+];
 /// How skills are read up on, where there are some.
 const READ_SKILL: &str = "skill.read";
 
