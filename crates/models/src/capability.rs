@@ -72,9 +72,7 @@ impl Thinking {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
-    /// It takes no tools.
-    None,
-    /// It takes tools, and decides itself.
+    /// It decides itself.
     Auto,
     /// It can be told to call one.
     #[default]

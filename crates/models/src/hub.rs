@@ -25,13 +25,13 @@ use crate::breaker::{Breaker, BreakerState, Trip};
 use crate::capability::{Capability, CapabilitySpec, CapabilityTable};
 use crate::patience::Patience;
 use crate::provider::{Provider, ProviderError};
-use crate::remote::Remote;
+use crate::remote::{Remote, RemoteOptions};
 use crate::router::{self, ANY, Candidate, Choice, ModelStats};
 use crate::scheduler::{Room, Scheduler};
 use crate::scripted::Scripted;
 use crate::settings::{ProviderKind, ProviderSettings, RouterSettings, Settings, SettingsError, check_model};
 use crate::tokens;
-use crate::wire::{Anthropic, Gemini, Ollama, OpenAiChat, OpenAiResponses, Wire, parameters};
+use crate::wire::{Anthropic, CacheTtl, Gemini, Ollama, OpenAiChat, OpenAiResponses, Wire, parameters};
 
 /// Calls at once, and waiting, where the settings don't say.
 const RUNNING_MAX: usize = 16;
@@ -66,6 +66,7 @@ struct ProviderEntry {
     redact: bool,
     patience: Patience,
     own_capabilities: BTreeMap<String, CapabilitySpec>,
+    cache_ttl: CacheTtl,
     breaker: Breaker,
     scheduler: Scheduler,
     /// What it refuses, by model.
@@ -160,6 +161,7 @@ impl Hub {
             redact: own.redact.unwrap_or(true),
             patience: own.patience,
             own_capabilities: own.capabilities,
+            cache_ttl: own.cache_ttl,
             breaker: Breaker::new(Trip::default(), Arc::clone(&self.clock)),
             scheduler: Scheduler::new(room, own.shares),
             refused: Mutex::default(),
@@ -384,7 +386,8 @@ fn provider(
         }
     };
     let url = own.url.as_deref().or_else(|| own.kind.usual_url()).ok_or("it needs a `url`")?;
-    Ok(Arc::new(Remote::new(wire, url, own.secret()?, own.patience)?))
+    let options = RemoteOptions { effort: own.effort, cache_ttl: own.cache_ttl };
+    Ok(Arc::new(Remote::new(wire, url, own.secret()?, own.patience)?.with(options)))
 }
 
 fn is_auto(model: &str) -> bool {
@@ -439,6 +442,8 @@ impl ProviderSettings {
             waiting_max: None,
             shares: HashMap::new(),
             patience: Patience::default(),
+            effort: None,
+            cache_ttl: CacheTtl::default(),
             capabilities: BTreeMap::new(),
         }
     }

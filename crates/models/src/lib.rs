@@ -46,6 +46,6 @@ pub use names::Names;
 pub use patience::{Patience, Wait};
 pub use prices::{Long, Price, usd};
 pub use provider::{Events, Next, Provider, ProviderError, ProviderRequest};
-pub use remote::Remote;
+pub use remote::{Remote, RemoteOptions};
 pub use scripted::{Fault, Script, Scripted, ScriptedCall, ScriptedTurn};
 pub use settings::{ClassSettings, ProviderKind, ProviderSettings, RouterSettings, Settings, SettingsError};

@@ -85,6 +85,12 @@ impl Price {
         price.cost(&TokenUsage { tokens, cache_written: 0 })
     }
 
+    /// What writing to the cache costs if it is kept for an hour: twice the price of the input, instead of a quarter more.
+    pub(crate) fn kept_for_an_hour(self) -> Self {
+        let long = self.long.map(|long| Long { cache_write: Some(long.input.saturating_mul(2)), ..long });
+        Self { cache_write: Some(self.input.saturating_mul(2)), long, ..self }
+    }
+
     /// The prices for a prompt of this length.
     fn for_prompt(&self, tokens_in: u64) -> Self {
         match self.long {

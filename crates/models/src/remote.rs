@@ -9,14 +9,14 @@ use std::time::Duration;
 use hyper::Method;
 use hyper::header::{HeaderMap, HeaderValue};
 use regent_egress::{Client, Incomplete, Network, Reach, Request};
-use regent_kernel::{BoxFuture, Part, endpoint};
+use regent_kernel::{BoxFuture, Effort, Part, endpoint};
 use serde_json::Value;
 use url::{Host, Url};
 
 use crate::event::Event;
 use crate::patience::{Patience, retry_after};
 use crate::provider::{Events, Provider, ProviderError, ProviderRequest};
-use crate::wire::{Reading, Wire, parameters, refused};
+use crate::wire::{CacheTtl, Question, Reading, Wire, parameters, refused};
 
 /// What one answer may take on the wire, framing included.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
@@ -33,6 +33,16 @@ pub struct Remote {
     secret: Option<String>,
     client: Client,
     first_byte_ms_max: u64,
+    options: RemoteOptions,
+}
+
+/// What the settings say of a provider beside its address.
+#[derive(Debug, Clone, Default)]
+pub struct RemoteOptions {
+    /// How much its models think where a conversation doesn't say.
+    pub effort: Option<Effort>,
+    /// How long it keeps prompts.
+    pub cache_ttl: CacheTtl,
 }
 
 impl Remote {
@@ -56,7 +66,14 @@ impl Remote {
             ..Network::default()
         };
         let client = Client::new(Arc::new(Reach::new(network)));
-        Ok(Self { wire, url, secret, client, first_byte_ms_max: patience.first_byte_ms_max })
+        let options = RemoteOptions::default();
+        Ok(Self { wire, url, secret, client, first_byte_ms_max: patience.first_byte_ms_max, options })
+    }
+
+    /// With these options.
+    #[must_use]
+    pub fn with(self, options: RemoteOptions) -> Self {
+        Self { options, ..self }
     }
 
     fn url_of(&self, model: &str) -> String {
@@ -64,7 +81,14 @@ impl Remote {
     }
 
     fn body(&self, ask: &ProviderRequest<'_>) -> Value {
-        let mut body = self.wire.body(ask.model, ask.inference, ask.names);
+        let mut body = self.wire.body(&Question {
+            model: ask.model,
+            inference: ask.inference,
+            names: ask.names,
+            capability: ask.capability,
+            effort: self.options.effort,
+            cache_ttl: self.options.cache_ttl,
+        });
         parameters::adapt(&mut body, &ask.capability.refused);
         parameters::adapt(&mut body, ask.refused);
         body

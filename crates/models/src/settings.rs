@@ -17,10 +17,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
+use regent_kernel::Effort;
 use serde::Deserialize;
 
 use crate::capability::{CapabilitySpec, CapabilityTable};
 use crate::patience::Patience;
+use crate::wire::CacheTtl;
 
 /// Providers that may be set up.
 const PROVIDERS_MAX: usize = 64;
@@ -76,6 +78,11 @@ pub struct ProviderSettings {
     /// Time-outs and retries.
     #[serde(default)]
     pub patience: Patience,
+    /// How much its models think where a task doesn't say.
+    pub effort: Option<Effort>,
+    /// How long Anthropic keeps prompts in its cache.
+    #[serde(default)]
+    pub cache_ttl: CacheTtl,
     /// What its models can do and what they cost, where the table doesn't say or says otherwise.
     #[serde(default)]
     pub capabilities: BTreeMap<String, CapabilitySpec>,
@@ -260,6 +267,8 @@ mod tests {
             ("[models.a]\nkind='x'", "unknown variant `x`"),
             ("[models.a]\nkind='ollama'\nurll='x'", "unknown field `urll`"),
             ("[models.a]\nkind='ollama'\ncapabilities.m={refused=['x']}", "unknown parameter `x`"),
+            ("[models.a]\nkind='ollama'\neffort='much'", "unknown variant `much`"),
+            ("[models.a]\nkind='anthropic'\ncache_ttl='2h'", "unknown variant `2h`"),
             ("[models.auto]\nkind='ollama'", "can't be `auto`"),
             ("[models.a]\nkind='openai'\nkey='sk-12345678'", "not the key itself"),
             ("[models.a]\nkind='gemini'\nmodels=['../x']", "not a model's name"),

@@ -166,6 +166,9 @@ pub struct Sampling {
     /// The model must ask for a tool.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub must_call: bool,
+    /// How much the model thinks before it answers; as its provider has it if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
     /// JSON Schema that the answer must fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,

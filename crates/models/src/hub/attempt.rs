@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use regent_kernel::{Channel, Completion, Inference, Op, Permit, RawOutput, Secret, tier};
+use regent_kernel::{Channel, Completion, Inference, Op, Part, Permit, RawOutput, Secret, tier};
 use serde_json::{Value, json};
 
 use super::account::CallAccount;
@@ -14,6 +14,7 @@ use crate::patience::draw;
 use crate::provider::{Events, Next, ProviderError, ProviderRequest};
 use crate::scheduler::SchedulerTurn;
 use crate::tokens;
+use crate::wire::schema;
 
 /// A call that is being performed.
 pub(super) struct ProviderCall<'h> {
@@ -243,7 +244,35 @@ async fn ask(
     account.has_begun = account.gathered.has_begun();
     let usage = account.settle(running.inference);
     let gathered = std::mem::take(&mut account.gathered);
-    gathered.finish(&running.entry.full(running.model), &running.names, usage)
+    let completion = gathered.finish(&running.entry.full(running.model), &running.names, usage)?;
+    Ok(restored(completion, running.inference))
+}
+
+/// The answer as the schemas have it that were asked with: models write null for what may be left out.
+fn restored(mut completion: Completion, inference: &Inference) -> Completion {
+    for part in &mut completion.message.parts {
+        match part {
+            Part::ToolUse(call) if call.unreadable().is_none() => {
+                if let Some(offer) = inference.tools.iter().find(|offer| offer.name == call.tool) {
+                    call.args = schema::restored(&offer.input, std::mem::take(&mut call.args));
+                }
+            }
+            Part::Text { text } => {
+                let Some(schema) = &inference.sampling.schema else { continue };
+                let Ok(answer) = serde_json::from_str::<Value>(text) else { continue };
+                let restored = schema::restored(schema, answer.clone());
+                if restored != answer {
+                    *text = restored.to_string();
+                }
+            }
+            Part::ToolUse(_)
+            | Part::Image { .. }
+            | Part::File { .. }
+            | Part::ToolResult { .. }
+            | Part::Reasoning(_) => {}
+        }
+    }
+    completion
 }
 
 /// Text and reasoning are separate channels. A channel ends when the other one goes on, so that nothing of it comes late.

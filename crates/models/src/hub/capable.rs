@@ -5,6 +5,7 @@ use regent_kernel::Part;
 use super::{Hub, ProviderEntry, is_auto};
 use crate::capability::{Caching, Capability, CapabilitySource, CapabilitySpec, CapabilityTable, Usual};
 use crate::prices::Price;
+use crate::wire::CacheTtl;
 
 /// A server with weights keeps a conversation in memory, which grows with the window: no more, unless the settings say so.
 const OLLAMA_WINDOW_TOKENS: u64 = 32_768;
@@ -44,6 +45,9 @@ impl Hub {
         };
         let own = entry.own_capabilities.get(model);
         let known = self.table.find(entry.kind, model).map(|mut known| {
+            if entry.cache_ttl == CacheTtl::Hour {
+                known.price = known.price.map(Price::kept_for_an_hour);
+            }
             if entry.kind == "ollama" {
                 known.window_tokens = known.window_tokens.map(|tokens| tokens.min(OLLAMA_WINDOW_TOKENS));
             }

@@ -13,7 +13,7 @@ struct Optional {
     is_common: bool,
 }
 
-const OPTIONAL: [Optional; 10] = [
+const OPTIONAL: [Optional; 11] = [
     Optional { name: "temperature", words: &["temperature"], is_common: false },
     Optional { name: "tool_choice", words: &["tool_choice", "forced tool use"], is_common: false },
     Optional {
@@ -27,6 +27,7 @@ const OPTIONAL: [Optional; 10] = [
     Optional { name: "stop_sequences", words: &["stop_sequences"], is_common: false },
     // A model that doesn't reason has no thoughts to encrypt.
     Optional { name: "include", words: &["encrypted content", "encrypted_content"], is_common: false },
+    Optional { name: "prompt_cache_key", words: &["prompt_cache_key"], is_common: false },
     Optional { name: MAX_TOKENS, words: &[MAX_TOKENS], is_common: false },
     Optional { name: EFFORT, words: &[EFFORT], is_common: false },
 ];
