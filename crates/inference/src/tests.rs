@@ -52,6 +52,7 @@ async fn answer(
         inference,
         names: &names,
         secret: None,
+        header_secrets: &Default::default(),
         turn: &turn,
         bytes_out: &bytes_out,
         capability: &Default::default(),

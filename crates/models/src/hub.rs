@@ -25,13 +25,15 @@ use crate::breaker::{Breaker, BreakerState, Trip};
 use crate::capability::{Capability, CapabilitySpec, CapabilityTable};
 use crate::patience::Patience;
 use crate::provider::{Provider, ProviderError};
-use crate::remote::{Remote, RemoteOptions};
+use crate::remote::{Remote, RemoteOptions, Transport};
 use crate::router::{self, ANY, Candidate, Choice, ModelStats};
 use crate::scheduler::{Room, Scheduler};
 use crate::scripted::Scripted;
 use crate::settings::{ProviderKind, ProviderSettings, RouterSettings, Settings, SettingsError, check_model};
 use crate::tokens;
-use crate::wire::{Anthropic, CacheTtl, Gemini, Ollama, OpenAiChat, OpenAiResponses, Wire, parameters};
+use crate::wire::{
+    Anthropic, CacheTtl, Gemini, Hosted, Ollama, OpenAiChat, OpenAiResponses, Wire, parameters,
+};
 
 /// Calls at once, and waiting, where the settings don't say.
 const RUNNING_MAX: usize = 16;
@@ -121,7 +123,7 @@ impl Hub {
         local: Option<OpenWeights>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, SettingsError> {
-        let Settings { models, router, weights, table } = settings;
+        let Settings { models, router, weights, table, transport } = settings;
         let mut hub = Self::new(router, clock)?;
         if let Some(own) = table {
             hub.table = own.over(hub.table);
@@ -130,7 +132,7 @@ impl Hub {
             hub.add_weights(&models, open, folder);
         }
         for (name, own) in models {
-            let provider = provider(&own, local, weights.as_deref())
+            let provider = provider(&own, local, weights.as_deref(), &transport)
                 .map_err(|why| SettingsError::Provider { name: name.clone(), why })?;
             hub.add(&name, provider, own);
         }
@@ -334,10 +336,11 @@ impl Models for Hub {
             return Err(refusal("model.unsupported_part", message, help));
         }
         let tokens_in = tokens::of_conversation(inference);
+        let secrets = entry.provider.secret().into_iter().chain(entry.provider.header_secrets());
         Ok(ModelPlan {
             model: entry.full(model),
             remote,
-            secret: entry.provider.secret().map(str::to_owned),
+            secrets: secrets.map(str::to_owned).collect(),
             tokens_in,
             money_microusd_max: self.money(entry, model, tokens_in, inference.tokens_max),
         })
@@ -364,6 +367,7 @@ fn provider(
     own: &ProviderSettings,
     local: Option<OpenWeights>,
     weights: Option<&Path>,
+    transport: &Transport,
 ) -> Result<Arc<dyn Provider>, String> {
     let wire: Box<dyn Wire> = match own.kind {
         ProviderKind::Openai => Box::new(OpenAiChat { compatible: false }),
@@ -371,6 +375,9 @@ fn provider(
         ProviderKind::OpenaiResponses => Box::new(OpenAiResponses),
         ProviderKind::Anthropic => Box::new(Anthropic),
         ProviderKind::Gemini => Box::new(Gemini),
+        ProviderKind::Azure => Box::new(Hosted::azure()),
+        ProviderKind::Vertex => Box::new(Hosted::vertex()),
+        ProviderKind::VertexAnthropic => Box::new(Hosted::vertex_anthropic()),
         ProviderKind::Ollama => Box::new(Ollama),
         ProviderKind::Scripted => {
             let path = own.file.as_ref().ok_or("a scripted model needs a `file`")?;
@@ -386,8 +393,13 @@ fn provider(
         }
     };
     let url = own.url.as_deref().or_else(|| own.kind.usual_url()).ok_or("it needs a `url`")?;
-    let options = RemoteOptions { effort: own.effort, cache_ttl: own.cache_ttl };
-    Ok(Arc::new(Remote::new(wire, url, own.secret()?, own.patience)?.with(options)))
+    let options = RemoteOptions {
+        effort: own.effort,
+        cache_ttl: own.cache_ttl,
+        headers: own.headers()?,
+        body: own.body.clone(),
+    };
+    Ok(Arc::new(Remote::new(wire, url, own.secret()?, own.patience)?.with(options).over(transport)))
 }
 
 fn is_auto(model: &str) -> bool {
@@ -442,6 +454,8 @@ impl ProviderSettings {
             waiting_max: None,
             shares: HashMap::new(),
             patience: Patience::default(),
+            headers: BTreeMap::new(),
+            body: serde_json::Map::new(),
             effort: None,
             cache_ttl: CacheTtl::default(),
             capabilities: BTreeMap::new(),

@@ -46,6 +46,9 @@ pub use names::Names;
 pub use patience::{Patience, Wait};
 pub use prices::{Long, Price, usd};
 pub use provider::{Events, Next, Provider, ProviderError, ProviderRequest};
-pub use remote::{Remote, RemoteOptions};
+pub use remote::{Remote, RemoteOptions, Transport};
 pub use scripted::{Fault, Script, Scripted, ScriptedCall, ScriptedTurn};
-pub use settings::{ClassSettings, ProviderKind, ProviderSettings, RouterSettings, Settings, SettingsError};
+pub use settings::{
+    ClassSettings, HeaderText, OwnHeader, ProviderKind, ProviderSettings, RouterSettings, Settings,
+    SettingsError,
+};

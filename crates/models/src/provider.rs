@@ -1,6 +1,6 @@
 //! Model providers: one trait, over the network or in this process.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
@@ -61,6 +61,11 @@ pub trait Provider: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Further secrets, by name, that its requests carry.
+    fn header_secrets(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
     /// Whether it can be asked for this model at all; one whose weights aren't there can't.
     fn is_ready(&self, _model: &str) -> bool {
         true
@@ -95,6 +100,8 @@ pub struct ProviderRequest<'a> {
     pub names: &'a Names,
     /// What opens it.
     pub secret: Option<&'a Secret>,
+    /// The further ones, by name.
+    pub header_secrets: &'a BTreeMap<String, Secret>,
     /// Its place among the calls that run. One in this process makes way by [`SchedulerTurn::give_way`].
     pub turn: &'a SchedulerTurn,
     /// Counts the bytes that leave this machine.

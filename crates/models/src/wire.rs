@@ -3,6 +3,7 @@
 
 mod anthropic;
 mod gemini;
+mod hosted;
 mod ollama;
 mod openai_chat;
 mod openai_responses;
@@ -25,6 +26,7 @@ use crate::patience::Wait;
 use crate::provider::ProviderError;
 pub use anthropic::Anthropic;
 pub use gemini::Gemini;
+pub use hosted::Hosted;
 pub use ollama::Ollama;
 pub use openai_chat::OpenAiChat;
 pub use openai_responses::OpenAiResponses;

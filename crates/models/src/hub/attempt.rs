@@ -1,5 +1,6 @@
 //! One permitted call: its turn, its tries, and what it comes to.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use regent_kernel::{Channel, Completion, Inference, Op, Part, Permit, RawOutput, Secret, tier};
@@ -29,6 +30,7 @@ pub(super) struct ProviderCall<'h> {
     names: Names,
     capability: Capability,
     secret: Option<Secret>,
+    header_secrets: BTreeMap<String, Secret>,
 }
 
 impl Hub {
@@ -60,6 +62,7 @@ impl Hub {
             names,
             capability,
             secret: None,
+            header_secrets: BTreeMap::new(),
         };
         let began = self.clock.elapsed();
         let ended = tokio::select! {
@@ -115,6 +118,9 @@ impl Hub {
         let ProviderCall { permit, entry, inference, .. } = running;
         if let Some(name) = entry.provider.secret() {
             running.secret = Some(permit.secret(name)?);
+        }
+        for name in entry.provider.header_secrets() {
+            running.header_secrets.insert(name.to_owned(), permit.secret(name)?);
         }
         let who = permit.call().principal();
         let cost = tokens::of_conversation(inference).saturating_add(inference.tokens_max);
@@ -209,6 +215,7 @@ async fn ask(
         inference: running.outgoing,
         names: &running.names,
         secret: running.secret.as_ref(),
+        header_secrets: &running.header_secrets,
         turn,
         bytes_out,
         capability: &running.capability,

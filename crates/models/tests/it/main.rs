@@ -6,6 +6,8 @@ mod capabilities;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod hosted;
+#[cfg(test)]
 mod parts;
 #[cfg(test)]
 mod placeholders;

@@ -35,6 +35,8 @@ impl ModelsFixture {
         let vault = Vault::new(folder.path(), None);
         let scope = Scope { hosts: vec!["api.example.com".to_owned()], ..Scope::default() };
         vault.add("key", Secret::new(KEY.as_bytes().to_vec()), scope, Short::Refused, 1).unwrap();
+        let anywhere = Secret::new(KEY.as_bytes().to_vec());
+        vault.add("anywhere", anywhere, Scope::default(), Short::Refused, 1).unwrap();
         let catalogue = Catalogue::default();
         catalogue.admit_own(ToolSet::new("built-in").with(tool(), Driver::host(Arc::new(Finder)))).unwrap();
         let hub = Arc::new(hub);

@@ -207,14 +207,16 @@ fn read_value(path: &Path, text: &str, name: &str, item: &Item) -> Result<Read, 
     let value = scalar(item).ok_or_else(|| fail(&format!("`{name}` must be text")))?;
     let line = item.span().map_or(1, |span| place(text, span.start).0);
     check(key, &value).map_err(|why| match key.kind {
-        // The excerpt would show the line.
-        SettingKind::SecretFile => {
+        // The excerpt would show the line, which may have a secret.
+        SettingKind::SecretFile | SettingKind::Proxy => {
             Failure::new(codes::CONFIG_INVALID, format!("`{}`, line {line}: {why}", path.display()))
         }
         SettingKind::Word(_)
         | SettingKind::Duration
         | SettingKind::Keeping
         | SettingKind::Endpoints
+        | SettingKind::Authorities
+        | SettingKind::Words
         | SettingKind::Keys
         | SettingKind::Publishers => fail(&why),
     })?;
