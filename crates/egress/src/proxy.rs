@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxy_is_only_on_the_way_out() {
+    fn only_https_to_other_machines_goes_through_the_proxy() {
         let bypass = ["corp.example", ".inside.example", "other.example:8443"].map(str::to_owned).to_vec();
         let proxy = Proxy::new("http://127.0.0.1:3128", bypass).unwrap();
         let cases = [

@@ -121,6 +121,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 /// A proxy that leads every tunnel to one port, and what it was asked.
+#[expect(clippy::disallowed_methods, reason = "the test's proxy connects to the test's server")]
 fn proxy(to: u16, answer: &'static str) -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

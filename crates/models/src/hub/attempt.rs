@@ -33,6 +33,19 @@ pub(super) struct ProviderCall<'h> {
     header_secrets: BTreeMap<String, Secret>,
 }
 
+impl<'h> ProviderCall<'h> {
+    fn new(
+        permit: &'h Permit<'h, tier::Host>,
+        (entry, model): (&'h ProviderEntry, &'h str),
+        (inference, outgoing): (&'h Inference, &'h Inference),
+        capability: Capability,
+    ) -> Self {
+        let names = Names::from_inference(outgoing);
+        let (secret, header_secrets) = (None, BTreeMap::new());
+        Self { permit, entry, model, inference, outgoing, names, capability, secret, header_secrets }
+    }
+}
+
 impl Hub {
     pub(super) async fn perform(&self, permit: &Permit<'_, tier::Host>) -> RawOutput {
         let inference: Inference = match serde_json::from_value(permit.args().clone()) {
@@ -50,20 +63,9 @@ impl Hub {
         let redacted = (is_remote && entry.redact).then(|| outgoing::redacted(permit, &fitting));
         account.redacted = redacted.as_ref().map_or(0, |redacted| redacted.places);
         let outgoing = redacted.as_ref().map_or(&*fitting, |redacted| &redacted.inference);
-        let names = Names::from_inference(outgoing);
         let capability = self.capable(entry, model);
         let price = capability.price;
-        let running = ProviderCall {
-            permit,
-            entry,
-            model,
-            inference: &inference,
-            outgoing,
-            names,
-            capability,
-            secret: None,
-            header_secrets: BTreeMap::new(),
-        };
+        let running = ProviderCall::new(permit, (entry, model), (&inference, outgoing), capability);
         let began = self.clock.elapsed();
         let ended = tokio::select! {
             biased;

@@ -99,7 +99,9 @@ fn thinking(question: &Question<'_>) -> Option<Value> {
     match &question.capability.reasoning {
         Thinking::Adaptive(_) => Some(match question.effort_word()? {
             Effort::None => json!({"type": "disabled"}),
-            _ => json!({"type": "adaptive", "display": "summarized"}),
+            Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::Xhigh | Effort::Max => {
+                json!({"type": "adaptive", "display": "summarized"})
+            }
         }),
         Thinking::Budget(_) => {
             let budget = question.budget().filter(|_| question.goes_on_thinking())?;

@@ -47,7 +47,8 @@ fn sent(wire: &dyn Wire, model: &str, capability: &Capability, inference: &Infer
 fn effort_is_sent_as_each_model_takes_it() {
     use Effort::{High, Low, Max, Minimal, None as Off};
     let chat = || -> Box<dyn Wire> { Box::new(OpenAiChat { compatible: false }) };
-    let cases: Vec<(Box<dyn Wire>, &str, &str, Effort, Value)> = vec![
+    type Case = (Box<dyn Wire>, &'static str, &'static str, Effort, Value);
+    let cases: Vec<Case> = vec![
         (chat(), "openai", "gpt-5.5", Max, json!({"reasoning_effort": "xhigh"})),
         (chat(), "openai", "gpt-5.5", Off, json!({"reasoning_effort": "none"})),
         (chat(), "openai", "gpt-5-mini", Off, json!({"reasoning_effort": "minimal"})),
@@ -253,7 +254,7 @@ fn answers_are_asked_for_with_schemas_that_strict_modes_take() {
     ];
     for (wire, place) in places {
         let body = sent(&*wire_of(wire), "m", &Capability::default(), &asked);
-        assert_eq!(schema::strict_problem(&body.pointer(place).unwrap()), None, "{wire}");
+        assert_eq!(schema::strict_problem(body.pointer(place).unwrap()), None, "{wire}");
         assert!(!body.to_string().contains("8388608"), "{wire}");
     }
     asked.sampling.schema = Some(json!({"type": "object"}));
