@@ -1,4 +1,4 @@
-//! One HTTP/1.1 exchange with a host whose address was checked, within limits on size and time.
+//! HTTP/1.1 exchanges with hosts whose address was checked, within limits on size and time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,16 @@ use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode};
 use hyper_util::rt::TokioIo;
 use regent_kernel::BoxFuture;
-use url::Url;
+use url::{Origin, Url};
 
+use crate::pool::{Connection, Pool};
 use crate::reach::{EgressStream, Reach, ReachError, within};
 
 /// Maximum size of the head of a response.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 100;
+/// After what was waited for, the end of a body has this long to come.
+const REST_MS_MAX: u64 = 1_000;
 
 /// A request.
 #[derive(Debug)]
@@ -48,7 +51,7 @@ pub struct Response {
     pub bytes_sent: u64,
 }
 
-/// A response whose body is still arriving. Dropping it closes the connection.
+/// A response whose body is still arriving. Its connection is kept if the body was read to its end, and closed if it is dropped before.
 #[derive(Debug)]
 pub struct Incomplete {
     /// The response's status.
@@ -62,7 +65,8 @@ pub struct Incomplete {
     idle_ms_max: u64,
     body: Incoming,
     bytes_left: u64,
-    _driven: DrivenTask,
+    /// Where the connection goes afterwards.
+    kept: Option<(Arc<Pool>, Origin, Connection)>,
 }
 
 impl Incomplete {
@@ -75,18 +79,31 @@ impl Incomplete {
             self.bytes_left = left.ok_or(ReachError::TooLarge)?;
             return Ok(Some(piece));
         }
+        if let Some((pool, origin, connection)) = self.kept.take() {
+            pool.keep(origin, connection);
+        }
         Ok(None)
+    }
+
+    /// Reads what is left after the answer that was waited for, without waiting for it, so that the connection can be kept.
+    pub fn release(mut self) {
+        let rest = async move {
+            // Whatever comes of it: a connection that isn't at its end is closed.
+            while let Ok(Some(_)) = self.next().await {}
+        };
+        tokio::spawn(tokio::time::timeout(Duration::from_millis(REST_MS_MAX), rest));
     }
 }
 
-/// Makes requests. It keeps no connection and no cookie between them.
+/// Makes requests. It keeps no cookie between them. Whole requests ([`send`](Self::send)) have a connection each; streamed ones
+/// ([`begin`](Self::begin)) share this client's, so a client is for one caller's server.
 #[derive(Debug, Clone)]
-pub struct Client(Arc<Reach>);
+pub struct Client(Arc<Reach>, Arc<Pool>);
 
 impl Client {
     /// A client over this network.
     pub fn new(reach: Arc<Reach>) -> Self {
-        Self(reach)
+        Self(reach, Arc::default())
     }
 
     /// Sends a request and reads the response with at most `bytes_max` bytes of its body.
@@ -121,30 +138,43 @@ impl Client {
         bytes_max: u64,
         first_byte_ms_max: u64,
     ) -> Result<Incomplete, ReachError> {
-        let opened = self.0.open(&request.url).await?;
-        let (mut sender, driven) = handshake(opened.stream).await?;
-        let (wire, bytes_sent) = wire_request(request)?;
+        let Self(reach, pool) = self;
+        let origin = request.url.origin();
         let first = Duration::from_millis(first_byte_ms_max);
-        let response = tokio::time::timeout(first, sender.send_request(wire))
-            .await
-            .map_err(|_| ReachError::Timeout("no response started in time"))??;
-        let (head, body) = response.into_parts();
-        Ok(Incomplete {
-            status: head.status,
-            headers: head.headers,
-            private: opened.private,
-            bytes_sent,
-            idle_ms_max: self.0.network.idle_ms_max,
-            body,
-            bytes_left: bytes_max,
-            _driven: driven,
-        })
+        let late = |_| ReachError::Timeout("no response started in time");
+        let mut kept = pool.take(&origin);
+        loop {
+            let is_kept = kept.is_some();
+            let mut connection = match kept.take() {
+                Some(connection) => connection,
+                None => Connection::open(reach, &request.url).await?,
+            };
+            let (wire, bytes_sent) = wire_request(request, true)?;
+            let answered = tokio::time::timeout(first, connection.sender.try_send_request(wire)).await;
+            let response = match answered.map_err(late)? {
+                Ok(response) => response,
+                // The server closed it while it was idle.
+                Err(failed) if is_kept && is_stale(failed.error()) => continue,
+                Err(failed) => return Err(failed.into_error().into()),
+            };
+            let (head, body) = response.into_parts();
+            return Ok(Incomplete {
+                status: head.status,
+                headers: head.headers,
+                private: connection.private,
+                bytes_sent,
+                idle_ms_max: reach.network.idle_ms_max,
+                body,
+                bytes_left: bytes_max,
+                kept: Some((Arc::clone(pool), origin, connection)),
+            });
+        }
     }
 
     async fn exchange(&self, request: &Request, bytes_max: u64) -> Result<Response, ReachError> {
         let opened = self.0.open(&request.url).await?;
         let (mut sender, _driven) = handshake(opened.stream).await?;
-        let (wire, bytes_sent) = wire_request(request)?;
+        let (wire, bytes_sent) = wire_request(request, false)?;
         let response = within(self.0.network.idle_ms_max, sender.send_request(wire)).await??;
         let (head, body) = response.into_parts();
         let (body, truncated) = self.body(body, bytes_max).await?;
@@ -217,7 +247,12 @@ pub(crate) fn head_bytes(target: &hyper::Uri, headers: &HeaderMap) -> u64 {
     target.to_string().len().saturating_add(lines) as u64
 }
 
-fn wire_request(request: &Request) -> Result<(hyper::Request<Full<Bytes>>, u64), ReachError> {
+/// Whether a kept connection had ended before anything of an answer came. Something else came if it can't be parsed.
+fn is_stale(error: &hyper::Error) -> bool {
+    !error.is_parse() && !error.is_user()
+}
+
+fn wire_request(request: &Request, is_kept: bool) -> Result<(hyper::Request<Full<Bytes>>, u64), ReachError> {
     let (target, host) = target_of(&request.url)?;
     let mut wire = hyper::Request::new(Full::new(Bytes::from(request.body.clone())));
     *wire.method_mut() = request.method.clone();
@@ -227,7 +262,9 @@ fn wire_request(request: &Request) -> Result<(hyper::Request<Full<Bytes>>, u64),
     headers.insert("host", host);
     // The byte limit applies to the bytes read, so the response must not be compressed.
     headers.insert("accept-encoding", HeaderValue::from_static("identity"));
-    headers.insert("connection", HeaderValue::from_static("close"));
+    if !is_kept {
+        headers.insert("connection", HeaderValue::from_static("close"));
+    }
     headers
         .entry("user-agent")
         .or_insert(HeaderValue::from_static(concat!("regent/", env!("CARGO_PKG_VERSION"))));

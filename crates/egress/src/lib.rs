@@ -1,7 +1,7 @@
 //! Egress: every connection from Regent to another machine.
 //!
 //! [`Reach`] resolves a host once, refuses addresses that aren't public, and connects to the address that it checked.
-//! [`Client`] uses it for the requests of `http.fetch` and of models, and [`Broker`], the egress proxy of sandboxes, for programs.
+//! [`Client`] uses it for the requests of `http.fetch` and of models (which may go through a [`Proxy`]), and [`Broker`], the egress proxy of sandboxes, for programs.
 //!
 //! The broker is an HTTP proxy whose listener is inside the sandbox. Each connection and each request of a program is a
 //! system call (`net.connect`, `net.request`), made with the permit of the program's own call, so that policy judges
@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod authorities;
 mod authority;
 mod body;
 mod broker;
@@ -26,6 +27,8 @@ mod headers;
 mod hello;
 mod name;
 mod outgoing;
+mod pool;
+mod proxy;
 mod reach;
 mod replayed;
 mod request;
@@ -34,7 +37,9 @@ mod table;
 mod tally;
 mod tunnel;
 
+pub use authorities::{authorities, system_authorities};
 pub use broker::{Broker, BrokerParts, CERTIFICATES};
 pub use client::{Client, Incomplete, Request, Response};
+pub use proxy::Proxy;
 pub use reach::{Network, Reach, ReachError};
 pub use specs::specs;

@@ -13,6 +13,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use url::{Host, Url};
 
+use crate::proxy::{self, Proxy};
 use crate::{address, name};
 
 /// Maximum number of addresses to try per name.
@@ -26,6 +27,8 @@ pub struct Network {
     pub allow_private: Vec<String>,
     /// Certificates (DER) of further authorities, besides the public ones.
     pub roots: Vec<Vec<u8>>,
+    /// A proxy on the way to Regent's own servers. Never for calls of agents: it looks names up itself.
+    pub proxy: Option<Proxy>,
     /// Maximum time to connect, TLS included.
     pub connect_ms_max: u64,
     /// Maximum idle time of a server during one of Regent's own requests.
@@ -47,6 +50,7 @@ impl Default for Network {
         Self {
             allow_private: Vec::new(),
             roots: Vec::new(),
+            proxy: None,
             connect_ms_max: 10_000,
             idle_ms_max: 15_000,
             quiet_ms_max: 300_000,
@@ -163,7 +167,11 @@ impl Reach {
     /// Connects to the host of a URL, with TLS if its scheme says so.
     pub(crate) async fn open(&self, url: &Url) -> Result<Opened<Box<dyn EgressStream>>, ReachError> {
         let opening = async {
-            let Opened { stream, address, private } = self.connect(url).await?;
+            let proxy = self.network.proxy.as_ref().filter(|proxy| proxy.is_for(url));
+            let Opened { stream, address, private } = match proxy {
+                Some(proxy) => self.through(proxy, url).await?,
+                None => self.connect(url).await?,
+            };
             let stream: Box<dyn EgressStream> = match url.scheme() {
                 "https" => self.encrypt(url, stream).await?,
                 _plain => Box::new(stream),
@@ -220,9 +228,37 @@ impl Reach {
         Ok((addresses, refused.is_some()))
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the one connector")]
+    /// Connects through a proxy, which looks the host up. A host that is an address must be one that may be reached, and a name one that
+    /// may be looked up.
+    async fn through(&self, proxy: &Proxy, url: &Url) -> Result<Opened<TcpStream>, ReachError> {
+        match url.host() {
+            Some(Host::Domain(_)) => {
+                let host = endpoint::host_of(url);
+                if let Some(why) = name::refusal(&host) {
+                    return Err(ReachError::Name { host, why });
+                }
+            }
+            Some(Host::Ipv4(_) | Host::Ipv6(_)) | None => drop(self.check(url).await?),
+        }
+        let at = proxy.url();
+        let (host, port) = (endpoint::host_of(at), at.port_or_known_default().unwrap_or(80));
+        let found = tokio::net::lookup_host((host.trim_matches(['[', ']']), port)).await;
+        let found = found.map(|found| found.take(ADDRESSES_MAX).collect()).map_err(|error| error.to_string());
+        let found = found.map_err(|why| ReachError::NoSuchHost { host, why })?;
+        let mut opened = Self::dial(found, false).await?;
+        let address = opened.address;
+        let asked = proxy::connect(&mut opened.stream, url).await;
+        asked.map_err(|why| ReachError::Connect { address, why })?;
+        Ok(opened)
+    }
+
     async fn connect(&self, url: &Url) -> Result<Opened<TcpStream>, ReachError> {
         let (addresses, private) = self.check(url).await?;
+        Self::dial(addresses, private).await
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the one connector")]
+    async fn dial(addresses: Vec<SocketAddr>, private: bool) -> Result<Opened<TcpStream>, ReachError> {
         let mut last = ReachError::Url("there is no address to connect to");
         for address in addresses {
             match TcpStream::connect(address).await {
@@ -262,8 +298,8 @@ pub(crate) async fn within<T>(ms_max: u64, next: impl Future<Output = T>) -> Res
         .map_err(|_| ReachError::Timeout("the connection was idle for too long"))
 }
 
-/// The public authorities, compiled in, and those that the operator adds. The system's store is not used, so that the trusted authorities
-/// are part of this program.
+/// The public authorities, compiled in, and those that the operator adds. The system's store is used only if the operator says so, so that
+/// the trusted authorities are part of this program.
 fn tls_config(roots: &[Vec<u8>]) -> Result<Arc<ClientConfig>, String> {
     let mut store = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     for root in roots {

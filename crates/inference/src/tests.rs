@@ -52,8 +52,10 @@ async fn answer(
         inference,
         names: &names,
         secret: None,
+        header_secrets: &Default::default(),
         turn: &turn,
         bytes_out: &bytes_out,
+        capability: &Default::default(),
         refused: &Default::default(),
     };
     let (events, mut coming) = Events::channel();

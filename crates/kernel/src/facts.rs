@@ -555,7 +555,7 @@ impl Sheet {
     /// together, no caller can choose it, and so no rule has to name it.
     pub(crate) fn take_targets(&mut self) -> Vec<Target> {
         let mut targets = std::mem::take(&mut self.resources);
-        targets.extend(self.model.as_ref().and_then(|plan| plan.secret.clone()).map(Target::Secret));
+        targets.extend(self.model.iter().flat_map(|plan| plan.secrets.clone()).map(Target::Secret));
         targets
     }
 

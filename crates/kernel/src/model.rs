@@ -20,8 +20,8 @@ pub struct ModelPlan {
     pub model: String,
     /// Where it would go, as a URL; `None` if it stays on this machine.
     pub remote: Option<String>,
-    /// The secret that opens it, by name: the only one that the call's permit gives out.
-    pub secret: Option<String>,
+    /// The secrets that open it, by name: the only ones that the call's permit gives out.
+    pub secrets: Vec<String>,
     /// Tokens of the conversation, counted or estimated from above.
     pub tokens_in: u64,
     /// Its maximum cost; `None` if unknown.

@@ -1,6 +1,6 @@
 //! What a model says while it speaks, in the one form that every provider's stream is translated to, and the whole made of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use regent_kernel::{Completion, Message, ModelUsage, Part, Reasoning, Role, StopReason, ToolUse};
 use serde_json::{Map, Value};
@@ -138,9 +138,21 @@ impl Gathered {
 
     fn take_tool(&mut self, delta: ToolDelta) -> Result<(), ProviderError> {
         let id = delta.id.filter(|id| !id.is_empty());
-        // Some servers give every call the index 0: another id there is another call.
+        // Some servers give every call the index 0: another id there is another call. So is a whole request after a whole one, where
+        // nobody gives ids.
+        let is_next = |call: &PartialCall| {
+            let is_named = delta.name.as_ref().is_some_and(|name| !name.is_empty());
+            let is_whole = |args: &str| matches!(serde_json::from_str(args), Ok(Value::Object(_)));
+            call.id.is_none()
+                && id.is_none()
+                && is_named
+                && is_whole(&call.args)
+                && delta.args.trim_start().starts_with('{')
+        };
         let is_same = |call: &PartialCall| {
-            call.index == delta.index && (id.is_none() || call.id.is_none() || call.id == id)
+            call.index == delta.index
+                && (id.is_none() || call.id.is_none() || call.id == id)
+                && !is_next(call)
         };
         if !self.calls().any(is_same) {
             if self.calls().count() >= CALLS_MAX {
@@ -195,6 +207,7 @@ impl Gathered {
         let stop = self.stop.ok_or(ProviderError::Cut)?;
         let (provider, own) = model.split_once('/').unwrap_or((model, ""));
         let (mut parts, mut asked) = (Vec::with_capacity(self.slots.len()), 0);
+        let mut ids = BTreeSet::new();
         for slot in self.slots {
             match slot {
                 PartialPart::Text(text) => parts.push(Part::Text { text }),
@@ -203,7 +216,14 @@ impl Gathered {
                     parts.push(Part::Reasoning(Reasoning { provider, model, text, opaque }));
                 }
                 PartialPart::Call(call) => {
-                    parts.extend(call.finish(asked, names, stop).map(Part::ToolUse));
+                    let mut call = call.finish(asked, names, stop);
+                    if let Some(call) = &mut call
+                        && !ids.insert(call.id.clone())
+                    {
+                        // Two results for one id would be taken for one.
+                        call.id = names.id(asked);
+                    }
+                    parts.extend(call.map(Part::ToolUse));
                     asked += 1;
                 }
             }
@@ -254,18 +274,60 @@ mod tests {
     }
 
     #[test]
-    fn d8_distinguishes_calls_that_share_an_index_by_id() {
-        let completion = gathered(&[
-            (0, Some("a"), Some("fs_read"), "{\"path\":"),
-            (0, None, None, "\"x\"}"),
-            (0, Some("b"), Some("fs_read"), "{\"path\":\"y\""),
-            (0, Some("b"), None, "}"),
-            (1, Some("c"), Some("fs_list"), ""),
-        ]);
-        let calls: Vec<(String, String)> =
-            completion.message.calls().map(|call| (call.id.clone(), call.args.to_string())).collect();
-        let expected = [("a", "{\"path\":\"x\"}"), ("b", "{\"path\":\"y\"}"), ("c", "{}")];
-        assert_eq!(calls, expected.map(|(id, args)| (id.to_owned(), args.to_owned())));
+    fn d8_distinguishes_calls_whatever_their_ids_and_indexes() {
+        type Deltas<'t> = &'t [(u64, Option<&'t str>, Option<&'t str>, &'t str)];
+        type Calls<'t> = &'t [(&'t str, &'t str)];
+        let cases: &[(&str, Deltas<'_>, Calls<'_>)] = &[
+            (
+                "one index for all, ids differ",
+                &[
+                    (0, Some("a"), Some("t"), "{\"path\":"),
+                    (0, None, None, "\"x\"}"),
+                    (0, Some("b"), Some("t"), "{\"path\":\"y\""),
+                    (0, Some("b"), None, "}"),
+                    (1, Some("c"), Some("u"), ""),
+                ],
+                &[("a", "{\"path\":\"x\"}"), ("b", "{\"path\":\"y\"}"), ("c", "{}")],
+            ),
+            (
+                "one index for all, no ids, whole requests",
+                &[(0, None, Some("t"), "{\"n\":1}"), (0, Some(""), Some("t"), "{\"n\":2}")],
+                &[("call_0_0", "{\"n\":1}"), ("call_0_1", "{\"n\":2}")],
+            ),
+            (
+                "the name again with each piece",
+                &[(0, None, Some("t"), "{\"n\":"), (0, None, Some("t"), "1}"), (0, None, Some("t"), "")],
+                &[("call_0_0", "{\"n\":1}")],
+            ),
+            (
+                "empty ids, indexes differ",
+                &[
+                    (0, Some(""), Some("t"), "{\"n\":"),
+                    (1, Some(""), Some("t"), "{}"),
+                    (0, Some(""), None, "1}"),
+                ],
+                &[("call_0_0", "{\"n\":1}"), ("call_0_1", "{}")],
+            ),
+            ("the id comes late", &[(0, None, Some("t"), ""), (0, Some("a"), None, "{}")], &[("a", "{}")]),
+            (
+                "one id twice",
+                &[(0, Some("a"), Some("t"), "{\"n\":1}"), (1, Some("a"), Some("t"), "{\"n\":2}")],
+                &[("a", "{\"n\":1}"), ("call_0_1", "{\"n\":2}")],
+            ),
+            (
+                "indexes that jump",
+                &[(7, Some("a"), Some("t"), "{}"), (u64::MAX, Some("b"), Some("t"), "{}")],
+                &[("a", "{}"), ("b", "{}")],
+            ),
+        ];
+        for (name, deltas, expected) in cases {
+            let message = gathered(deltas).message;
+            let calls: Vec<_> =
+                message.calls().map(|call| (call.id.clone(), call.args.to_string())).collect();
+            let expected: Vec<_> =
+                expected.iter().map(|(id, args)| ((*id).to_owned(), (*args).to_owned())).collect();
+            assert_eq!(calls, expected, "{name}");
+        }
     }
 
     #[test]

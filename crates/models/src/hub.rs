@@ -2,6 +2,7 @@
 
 mod account;
 mod attempt;
+mod capable;
 mod fallback;
 mod outgoing;
 mod parts;
@@ -21,16 +22,18 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::breaker::{Breaker, BreakerState, Trip};
+use crate::capability::{Capability, CapabilitySpec, CapabilityTable};
 use crate::patience::Patience;
-use crate::prices::{Price, Prices};
 use crate::provider::{Provider, ProviderError};
-use crate::remote::Remote;
+use crate::remote::{Remote, RemoteOptions, Transport};
 use crate::router::{self, ANY, Candidate, Choice, ModelStats};
 use crate::scheduler::{Room, Scheduler};
 use crate::scripted::Scripted;
 use crate::settings::{ProviderKind, ProviderSettings, RouterSettings, Settings, SettingsError, check_model};
 use crate::tokens;
-use crate::wire::{Anthropic, Gemini, Ollama, OpenAiChat, OpenAiResponses, Wire, parameters};
+use crate::wire::{
+    Anthropic, CacheTtl, Gemini, Hosted, Ollama, OpenAiChat, OpenAiResponses, Wire, parameters,
+};
 
 /// Calls at once, and waiting, where the settings don't say.
 const RUNNING_MAX: usize = 16;
@@ -46,7 +49,7 @@ const TOKENS_MAX: u64 = 1 << 20;
 /// Performs calls to models.
 pub struct Hub {
     entries: BTreeMap<String, ProviderEntry>,
-    prices: Prices,
+    table: CapabilityTable,
     rules: RouterSettings,
     seen: Mutex<ModelStats>,
     /// Calls that are falling back just now: what they make of it doesn't fall back itself.
@@ -64,7 +67,8 @@ struct ProviderEntry {
     fallback: Vec<String>,
     redact: bool,
     patience: Patience,
-    own_prices: BTreeMap<String, Price>,
+    own_capabilities: BTreeMap<String, CapabilitySpec>,
+    cache_ttl: CacheTtl,
     breaker: Breaker,
     scheduler: Scheduler,
     /// What it refuses, by model.
@@ -90,6 +94,8 @@ pub struct Listed {
     pub secret: Option<String>,
     /// Whether somebody knows its price.
     pub priced: bool,
+    /// What it can do.
+    pub capability: Capability,
     /// Its breaker lets calls pass.
     pub is_up: bool,
     /// What answers is there; weights in this process may have to be pulled first.
@@ -99,11 +105,11 @@ pub struct Listed {
 impl Hub {
     /// Without any provider.
     pub fn new(rules: RouterSettings, clock: Arc<dyn Clock>) -> Result<Self, SettingsError> {
-        let prices = Prices::compiled_in()
+        let table = CapabilityTable::compiled_in()
             .map_err(|error| SettingsError::Shape { message: error.to_string(), span: None })?;
         Ok(Self {
             entries: BTreeMap::new(),
-            prices,
+            table,
             rules,
             seen: Mutex::default(),
             falling: Mutex::default(),
@@ -117,13 +123,16 @@ impl Hub {
         local: Option<OpenWeights>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, SettingsError> {
-        let Settings { models, router, weights } = settings;
+        let Settings { models, router, weights, table, transport } = settings;
         let mut hub = Self::new(router, clock)?;
+        if let Some(own) = table {
+            hub.table = own.over(hub.table);
+        }
         if let (Some(open), Some(folder)) = (local, weights.as_deref()) {
             hub.add_weights(&models, open, folder);
         }
         for (name, own) in models {
-            let provider = provider(&own, local, weights.as_deref())
+            let provider = provider(&own, local, weights.as_deref(), &transport)
                 .map_err(|why| SettingsError::Provider { name: name.clone(), why })?;
             hub.add(&name, provider, own);
         }
@@ -153,7 +162,8 @@ impl Hub {
             fallback: own.fallback,
             redact: own.redact.unwrap_or(true),
             patience: own.patience,
-            own_prices: own.prices,
+            own_capabilities: own.capabilities,
+            cache_ttl: own.cache_ttl,
             breaker: Breaker::new(Trip::default(), Arc::clone(&self.clock)),
             scheduler: Scheduler::new(room, own.shares),
             refused: Mutex::default(),
@@ -176,6 +186,7 @@ impl Hub {
             remote: entry.provider.endpoint(model),
             secret: entry.provider.secret().map(str::to_owned),
             priced: self.money(entry, model, 1, 1).is_some(),
+            capability: self.capable(entry, model),
             is_up: entry.breaker.state() == BreakerState::Closed,
             is_ready: entry.provider.is_ready(model),
         };
@@ -187,11 +198,6 @@ impl Hub {
         if is_auto(model) { Ok(()) } else { self.find(model).map(drop) }
     }
 
-    /// The date and source of the prices.
-    pub fn prices(&self) -> &Prices {
-        &self.prices
-    }
-
     /// Which model `auto`, or `auto:CLASS`, would select now for a conversation with this label, and why.
     pub fn explain(&self, inference: &Inference, label: Label) -> Choice {
         let tokens_in = tokens::of_conversation(inference);
@@ -199,7 +205,7 @@ impl Hub {
             model: entry.full(model),
             is_remote: entry.provider.endpoint(model).is_some(),
             is_up: entry.breaker.would_pass() && entry.provider.is_ready(model),
-            refuses: parts::refused(inference, &*entry.provider),
+            refuses: parts::refused(inference, &*entry.provider, &self.capable(entry, model)),
             money_microusd_max: self.money(entry, model, tokens_in, inference.tokens_max),
         };
         let candidates: Vec<Candidate> = self.models().map(candidate).collect();
@@ -274,18 +280,6 @@ impl Hub {
         check_model(own).map_err(|_| unknown())?;
         Ok((entry, own))
     }
-
-    fn price(&self, entry: &ProviderEntry, model: &str) -> Option<Price> {
-        entry.own_prices.get(model).copied().or_else(|| self.prices.find(entry.kind, model))
-    }
-
-    /// What a call costs at most. What stays on this machine costs nothing, unless somebody says so.
-    fn money(&self, entry: &ProviderEntry, model: &str, tokens_in: u64, tokens_max: u64) -> Option<u64> {
-        match self.price(entry, model) {
-            Some(price) => Some(price.most(tokens_in, tokens_max)),
-            None => entry.provider.endpoint(model).is_none().then_some(0),
-        }
-    }
 }
 
 impl ProviderEntry {
@@ -336,16 +330,17 @@ impl Models for Hub {
             let help = "use a local model, or leave out the tool with secret or unclassified output: `regent task run --tools a,b`; `regent tool show NAME` shows a tool's labels";
             return Err(refusal("model.confidential", message, help));
         }
-        if let Some(part) = parts::refused(inference, &*entry.provider) {
+        if let Some(part) = parts::refused(inference, &*entry.provider, &self.capable(entry, model)) {
             let message = format!("the model `{}` takes no {part}", entry.full(model));
             let help = "use a model that does (docs/models.md lists what each kind takes), or leave it out";
             return Err(refusal("model.unsupported_part", message, help));
         }
         let tokens_in = tokens::of_conversation(inference);
+        let secrets = entry.provider.secret().into_iter().chain(entry.provider.header_secrets());
         Ok(ModelPlan {
             model: entry.full(model),
             remote,
-            secret: entry.provider.secret().map(str::to_owned),
+            secrets: secrets.map(str::to_owned).collect(),
             tokens_in,
             money_microusd_max: self.money(entry, model, tokens_in, inference.tokens_max),
         })
@@ -372,6 +367,7 @@ fn provider(
     own: &ProviderSettings,
     local: Option<OpenWeights>,
     weights: Option<&Path>,
+    transport: &Transport,
 ) -> Result<Arc<dyn Provider>, String> {
     let wire: Box<dyn Wire> = match own.kind {
         ProviderKind::Openai => Box::new(OpenAiChat { compatible: false }),
@@ -379,6 +375,9 @@ fn provider(
         ProviderKind::OpenaiResponses => Box::new(OpenAiResponses),
         ProviderKind::Anthropic => Box::new(Anthropic),
         ProviderKind::Gemini => Box::new(Gemini),
+        ProviderKind::Azure => Box::new(Hosted::azure()),
+        ProviderKind::Vertex => Box::new(Hosted::vertex()),
+        ProviderKind::VertexAnthropic => Box::new(Hosted::vertex_anthropic()),
         ProviderKind::Ollama => Box::new(Ollama),
         ProviderKind::Scripted => {
             let path = own.file.as_ref().ok_or("a scripted model needs a `file`")?;
@@ -394,7 +393,13 @@ fn provider(
         }
     };
     let url = own.url.as_deref().or_else(|| own.kind.usual_url()).ok_or("it needs a `url`")?;
-    Ok(Arc::new(Remote::new(wire, url, own.secret()?, own.patience)?))
+    let options = RemoteOptions {
+        effort: own.effort,
+        cache_ttl: own.cache_ttl,
+        headers: own.headers()?,
+        body: own.body.clone(),
+    };
+    Ok(Arc::new(Remote::new(wire, url, own.secret()?, own.patience)?.with(options).over(transport)))
 }
 
 fn is_auto(model: &str) -> bool {
@@ -449,7 +454,11 @@ impl ProviderSettings {
             waiting_max: None,
             shares: HashMap::new(),
             patience: Patience::default(),
-            prices: BTreeMap::new(),
+            headers: BTreeMap::new(),
+            body: serde_json::Map::new(),
+            effort: None,
+            cache_ttl: CacheTtl::default(),
+            capabilities: BTreeMap::new(),
         }
     }
 }

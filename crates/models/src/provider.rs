@@ -1,6 +1,6 @@
 //! Model providers: one trait, over the network or in this process.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
@@ -8,6 +8,7 @@ use regent_egress::ReachError;
 use regent_kernel::{BoxFuture, Inference, Part, Secret, SecretError};
 use tokio::sync::mpsc;
 
+use crate::capability::Capability;
 use crate::event::Event;
 use crate::names::Names;
 use crate::patience::Wait;
@@ -60,6 +61,11 @@ pub trait Provider: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Further secrets, by name, that its requests carry.
+    fn header_secrets(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
     /// Whether it can be asked for this model at all; one whose weights aren't there can't.
     fn is_ready(&self, _model: &str) -> bool {
         true
@@ -68,6 +74,11 @@ pub trait Provider: Send + Sync + fmt::Debug {
     /// Whether it has a use for a part: an image or a file. A conversation with one that it doesn't take is refused before it is asked.
     fn takes(&self, _part: &Part) -> bool {
         false
+    }
+
+    /// How long a conversation with this model may be, if it knows.
+    fn window_tokens(&self, _model: &str) -> Option<u64> {
+        None
     }
 
     /// Asks, and gives the answer piece by piece. Ok without an [`Event::Stop`] counts as a cut stream.
@@ -89,10 +100,14 @@ pub struct ProviderRequest<'a> {
     pub names: &'a Names,
     /// What opens it.
     pub secret: Option<&'a Secret>,
+    /// The further ones, by name.
+    pub header_secrets: &'a BTreeMap<String, Secret>,
     /// Its place among the calls that run. One in this process makes way by [`SchedulerTurn::give_way`].
     pub turn: &'a SchedulerTurn,
     /// Counts the bytes that leave this machine.
     pub bytes_out: &'a AtomicU64,
+    /// What the model can do.
+    pub capability: &'a Capability,
     /// What the provider has refused for this model before; the question goes without it.
     pub refused: &'a BTreeSet<&'static str>,
 }

@@ -1,6 +1,7 @@
 //! Providers that are reached over HTTP: a [`Wire`] on egress's client. The address is the one that policy judged, redirects are not
 //! followed, and the key goes into one header and nowhere else.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,15 +9,16 @@ use std::time::Duration;
 
 use hyper::Method;
 use hyper::header::{HeaderMap, HeaderValue};
-use regent_egress::{Client, Incomplete, Network, Reach, Request};
-use regent_kernel::{BoxFuture, Part, endpoint};
-use serde_json::Value;
+use regent_egress::{Client, Incomplete, Network, Proxy, Reach, Request};
+use regent_kernel::{BoxFuture, Effort, Part, Secret, SecretError, endpoint};
+use serde_json::{Map, Value};
 use url::{Host, Url};
 
 use crate::event::Event;
 use crate::patience::{Patience, retry_after};
 use crate::provider::{Events, Provider, ProviderError, ProviderRequest};
-use crate::wire::{Reading, Wire, parameters, refused};
+use crate::settings::OwnHeader;
+use crate::wire::{CacheTtl, Question, Reading, Wire, parameters, refused};
 
 /// What one answer may take on the wire, framing included.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
@@ -24,6 +26,9 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 /// After the end of an answer its usage may still follow, within this time.
 const AFTERWARDS_MS_MAX: u64 = 2_000;
+
+/// What stands for the model in a provider's URL, percent-encoded as a URL has it.
+const MODEL: &str = "%7Bmodel%7D";
 
 /// A provider that is reached over HTTP.
 #[derive(Debug)]
@@ -33,6 +38,30 @@ pub struct Remote {
     secret: Option<String>,
     client: Client,
     first_byte_ms_max: u64,
+    network: Network,
+    options: RemoteOptions,
+}
+
+/// How providers are reached.
+#[derive(Debug, Clone, Default)]
+pub struct Transport {
+    /// Certificates (DER) of further authorities.
+    pub roots: Vec<Vec<u8>>,
+    /// A proxy on the way to servers on other machines.
+    pub proxy: Option<Proxy>,
+}
+
+/// What the settings say of a provider beside its address.
+#[derive(Debug, Clone, Default)]
+pub struct RemoteOptions {
+    /// How much its models think where a conversation doesn't say.
+    pub effort: Option<Effort>,
+    /// How long it keeps prompts.
+    pub cache_ttl: CacheTtl,
+    /// Headers of the settings.
+    pub headers: Vec<OwnHeader>,
+    /// Fields of the settings, over those of the protocol.
+    pub body: Map<String, Value>,
 }
 
 impl Remote {
@@ -44,8 +73,12 @@ impl Remote {
         patience: Patience,
     ) -> Result<Self, String> {
         let url = endpoint::parse(url.trim_end_matches('/'))?;
-        if url.query().is_some() {
-            return Err("a provider's URL has no query".to_owned());
+        // The URL is recorded, so nothing that may be a key stands in it.
+        let is_version = |name: &str, value: &str| {
+            name == "api-version" && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        };
+        if !url.query_pairs().all(|(name, value)| is_version(&name, &value)) {
+            return Err("a provider's URL has no query but `api-version`".to_owned());
         }
         let port = url.port_or_known_default().unwrap_or(0);
         let network = Network {
@@ -55,16 +88,59 @@ impl Remote {
             total_ms_max: patience.total_ms_max,
             ..Network::default()
         };
-        let client = Client::new(Arc::new(Reach::new(network)));
-        Ok(Self { wire, url, secret, client, first_byte_ms_max: patience.first_byte_ms_max })
+        let client = Client::new(Arc::new(Reach::new(network.clone())));
+        let options = RemoteOptions::default();
+        Ok(Self {
+            wire,
+            url,
+            secret,
+            client,
+            first_byte_ms_max: patience.first_byte_ms_max,
+            network,
+            options,
+        })
     }
 
+    /// With these options.
+    #[must_use]
+    pub fn with(self, options: RemoteOptions) -> Self {
+        Self { options, ..self }
+    }
+
+    /// With further authorities, and through a proxy.
+    #[must_use]
+    pub fn over(self, transport: &Transport) -> Self {
+        let Transport { roots, proxy } = transport.clone();
+        let network = Network { roots, proxy, ..self.network };
+        let client = Client::new(Arc::new(Reach::new(network.clone())));
+        Self { client, network, ..self }
+    }
+
+    /// The provider's URL with the path of the protocol, and the queries of both.
     fn url_of(&self, model: &str) -> String {
-        format!("{}{}", self.url.as_str().trim_end_matches('/'), self.wire.path(model))
+        let (place, query) = match self.url.as_str().split_once('?') {
+            Some((place, query)) => (place, Some(query)),
+            None => (self.url.as_str(), None),
+        };
+        let path = self.wire.path(model);
+        let joint = if path.contains('?') { '&' } else { '?' };
+        let query = query.map(|query| format!("{joint}{query}")).unwrap_or_default();
+        format!("{}{path}{query}", place.trim_end_matches('/').replace(MODEL, model))
     }
 
     fn body(&self, ask: &ProviderRequest<'_>) -> Value {
-        let mut body = self.wire.body(ask.model, ask.inference, ask.names);
+        let mut body = self.wire.body(&Question {
+            model: ask.model,
+            inference: ask.inference,
+            names: ask.names,
+            capability: ask.capability,
+            effort: self.options.effort,
+            cache_ttl: self.options.cache_ttl,
+        });
+        if let Some(fields) = body.as_object_mut() {
+            fields.extend(self.options.body.clone());
+        }
+        parameters::adapt(&mut body, &ask.capability.refused);
         parameters::adapt(&mut body, ask.refused);
         body
     }
@@ -83,6 +159,9 @@ impl Remote {
                 .map_err(|_| ProviderError::Unfit("its key isn't a valid header value".to_owned()))?;
             value.set_sensitive(true);
             headers.insert(name, value);
+        }
+        for own in &self.options.headers {
+            headers.insert(own.name.clone(), own_value(own, ask.header_secrets)?);
         }
         Ok(Request { url, method: Method::POST, headers, body })
     }
@@ -120,11 +199,25 @@ impl Remote {
         if is_empty {
             return Err(ProviderError::Malformed("it is empty".to_owned()));
         }
+        answer.release();
         let mut rest = Vec::new();
         let understood = reading.finish(&mut rest);
         give_all(&events, rest).await?;
         understood
     }
+}
+
+/// The value of a header of the settings, with its secret. It is never shown: it may be a key even without a handle.
+fn own_value(own: &OwnHeader, secrets: &BTreeMap<String, Secret>) -> Result<HeaderValue, ProviderError> {
+    let mut bytes = own.text.as_bytes().to_vec();
+    if let Some(name) = &own.secret {
+        let secret = secrets.get(name).ok_or_else(|| SecretError::NotJudged(name.clone()))?;
+        bytes.extend_from_slice(secret.expose());
+    }
+    let mut value = HeaderValue::from_bytes(&bytes)
+        .map_err(|_| ProviderError::Unfit(format!("the value of its header `{}` can't be sent", own.name)))?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// Events before an unreadable one still count.
@@ -142,6 +235,10 @@ impl Provider for Remote {
 
     fn secret(&self) -> Option<&str> {
         self.secret.as_deref()
+    }
+
+    fn header_secrets(&self) -> Vec<&str> {
+        self.options.headers.iter().filter_map(|own| own.secret.as_deref()).collect()
     }
 
     fn takes(&self, part: &Part) -> bool {
@@ -217,7 +314,11 @@ mod tests {
             Remote::new(Box::new(Gemini), "https://g.example/v1beta/", None, Patience::default()).unwrap();
         let url = remote.endpoint("gemini-x").unwrap();
         assert_eq!(url, "https://g.example/v1beta/models/gemini-x:streamGenerateContent?alt=sse");
-        for url in ["ftp://x", "https://a:b@x", "https://x?key=1", "x"] {
+        let azure = "https://r.example/openai/deployments/{model}?api-version=2024-10-21";
+        let azure = Remote::new(Box::new(OpenAiChat { compatible: false }), azure, None, Patience::default());
+        let url = azure.unwrap().endpoint("gpt-x").unwrap();
+        assert_eq!(url, "https://r.example/openai/deployments/gpt-x/chat/completions?api-version=2024-10-21");
+        for url in ["ftp://x", "https://x?api-version=sk_1", "https://a:b@x", "https://x?key=1", "x"] {
             assert!(Remote::new(Box::new(Gemini), url, None, Patience::default()).is_err(), "{url}");
         }
     }

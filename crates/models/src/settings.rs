@@ -17,16 +17,35 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
+use hyper::header::{HeaderName, HeaderValue};
+use regent_kernel::Effort;
 use serde::Deserialize;
 
+use crate::capability::{CapabilitySpec, CapabilityTable};
 use crate::patience::Patience;
-use crate::prices::Price;
+use crate::remote::Transport;
+use crate::wire::CacheTtl;
 
 /// Providers that may be set up.
 const PROVIDERS_MAX: usize = 64;
 /// Models that one may name, and others that it may fall back to.
 const MODELS_MAX: usize = 256;
 pub(crate) const FALLBACKS_MAX: usize = 4;
+
+/// Headers that the settings may add.
+const HEADERS_MAX: usize = 32;
+/// Headers that are the connection's.
+const OWN_HEADERS: [&str; 7] = [
+    "host",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "connection",
+    "accept-encoding",
+    "upgrade",
+];
+/// Fields that are the conversation's: what was judged is what is sent.
+const OWN_FIELDS: [&str; 7] = ["model", "messages", "input", "contents", "system", "tools", "stream"];
 
 /// Everything about models.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -39,6 +58,12 @@ pub struct Settings {
     /// The folder with pulled weights. Not from a settings file: the caller knows where weights are stored.
     #[serde(skip)]
     pub weights: Option<PathBuf>,
+    /// The user's own table of capabilities, from a file of its own.
+    #[serde(skip)]
+    pub table: Option<CapabilityTable>,
+    /// How providers are reached.
+    #[serde(skip)]
+    pub transport: Transport,
 }
 
 /// One provider.
@@ -73,9 +98,20 @@ pub struct ProviderSettings {
     /// Time-outs and retries.
     #[serde(default)]
     pub patience: Patience,
-    /// What its models cost, where the table doesn't say or says otherwise.
+    /// Headers that every request has, beside those of the protocol. A value may end with a handle, `secret://name`.
     #[serde(default)]
-    pub prices: BTreeMap<String, Price>,
+    pub headers: BTreeMap<String, HeaderText>,
+    /// Fields that every request has, over those of the protocol.
+    #[serde(default)]
+    pub body: serde_json::Map<String, serde_json::Value>,
+    /// How much its models think where a task doesn't say.
+    pub effort: Option<Effort>,
+    /// How long Anthropic keeps prompts in its cache.
+    #[serde(default)]
+    pub cache_ttl: CacheTtl,
+    /// What its models can do and what they cost, where the table doesn't say or says otherwise.
+    #[serde(default)]
+    pub capabilities: BTreeMap<String, CapabilitySpec>,
 }
 
 /// The protocol of a provider.
@@ -92,6 +128,12 @@ pub enum ProviderKind {
     Gemini,
     /// Ollama.
     Ollama,
+    /// OpenAI's chat completions on Azure.
+    Azure,
+    /// Google's models on Vertex AI.
+    Vertex,
+    /// Anthropic's models on Vertex AI.
+    VertexAnthropic,
     /// A server that speaks OpenAI's chat completions: llama.cpp, vLLM, LM Studio.
     Compatible,
     /// A file of turns.
@@ -101,12 +143,12 @@ pub enum ProviderKind {
 }
 
 impl ProviderKind {
-    /// The word in the price table and for people.
+    /// The word in the table of capabilities and for people.
     pub fn word(self) -> &'static str {
         match self {
-            Self::Openai | Self::OpenaiResponses => "openai",
-            Self::Anthropic => "anthropic",
-            Self::Gemini => "gemini",
+            Self::Openai | Self::OpenaiResponses | Self::Azure => "openai",
+            Self::Anthropic | Self::VertexAnthropic => "anthropic",
+            Self::Gemini | Self::Vertex => "gemini",
             Self::Ollama => "ollama",
             Self::Compatible => "compatible",
             Self::Scripted => "scripted",
@@ -121,7 +163,12 @@ impl ProviderKind {
             Self::Anthropic => Some("https://api.anthropic.com/v1"),
             Self::Gemini => Some("https://generativelanguage.googleapis.com/v1beta"),
             Self::Ollama => Some("http://127.0.0.1:11434"),
-            Self::Compatible | Self::Scripted | Self::Local => None,
+            Self::Azure
+            | Self::Vertex
+            | Self::VertexAnthropic
+            | Self::Compatible
+            | Self::Scripted
+            | Self::Local => None,
         }
     }
 }
@@ -204,7 +251,20 @@ impl ProviderSettings {
         if let Some(bad) = self.fallback.iter().find(|one| !one.contains('/')) {
             return Err(format!("`{bad}` is not `provider/model`"));
         }
+        if let Some(field) = OWN_FIELDS.iter().find(|field| self.body.contains_key(**field)) {
+            return Err(format!("`body` can't set `{field}`"));
+        }
+        self.headers()?;
         self.secret().map(drop)
+    }
+
+    /// The headers of its own, checked. No error repeats a value: it may be a key.
+    pub(crate) fn headers(&self) -> Result<Vec<OwnHeader>, String> {
+        if self.headers.len() > HEADERS_MAX {
+            return Err(format!("more than {HEADERS_MAX} headers"));
+        }
+        let header = |(name, value): (&String, &HeaderText)| OwnHeader::new(name, &value.0);
+        self.headers.iter().map(header).collect()
     }
 
     /// The name of the secret that opens it.
@@ -217,6 +277,53 @@ impl ProviderSettings {
                 Err("`key` must be a handle such as `secret://openai`, not the key itself".to_owned())
             }
         }
+    }
+}
+
+/// The value of a header. It is never shown: it may be a key even without a handle.
+#[derive(Clone, Deserialize)]
+#[serde(transparent)]
+pub struct HeaderText(pub String);
+
+impl std::fmt::Debug for HeaderText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HeaderText(…)")
+    }
+}
+
+/// A header that the settings add.
+#[derive(Debug, Clone)]
+pub struct OwnHeader {
+    pub(crate) name: HeaderName,
+    /// What stands before the secret, or all of it.
+    pub(crate) text: HeaderValue,
+    /// The name of the secret at its end.
+    pub(crate) secret: Option<String>,
+}
+
+impl OwnHeader {
+    /// With a value that may end with a handle.
+    pub fn new(name: &str, value: &str) -> Result<Self, String> {
+        let shown = name.escape_debug();
+        let (text, secret) = match value.split_once("secret://") {
+            Some((text, secret)) => (text, Some(secret.to_owned())),
+            None => (value, None),
+        };
+        let header = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| format!("`{shown}` is not a header's name"))?;
+        if OWN_HEADERS.contains(&header.as_str()) {
+            return Err(format!("`headers` can't set `{shown}`"));
+        }
+        if let Some(secret) = secret.as_deref().filter(|secret| !regent_kernel::is_secret_name(secret)) {
+            return Err(format!(
+                "the header `{shown}` ends with `secret://` and {} letters that are no secret's name",
+                secret.len()
+            ));
+        }
+        let mut text = HeaderValue::from_str(text)
+            .map_err(|_| format!("the value of the header `{shown}` can't be sent"))?;
+        text.set_sensitive(true);
+        Ok(Self { name: header, text, secret })
     }
 }
 
@@ -244,7 +351,7 @@ mod tests {
     #[test]
     fn settings_are_read_and_mistakes_named() {
         let text = "[ui]\ncolor='never'\n[models.o]\nkind='openai-responses'\nkey='secret://open-ai'\nmodels=['gpt-x']\n\
-                    patience={tries_max=2}\n[models.o.prices.gpt-x]\ninput=1\noutput=2\n[router.classes.code]\nprefer=['o/gpt-x']\n";
+                    patience={tries_max=2}\n[models.o.capabilities.gpt-x]\nwindow_tokens=9\nprice={input=1,output=2}\n[router.classes.code]\nprefer=['o/gpt-x']\n";
         let settings = Settings::parse(text).unwrap();
         let one = &settings.models["o"];
         assert_eq!(
@@ -252,9 +359,17 @@ mod tests {
             (ProviderKind::OpenaiResponses, 2, 60_000)
         );
         assert_eq!(one.secret().unwrap().as_deref(), Some("open-ai"));
+        assert_eq!(one.capabilities["gpt-x"].window_tokens, Some(9));
         let cases = [
             ("[models.a]\nkind='x'", "unknown variant `x`"),
             ("[models.a]\nkind='ollama'\nurll='x'", "unknown field `urll`"),
+            ("[models.a]\nkind='ollama'\ncapabilities.m={refused=['x']}", "unknown parameter `x`"),
+            ("[models.a]\nkind='ollama'\neffort='much'", "unknown variant `much`"),
+            ("[models.a]\nkind='anthropic'\ncache_ttl='2h'", "unknown variant `2h`"),
+            ("[models.a]\nkind='azure'\nheaders={host='x'}", "can't set `host`"),
+            ("[models.a]\nkind='azure'\nheaders={x='secret://sk-1234 '}", "no secret's name"),
+            ("[models.a]\nkind='azure'\nheaders={x=\"sk-1234\\n\"}", "can't be sent"),
+            ("[models.a]\nkind='azure'\nbody={messages=[]}", "can't set `messages`"),
             ("[models.auto]\nkind='ollama'", "can't be `auto`"),
             ("[models.a]\nkind='openai'\nkey='sk-12345678'", "not the key itself"),
             ("[models.a]\nkind='gemini'\nmodels=['../x']", "not a model's name"),

@@ -3,10 +3,13 @@
 
 mod anthropic;
 mod gemini;
+mod hosted;
 mod ollama;
 mod openai_chat;
 mod openai_responses;
 pub(crate) mod parameters;
+mod question;
+pub mod schema;
 #[cfg(test)]
 mod tests;
 
@@ -14,19 +17,20 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use regent_kernel::{Inference, Message, Part, Reasoning};
+use regent_kernel::{Message, Part, Reasoning};
 use serde_json::Value;
 
 use crate::event::Event;
 use crate::lines::{Framing, Lines};
-use crate::names::Names;
 use crate::patience::Wait;
 use crate::provider::ProviderError;
 pub use anthropic::Anthropic;
 pub use gemini::Gemini;
+pub use hosted::Hosted;
 pub use ollama::Ollama;
 pub use openai_chat::OpenAiChat;
 pub use openai_responses::OpenAiResponses;
+pub use question::{CacheTtl, Question};
 
 /// How some streams say that they are over; the reason has come before.
 const DONE: &str = "[DONE]";
@@ -50,7 +54,7 @@ pub trait Wire: Send + Sync + std::fmt::Debug {
 
     /// The question. The same conversation gives the same bytes, and a longer one begins with the same, so that the provider's cache
     /// of prompts holds.
-    fn body(&self, model: &str, inference: &Inference, names: &Names) -> Value;
+    fn body(&self, question: &Question<'_>) -> Value;
 
     /// Whether the protocol has a place for an image or a file. What it has none for is refused before anything is sent.
     fn takes(&self, _part: &Part) -> bool {

@@ -20,7 +20,7 @@ use regent_ledger::Reader;
 use regent_lookup::Span;
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
 use regent_microvm::MicrovmTier;
-use regent_models::{Hub, OpenWeights};
+use regent_models::{Hub, OpenWeights, Transport};
 use regent_protocols::judge::{self, Labels, Memory, Performer, Planner};
 use regent_protocols::labels::known::KnownTools;
 use regent_protocols::labels::stores::Stores;
@@ -418,6 +418,8 @@ pub(crate) fn recall_from(context: &Context, hub: &Hub, project: &Project) {
 pub(crate) fn models(context: &Context) -> Result<Hub, Failure> {
     let mut settings = context.settings.models().clone();
     settings.weights = Some(context.paths.weights());
+    settings.transport =
+        Transport { roots: context.settings.authorities()?, proxy: context.settings.proxy() };
     #[cfg(feature = "local")]
     let local: Option<OpenWeights> = Some(regent_inference::open);
     #[cfg(not(feature = "local"))]

@@ -7,6 +7,7 @@ mod file;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use regent_egress::{Proxy, authorities, system_authorities};
 use regent_ledger::PublicKey;
 use regent_skills::TrustedKey;
 
@@ -21,6 +22,8 @@ pub(crate) use file::{SettingsFile, check_project, invalid, set, unset};
 
 /// What is never removed.
 const FOREVER: &str = "forever";
+/// The authorities that the system trusts.
+const SYSTEM: &str = "system";
 
 /// One setting that exists.
 #[derive(Debug)]
@@ -45,6 +48,12 @@ enum SettingKind {
     Keeping,
     /// `host:port`, separated by commas.
     Endpoints,
+    /// The absolute path of a file with certificates, or `system`.
+    Authorities,
+    /// Words separated by commas.
+    Words,
+    /// `http://host:port`.
+    Proxy,
     /// `name+id+key`, separated by commas.
     Keys,
     /// The same, for bundles of policies.
@@ -101,6 +110,27 @@ pub(crate) const KEYS: &[SettingKey] = &[
         default: "",
         help: "private addresses that `http.fetch` and programs may contact, as `host:port`, separated by commas",
         kind: SettingKind::Endpoints,
+        in_project: InProject::Refused,
+    },
+    SettingKey {
+        name: "network.ca",
+        default: "",
+        help: "further certificate authorities that model providers may have certificates of: the absolute path of a PEM file, or `system`",
+        kind: SettingKind::Authorities,
+        in_project: InProject::Refused,
+    },
+    SettingKey {
+        name: "network.no_proxy",
+        default: "",
+        help: "hosts of model providers that are reached without the proxy: `host`, `host:port` or `.domain`, separated by commas",
+        kind: SettingKind::Words,
+        in_project: InProject::Refused,
+    },
+    SettingKey {
+        name: "network.proxy",
+        default: "",
+        help: "an HTTP proxy on the way to model providers on other machines, as `http://host:port`; calls of agents don't go through it",
+        kind: SettingKind::Proxy,
         in_project: InProject::Refused,
     },
     SettingKey {
@@ -203,9 +233,13 @@ impl Settings {
     pub(crate) fn read(paths: &Paths, project: Option<&Controls>, no_color: bool) -> (Self, Vec<Failure>) {
         let mut mistakes = Vec::new();
         let path = paths.settings();
-        let models = file::models(&path).unwrap_or_else(|mistake| {
+        let mut models = file::models(&path).unwrap_or_else(|mistake| {
             mistakes.push(mistake);
             regent_models::Settings::default()
+        });
+        models.table = file::capabilities(&paths.capabilities()).unwrap_or_else(|mistake| {
+            mistakes.push(mistake);
+            None
         });
         let defaults = KEYS.iter().map(|key| (key.name, (key.default.to_owned(), Origin::Default)));
         let mut settings = Self(defaults.collect(), models);
@@ -239,6 +273,9 @@ impl Settings {
             SettingKind::Duration => duration_ms(text).map(|ms| u64::MAX - ms),
             SettingKind::Keeping
             | SettingKind::Endpoints
+            | SettingKind::Authorities
+            | SettingKind::Words
+            | SettingKind::Proxy
             | SettingKind::Keys
             | SettingKind::Publishers
             | SettingKind::SecretFile => None,
@@ -302,6 +339,22 @@ impl Settings {
     /// Whether payloads are encrypted.
     pub(crate) fn encrypts_payloads(&self) -> bool {
         self.text("ledger.encrypt") != "false"
+    }
+
+    /// Certificates of authorities that are trusted besides the public ones.
+    pub(crate) fn authorities(&self) -> Result<Vec<Vec<u8>>, Failure> {
+        let read = match self.text("network.ca") {
+            "" => return Ok(Vec::new()),
+            SYSTEM => system_authorities(),
+            path => authorities(Path::new(path)),
+        };
+        read.map_err(|why| Failure::new(codes::CONFIG_VALUE, format!("network.ca: {why}")))
+    }
+
+    /// The proxy on the way to model providers.
+    pub(crate) fn proxy(&self) -> Option<Proxy> {
+        let bypass = items(self.text("network.no_proxy")).map(str::to_owned).collect();
+        Proxy::new(self.text("network.proxy"), bypass).ok()
     }
 
     /// Private addresses that may be contacted.
@@ -388,6 +441,16 @@ fn check(key: &SettingKey, value: &str) -> Result<(), String> {
         SettingKind::SecretFile if value.is_empty() || Path::new(value).is_absolute() => Ok(()),
         SettingKind::SecretFile => {
             Err(format!("`{name}` takes the absolute path of a file, and never its content"))
+        }
+        SettingKind::Authorities if matches!(value, "" | SYSTEM) || Path::new(value).is_absolute() => Ok(()),
+        SettingKind::Authorities => {
+            Err(format!("`{name}` takes the absolute path of a file with certificates, or `{SYSTEM}`"))
+        }
+        SettingKind::Words => Ok(()),
+        SettingKind::Proxy if value.is_empty() => Ok(()),
+        // A value that isn't understood may have a password, so no error repeats it.
+        SettingKind::Proxy => {
+            Proxy::new(value, Vec::new()).map(drop).map_err(|why| format!("`{name}`: {why}"))
         }
         SettingKind::Endpoints => {
             let is_endpoint = |part: &str| {

@@ -22,7 +22,7 @@ impl Models for Adder {
         let tokens_in = inference.messages.iter().map(|message| message.text().len() as u64).sum();
         // It stays on this machine and costs nothing.
         Ok(ModelPlan {
-            secret: None,
+            secrets: Vec::new(),
             model: "local/adder".to_owned(),
             remote: None,
             tokens_in,

@@ -87,7 +87,7 @@ impl Models for Puppet {
     fn plan(&self, inference: &Inference, _label: Label) -> Result<ModelPlan, Reason> {
         let model = inference.model.clone();
         Ok(ModelPlan {
-            secret: None,
+            secrets: Vec::new(),
             model,
             remote: None,
             tokens_in: PUPPET_TOKENS,

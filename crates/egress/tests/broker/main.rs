@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod adversarial;
 #[cfg(test)]
+mod clients;
+#[cfg(test)]
 mod exchanges;
 #[cfg(test)]
 mod fixture;

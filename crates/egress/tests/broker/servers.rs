@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
@@ -15,6 +16,8 @@ pub(crate) struct Server {
     requests: Arc<Mutex<Vec<String>>>,
     /// Its certificate, if it uses TLS.
     pub(crate) certificate: Option<Vec<u8>>,
+    /// How many connections it has accepted.
+    pub(crate) connections: Arc<AtomicUsize>,
 }
 
 type Responder = dyn Fn(&str) -> Vec<u8> + Send + Sync;
@@ -37,8 +40,11 @@ impl Server {
         let certificate = key.as_ref().map(|key| key.cert.der().to_vec());
         let config = key.map(|key| Arc::new(config(&key)));
         let seen = Arc::clone(&requests);
+        let connections = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&connections);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
+                counted.fetch_add(1, Ordering::SeqCst);
                 let (answer, seen, config) = (Arc::clone(&answer), Arc::clone(&seen), config.clone());
                 std::thread::spawn(move || match config {
                     Some(config) => {
@@ -49,7 +55,7 @@ impl Server {
                 });
             }
         });
-        Self { port, requests, certificate }
+        Self { port, requests, certificate, connections }
     }
 
     pub(crate) fn address(&self) -> String {
@@ -73,11 +79,21 @@ fn config(key: &CertifiedKey<rcgen::KeyPair>) -> ServerConfig {
 }
 
 fn exchange(mut stream: impl Read + Write, answer: &Responder, requests: &Mutex<Vec<String>>) {
-    let Some(request) = read(&mut stream) else { return };
-    requests.lock().unwrap().push(request.clone());
-    stream.write_all(&answer(&request)).unwrap_or(());
-    stream.flush().unwrap_or(());
+    // As long as the client goes on, unless either side says that it closes.
+    while let Some(request) = read(&mut stream) {
+        requests.lock().unwrap().push(request.clone());
+        let answer = answer(&request);
+        stream.write_all(&answer).unwrap_or(());
+        stream.flush().unwrap_or(());
+        let closes = |text: &str| text.to_lowercase().contains("connection: close");
+        if closes(&request) || closes(&String::from_utf8_lossy(&answer)) || !answer.starts_with(KEPT) {
+            return;
+        }
+    }
 }
+
+/// How an answer begins after which the connection stays open.
+pub(crate) const KEPT: &[u8] = b"HTTP/1.1 200 Kept";
 
 /// The head, and then the announced body or all chunks.
 fn read(stream: &mut impl Read) -> Option<String> {

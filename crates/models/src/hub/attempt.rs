@@ -1,18 +1,21 @@
 //! One permitted call: its turn, its tries, and what it comes to.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use regent_kernel::{Channel, Completion, Inference, Op, Permit, RawOutput, Secret, tier};
+use regent_kernel::{Channel, Completion, Inference, Op, Part, Permit, RawOutput, Secret, tier};
 use serde_json::{Value, json};
 
 use super::account::CallAccount;
 use super::{Hub, ProviderEntry, class_of, outgoing};
+use crate::capability::Capability;
 use crate::event::{Event, Gathered};
 use crate::names::Names;
 use crate::patience::draw;
 use crate::provider::{Events, Next, ProviderError, ProviderRequest};
 use crate::scheduler::SchedulerTurn;
 use crate::tokens;
+use crate::wire::schema;
 
 /// A call that is being performed.
 pub(super) struct ProviderCall<'h> {
@@ -25,7 +28,22 @@ pub(super) struct ProviderCall<'h> {
     /// As it leaves.
     outgoing: &'h Inference,
     names: Names,
+    capability: Capability,
     secret: Option<Secret>,
+    header_secrets: BTreeMap<String, Secret>,
+}
+
+impl<'h> ProviderCall<'h> {
+    fn new(
+        permit: &'h Permit<'h, tier::Host>,
+        (entry, model): (&'h ProviderEntry, &'h str),
+        (inference, outgoing): (&'h Inference, &'h Inference),
+        capability: Capability,
+    ) -> Self {
+        let names = Names::from_inference(outgoing);
+        let (secret, header_secrets) = (None, BTreeMap::new());
+        Self { permit, entry, model, inference, outgoing, names, capability, secret, header_secrets }
+    }
 }
 
 impl Hub {
@@ -45,9 +63,9 @@ impl Hub {
         let redacted = (is_remote && entry.redact).then(|| outgoing::redacted(permit, &fitting));
         account.redacted = redacted.as_ref().map_or(0, |redacted| redacted.places);
         let outgoing = redacted.as_ref().map_or(&*fitting, |redacted| &redacted.inference);
-        let names = Names::from_inference(outgoing);
-        let running =
-            ProviderCall { permit, entry, model, inference: &inference, outgoing, names, secret: None };
+        let capability = self.capable(entry, model);
+        let price = capability.price;
+        let running = ProviderCall::new(permit, (entry, model), (&inference, outgoing), capability);
         let began = self.clock.elapsed();
         let ended = tokio::select! {
             biased;
@@ -61,7 +79,6 @@ impl Hub {
         let asked = if let Op::Infer(asked) = permit.call().op() { asked.model.as_str() } else { "" };
         let class = class_of(asked);
         let full = entry.full(model);
-        let price = self.price(entry, model);
         let mut receipt = account.receipt(&full, &*entry.provider, price);
         if let (Err(error), Some(fields)) = (&ended, receipt.as_object_mut()) {
             fields.insert("retry".to_owned(), retry_of(error, self.clock.now_ms()));
@@ -103,6 +120,9 @@ impl Hub {
         let ProviderCall { permit, entry, inference, .. } = running;
         if let Some(name) = entry.provider.secret() {
             running.secret = Some(permit.secret(name)?);
+        }
+        for name in entry.provider.header_secrets() {
+            running.header_secrets.insert(name.to_owned(), permit.secret(name)?);
         }
         let who = permit.call().principal();
         let cost = tokens::of_conversation(inference).saturating_add(inference.tokens_max);
@@ -197,8 +217,10 @@ async fn ask(
         inference: running.outgoing,
         names: &running.names,
         secret: running.secret.as_ref(),
+        header_secrets: &running.header_secrets,
         turn,
         bytes_out,
+        capability: &running.capability,
         refused: &refused,
     };
     let mut asking = running.entry.provider.ask(ask, events);
@@ -231,7 +253,35 @@ async fn ask(
     account.has_begun = account.gathered.has_begun();
     let usage = account.settle(running.inference);
     let gathered = std::mem::take(&mut account.gathered);
-    gathered.finish(&running.entry.full(running.model), &running.names, usage)
+    let completion = gathered.finish(&running.entry.full(running.model), &running.names, usage)?;
+    Ok(restored(completion, running.inference))
+}
+
+/// The answer as the schemas have it that were asked with: models write null for what may be left out.
+fn restored(mut completion: Completion, inference: &Inference) -> Completion {
+    for part in &mut completion.message.parts {
+        match part {
+            Part::ToolUse(call) if call.unreadable().is_none() => {
+                if let Some(offer) = inference.tools.iter().find(|offer| offer.name == call.tool) {
+                    call.args = schema::restored(&offer.input, std::mem::take(&mut call.args));
+                }
+            }
+            Part::Text { text } => {
+                let Some(schema) = &inference.sampling.schema else { continue };
+                let Ok(answer) = serde_json::from_str::<Value>(text) else { continue };
+                let restored = schema::restored(schema, answer.clone());
+                if restored != answer {
+                    *text = restored.to_string();
+                }
+            }
+            Part::ToolUse(_)
+            | Part::Image { .. }
+            | Part::File { .. }
+            | Part::ToolResult { .. }
+            | Part::Reasoning(_) => {}
+        }
+    }
+    completion
 }
 
 /// Text and reasoning are separate channels. A channel ends when the other one goes on, so that nothing of it comes late.

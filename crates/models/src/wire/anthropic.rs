@@ -1,12 +1,14 @@
 //! Anthropic's messages.
 
-use regent_kernel::{Inference, Message, Part, Role, StopReason};
+use regent_kernel::{Effort, Message, Part, Role, StopReason};
 use serde_json::{Value, json};
 
+use super::schema::{shown, strict};
 use super::{
-    Decoder, Wire, count_at, only_text, opaque_at, put, results, some_list, text_at, text_of_payload,
-    without_last_thoughts,
+    CacheTtl, Decoder, Question, Wire, count_at, only_text, opaque_at, put, results, some_list, text_at,
+    text_of_payload, without_last_thoughts,
 };
+use crate::capability::{Caching, Thinking};
 use crate::event::{Event, TokenUsage, ToolDelta};
 use crate::names::Names;
 use crate::provider::ProviderError;
@@ -34,7 +36,8 @@ impl Wire for Anthropic {
         &[("anthropic-version", "2023-06-01")]
     }
 
-    fn body(&self, model: &str, inference: &Inference, names: &Names) -> Value {
+    fn body(&self, question: &Question<'_>) -> Value {
+        let Question { model, inference, names, .. } = *question;
         let sampling = &inference.sampling;
         let mut system: Vec<Value> = inference
             .messages
@@ -42,30 +45,37 @@ impl Wire for Anthropic {
             .filter(|message| message.role == Role::System)
             .flat_map(|message| blocks(&message.parts, names))
             .collect();
-        let mut tools: Vec<Value> = inference
-            .tools
-            .iter()
-            .map(|offer| {
-                json!({"name": names.wire(&offer.name), "description": offer.description, "input_schema": offer.input})
-            })
-            .collect();
-        // What stays the same from turn to turn is worth keeping on their side.
-        mark_for_cache(tools.last_mut());
-        mark_for_cache(system.last_mut());
+        let tool = |offer: &regent_kernel::Offer| json!({"name": names.wire(&offer.name), "description": offer.description, "input_schema": shown(&offer.input)});
+        let mut tools: Vec<Value> = inference.tools.iter().map(tool).collect();
+        let mut turns = turns(&inference.messages, names);
+        if question.capability.caching == Caching::Breakpoints {
+            mark_for_cache(&mut tools, &mut system, &mut turns, question.cache_ttl);
+        }
         let mut body = json!({
             "model": model,
             "max_tokens": inference.tokens_max,
-            "messages": turns(&inference.messages, names),
+            "messages": turns,
             "stream": true,
         });
         put(&mut body, "system", some_list(system));
         put(&mut body, "tools", some_list(tools));
-        let must_call = sampling.must_call && !inference.tools.is_empty();
-        put(&mut body, "tool_choice", must_call.then(|| json!({"type": "any"})));
+        let thinking = thinking(question);
+        // A model that thinks decides itself whether it calls a tool.
+        let is_free =
+            thinking.as_ref().is_some_and(|thinking| thinking.get("type") != Some(&json!("disabled")));
+        put(&mut body, "tool_choice", (question.must_call() && !is_free).then(|| json!({"type": "any"})));
         // No temperature: the models of today refuse any but their own.
         put(&mut body, "stop_sequences", some_list(sampling.stop.iter().map(|text| json!(text)).collect()));
-        let format = |schema: &Value| json!({"format": {"type": "json_schema", "schema": schema}});
-        put(&mut body, "output_config", sampling.schema.as_ref().map(format));
+        let mut output = json!({});
+        let effort = question.effort_word().filter(|word| is_free && *word != Effort::None);
+        put(&mut output, "effort", effort.map(|word| json!(word)));
+        let format = |schema: &Value| {
+            let schema = strict(schema).unwrap_or_else(|| shown(schema));
+            json!({"type": "json_schema", "schema": schema})
+        };
+        put(&mut output, "format", sampling.schema.as_ref().map(format));
+        put(&mut body, "output_config", (output != json!({})).then_some(output));
+        put(&mut body, "thinking", thinking);
         body
     }
 
@@ -84,9 +94,32 @@ impl Wire for Anthropic {
     }
 }
 
-fn mark_for_cache(block: Option<&mut Value>) {
-    if let Some(block) = block {
-        put(block, "cache_control", Some(json!({"type": "ephemeral"})));
+/// How the model is told to think, if anyone says how much.
+fn thinking(question: &Question<'_>) -> Option<Value> {
+    match &question.capability.reasoning {
+        Thinking::Adaptive(_) => Some(match question.effort_word()? {
+            Effort::None => json!({"type": "disabled"}),
+            Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::Xhigh | Effort::Max => {
+                json!({"type": "adaptive", "display": "summarized"})
+            }
+        }),
+        Thinking::Budget(_) => {
+            let budget = question.budget().filter(|_| question.goes_on_thinking())?;
+            Some(json!({"type": "enabled", "budget_tokens": budget}))
+        }
+        Thinking::None | Thinking::Words(_) | Thinking::Switch => None,
+    }
+}
+
+/// Marks what their side keeps, at the four places that it allows: the tools, the system prompt, and the last two turns of the user. The
+/// next question finds the last of these at the same place; the one before it is for a turn with more blocks than are looked through.
+fn mark_for_cache(tools: &mut [Value], system: &mut [Value], turns: &mut [Value], ttl: CacheTtl) {
+    let mut mark = json!({"type": "ephemeral"});
+    put(&mut mark, "ttl", (ttl == CacheTtl::Hour).then(|| json!("1h")));
+    let of_user = turns.iter_mut().rev().filter(|turn| turn.get("role") == Some(&json!("user")));
+    let last_blocks = of_user.take(2).filter_map(|turn| turn.get_mut("content")?.as_array_mut()?.last_mut());
+    for block in tools.last_mut().into_iter().chain(system.last_mut()).chain(last_blocks) {
+        put(block, "cache_control", Some(mark.clone()));
     }
 }
 

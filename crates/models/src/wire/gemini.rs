@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use regent_kernel::{Inference, Message, ModelUsage, Part, Role, StopReason};
+use regent_kernel::{Effort, Message, ModelUsage, Part, Role, StopReason};
 use serde_json::{Value, json};
 
-use super::{Decoder, Wire, count_at, list_at, opaque_at, put, results, some_list, text_at, text_in};
+use super::schema::shown;
+use super::{
+    Decoder, Question, Wire, count_at, list_at, opaque_at, put, results, some_list, text_at, text_in,
+};
+use crate::capability::Thinking;
 use crate::event::{Event, ToolDelta};
 use crate::names::Names;
 use crate::provider::ProviderError;
@@ -35,7 +39,8 @@ impl Wire for Gemini {
         ("x-goog-api-key", "")
     }
 
-    fn body(&self, model: &str, inference: &Inference, names: &Names) -> Value {
+    fn body(&self, question: &Question<'_>) -> Value {
+        let Question { model, inference, names, .. } = *question;
         let sampling = &inference.sampling;
         let system: Vec<Value> = inference
             .messages
@@ -46,11 +51,12 @@ impl Wire for Gemini {
             .map(|text| json!({"text": text}))
             .collect();
         let mut drawn = json!({"maxOutputTokens": inference.tokens_max});
-        put(&mut drawn, "temperature", sampling.temperature.map(Value::from));
+        put(&mut drawn, "temperature", question.temperature());
+        put(&mut drawn, "thinkingConfig", thinking(question));
         put(&mut drawn, "seed", sampling.seed.map(Value::from));
         put(&mut drawn, "stopSequences", some_list(sampling.stop.iter().map(|text| json!(text)).collect()));
         put(&mut drawn, "responseMimeType", sampling.schema.as_ref().map(|_| json!("application/json")));
-        put(&mut drawn, "responseJsonSchema", sampling.schema.clone());
+        put(&mut drawn, "responseJsonSchema", sampling.schema.as_ref().map(shown));
         let mut body =
             json!({"contents": turns(model, &inference.messages, names), "generationConfig": drawn});
         put(&mut body, "systemInstruction", some_list(system).map(|parts| json!({"parts": parts})));
@@ -58,13 +64,16 @@ impl Wire for Gemini {
             json!({
                 "name": names.wire(&offer.name),
                 "description": offer.description,
-                "parametersJsonSchema": offer.input,
+                "parametersJsonSchema": shown(&offer.input),
             })
         };
         let tools = some_list(inference.tools.iter().map(tool).collect());
         put(&mut body, "tools", tools.map(|tools| json!([{"functionDeclarations": tools}])));
-        let must_call = sampling.must_call && !inference.tools.is_empty();
-        put(&mut body, "toolConfig", must_call.then(|| json!({"functionCallingConfig": {"mode": "ANY"}})));
+        put(
+            &mut body,
+            "toolConfig",
+            question.must_call().then(|| json!({"functionCallingConfig": {"mode": "ANY"}})),
+        );
         body
     }
 
@@ -74,6 +83,18 @@ impl Wire for Gemini {
 
     fn decoder(&self) -> Box<dyn Decoder> {
         Box::new(Generated { calls: 0 })
+    }
+}
+
+/// How the model is told to think, if anyone says how much.
+fn thinking(question: &Question<'_>) -> Option<Value> {
+    match &question.capability.reasoning {
+        Thinking::Words(_) => {
+            Some(json!({"thinkingLevel": question.effort_word()?, "includeThoughts": question.thinks()}))
+        }
+        Thinking::Budget(_) if question.effort()? == Effort::None => Some(json!({"thinkingBudget": 0})),
+        Thinking::Budget(_) => Some(json!({"thinkingBudget": question.budget()?, "includeThoughts": true})),
+        Thinking::None | Thinking::Adaptive(_) | Thinking::Switch => None,
     }
 }
 

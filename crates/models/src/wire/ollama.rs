@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use regent_kernel::{Inference, Message, ModelUsage, Part, Role, StopReason};
+use regent_kernel::{Effort, Message, ModelUsage, Part, Role, StopReason};
 use serde_json::{Value, json};
 
 use super::openai_chat::function;
-use super::{Decoder, Wire, count_at, list_at, put, results, some_list, text_at, text_in};
+use super::schema::shown;
+use super::{Decoder, Question, Wire, count_at, list_at, put, results, some_list, text_at, text_in};
+use crate::capability::Thinking;
 use crate::event::{Event, ToolDelta};
 use crate::lines::Framing;
 use crate::names::Names;
@@ -29,7 +31,8 @@ impl Wire for Ollama {
         Framing::JsonLines
     }
 
-    fn body(&self, model: &str, inference: &Inference, names: &Names) -> Value {
+    fn body(&self, question: &Question<'_>) -> Value {
+        let Question { model, inference, names, capability, .. } = *question;
         let sampling = &inference.sampling;
         let mut asked: BTreeMap<&str, &str> = BTreeMap::new();
         let mut messages = Vec::with_capacity(inference.messages.len());
@@ -41,7 +44,8 @@ impl Wire for Ollama {
                 messages.push(turn(message, names));
             }
         }
-        let mut options = json!({"num_predict": inference.tokens_max});
+        // Its own default window is a few thousand tokens, and it cuts what is longer without a word.
+        let mut options = json!({"num_predict": inference.tokens_max, "num_ctx": capability.window_tokens});
         put(&mut options, "temperature", sampling.temperature.map(Value::from));
         put(&mut options, "seed", sampling.seed.map(Value::from));
         put(&mut options, "stop", some_list(sampling.stop.iter().map(|text| json!(text)).collect()));
@@ -51,7 +55,13 @@ impl Wire for Ollama {
             "tools",
             some_list(inference.tools.iter().map(|offer| function(offer, names)).collect()),
         );
-        put(&mut body, "format", sampling.schema.clone());
+        put(&mut body, "format", sampling.schema.as_ref().map(shown));
+        let think = match capability.reasoning {
+            Thinking::Switch => question.effort().map(|effort| json!(effort != Effort::None)),
+            Thinking::Words(_) => question.effort_word().map(|word| json!(word)),
+            Thinking::None | Thinking::Adaptive(_) | Thinking::Budget(_) => None,
+        };
+        put(&mut body, "think", think);
         body
     }
 

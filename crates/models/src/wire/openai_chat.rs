@@ -1,11 +1,12 @@
 //! OpenAI's chat completions, and the many servers that speak them: llama.cpp, vLLM, LM Studio.
 
-use regent_kernel::{Inference, Message, ModelUsage, Offer, Part, Reasoning, Role, StopReason, ToolUse};
+use regent_kernel::{Message, ModelUsage, Offer, Part, Reasoning, Role, StopReason, ToolUse};
 use serde_json::{Map, Value, json};
 
+use super::schema::{shown, strict_or_not};
 use super::{
-    Decoder, Wire, count_at, data_url, list_at, only_text, opaque_at, put, results, some_list, text_at,
-    text_in,
+    Decoder, Question, Wire, count_at, data_url, list_at, only_text, opaque_at, put, results, some_list,
+    text_at, text_in,
 };
 use crate::event::{Event, ToolDelta};
 use crate::names::Names;
@@ -34,7 +35,8 @@ impl Wire for OpenAiChat {
         ("authorization", "Bearer ")
     }
 
-    fn body(&self, model: &str, inference: &Inference, names: &Names) -> Value {
+    fn body(&self, question: &Question<'_>) -> Value {
+        let Question { model, inference, names, .. } = *question;
         let mut body = json!({
             "model": model,
             "messages": turns(&inference.messages, names),
@@ -49,12 +51,13 @@ impl Wire for OpenAiChat {
             "tools",
             some_list(inference.tools.iter().map(|offer| function(offer, names)).collect()),
         );
-        let must_call = sampling.must_call && !inference.tools.is_empty();
-        put(&mut body, "tool_choice", must_call.then(|| json!("required")));
-        put(&mut body, "temperature", sampling.temperature.map(Value::from));
+        put(&mut body, "tool_choice", question.must_call().then(|| json!("required")));
+        put(&mut body, "temperature", question.temperature());
+        put(&mut body, "reasoning_effort", question.effort_word().map(|word| json!(word)));
+        put(&mut body, "prompt_cache_key", question.cache_key().filter(|_| !self.compatible));
         put(&mut body, "seed", sampling.seed.map(Value::from));
         put(&mut body, "stop", some_list(sampling.stop.iter().map(|text| json!(text)).collect()));
-        let format = |schema: &Value| json!({"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": true}});
+        let format = |schema: &Value| json!({"type": "json_schema", "json_schema": strict_or_not(schema)});
         put(&mut body, "response_format", sampling.schema.as_ref().map(format));
         body
     }
@@ -83,7 +86,7 @@ pub(super) fn function(offer: &Offer, names: &Names) -> Value {
         "function": {
             "name": names.wire(&offer.name),
             "description": offer.description,
-            "parameters": offer.input,
+            "parameters": shown(&offer.input),
         },
     })
 }
@@ -300,5 +303,22 @@ fn usage_of(usage: &Value) -> ModelUsage {
         cached,
         output: count_at(usage, "/completion_tokens").unwrap_or(0),
         reasoning: count_at(usage, "/completion_tokens_details/reasoning_tokens").unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d8_calls_without_an_index_have_their_place() {
+        let call = |index: Value| {
+            let mut call = json!({"function": {"name": "t", "arguments": {}}});
+            put(&mut call, "index", (!index.is_null()).then_some(index));
+            call
+        };
+        for (index, expected) in [(json!(null), 1), (json!(0), 0), (json!("0"), 1), (json!(-1), 1)] {
+            assert_eq!(tool(1, &call(index.clone())).index, expected, "{index}");
+        }
     }
 }

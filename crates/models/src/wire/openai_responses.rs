@@ -1,12 +1,13 @@
 //! OpenAI's responses. Nothing is kept on their side (`store: false`): the conversation is ours, and so are the model's thoughts, which
 //! come and go back encrypted.
 
-use regent_kernel::{Inference, Message, ModelUsage, Part, Role, StopReason};
+use regent_kernel::{Message, ModelUsage, Part, Role, StopReason};
 use serde_json::{Value, json};
 
+use super::schema::{shown, strict_or_not};
 use super::{
-    Decoder, Wire, clipped, count_at, data_url, list_at, only_text, opaque_at, put, results, some_list,
-    text_at, without_last_thoughts,
+    Decoder, Question, Wire, clipped, count_at, data_url, list_at, only_text, opaque_at, put, results,
+    some_list, text_at, without_last_thoughts,
 };
 use crate::event::{Event, ToolDelta};
 use crate::names::Names;
@@ -28,7 +29,8 @@ impl Wire for OpenAiResponses {
         ("authorization", "Bearer ")
     }
 
-    fn body(&self, model: &str, inference: &Inference, names: &Names) -> Value {
+    fn body(&self, question: &Question<'_>) -> Value {
+        let Question { model, inference, names, .. } = *question;
         let input: Vec<Value> = inference.messages.iter().flat_map(|message| items(message, names)).collect();
         let sampling = &inference.sampling;
         let mut body = json!({
@@ -44,15 +46,20 @@ impl Wire for OpenAiResponses {
                 "type": "function",
                 "name": names.wire(&offer.name),
                 "description": offer.description,
-                "parameters": offer.input,
+                "parameters": shown(&offer.input),
                 "strict": false,
             })
         };
         put(&mut body, "tools", some_list(inference.tools.iter().map(tool).collect()));
-        let must_call = sampling.must_call && !inference.tools.is_empty();
-        put(&mut body, "tool_choice", must_call.then(|| json!("required")));
-        put(&mut body, "temperature", sampling.temperature.map(Value::from));
-        let format = |schema: &Value| json!({"format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": true}});
+        put(&mut body, "tool_choice", question.must_call().then(|| json!("required")));
+        put(&mut body, "temperature", question.temperature());
+        put(&mut body, "reasoning", question.effort_word().map(|word| json!({"effort": word})));
+        put(&mut body, "prompt_cache_key", question.cache_key());
+        let format = |schema: &Value| {
+            let mut format = strict_or_not(schema);
+            put(&mut format, "type", Some(json!("json_schema")));
+            json!({"format": format})
+        };
         put(&mut body, "text", sampling.schema.as_ref().map(format));
         body
     }

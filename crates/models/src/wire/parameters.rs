@@ -13,7 +13,7 @@ struct Optional {
     is_common: bool,
 }
 
-const OPTIONAL: [Optional; 10] = [
+const OPTIONAL: [Optional; 11] = [
     Optional { name: "temperature", words: &["temperature"], is_common: false },
     Optional { name: "tool_choice", words: &["tool_choice", "forced tool use"], is_common: false },
     Optional {
@@ -27,6 +27,7 @@ const OPTIONAL: [Optional; 10] = [
     Optional { name: "stop_sequences", words: &["stop_sequences"], is_common: false },
     // A model that doesn't reason has no thoughts to encrypt.
     Optional { name: "include", words: &["encrypted content", "encrypted_content"], is_common: false },
+    Optional { name: "prompt_cache_key", words: &["prompt_cache_key"], is_common: false },
     Optional { name: MAX_TOKENS, words: &[MAX_TOKENS], is_common: false },
     Optional { name: EFFORT, words: &[EFFORT], is_common: false },
 ];
@@ -61,6 +62,9 @@ pub(crate) fn refused(
 /// Takes them out of a question, or says them otherwise.
 pub(crate) fn adapt(request: &mut Value, refused: &BTreeSet<&'static str>) {
     for name in refused {
+        if *name == EFFORT && !takes_tools_in_chat(request) {
+            continue;
+        }
         for place in PLACES {
             let Some(fields) = request.pointer_mut(place).and_then(Value::as_object_mut) else { continue };
             let value = fields.remove(*name);
@@ -80,15 +84,22 @@ pub(crate) fn adapt(request: &mut Value, refused: &BTreeSet<&'static str>) {
 
 /// The name that we use for a parameter, if it is one of these.
 pub(crate) fn known(name: &str) -> Option<&'static str> {
-    OPTIONAL.iter().map(|one| one.name).find(|known| *known == name)
+    names().find(|known| *known == name)
+}
+
+fn takes_tools_in_chat(request: &Value) -> bool {
+    request.get("messages").is_some() && request.get("tools").is_some()
+}
+
+/// All of these names.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    OPTIONAL.iter().map(|one| one.name)
 }
 
 fn is_sent(name: &str, request: &Value) -> bool {
     if name == EFFORT {
         // Tools on chat completions: the parameter exists, and the request didn't set it.
-        return request.get("messages").is_some()
-            && request.get("tools").is_some()
-            && request.get(EFFORT).is_none();
+        return takes_tools_in_chat(request) && request.get(EFFORT).and_then(Value::as_str) != Some("none");
     }
     PLACES.iter().any(|place| request.pointer(place).is_some_and(|fields| fields.get(name).is_some()))
 }
@@ -154,11 +165,19 @@ mod tests {
 
     #[test]
     fn d1_a_question_goes_without_what_was_refused() {
-        let mut chat = json!({"messages": [], "temperature": 0.0, "max_tokens": 9, "options": {"seed": 1}});
-        adapt(&mut chat, &BTreeSet::from(["temperature", "max_tokens", "seed", "reasoning_effort"]));
-        let expected =
-            json!({"messages": [], "max_completion_tokens": 9, "options": {}, "reasoning_effort": "none"});
+        let refused = BTreeSet::from(["temperature", "max_tokens", "seed", "reasoning_effort"]);
+        let mut chat =
+            json!({"messages": [], "tools": [], "temperature": 0.0, "max_tokens": 9, "options": {"seed": 1}});
+        adapt(&mut chat, &refused);
+        let expected = json!({
+            "messages": [], "tools": [], "max_completion_tokens": 9, "options": {}, "reasoning_effort": "none"
+        });
         assert_eq!(chat, expected);
+        for other in [json!({"messages": []}), json!({"input": [], "tools": []})] {
+            let mut same = other.clone();
+            adapt(&mut same, &refused);
+            assert_eq!(same, other, "only tools on chat completions need it");
+        }
         assert_eq!((known("temperature"), known("messages")), (Some("temperature"), None));
     }
 }

@@ -1,13 +1,16 @@
 //! Exchanges that we wrote, in `tests/exchanges`, replayed against each protocol: whole, and cut at every byte.
 
+mod effort;
 mod parts;
 
-use regent_kernel::Completion;
+use regent_kernel::{Completion, Inference};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::*;
+use crate::capability::Capability;
 use crate::event::Gathered;
+use crate::names::Names;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,6 +67,12 @@ fn wire_of(name: &str) -> Box<dyn Wire> {
         "ollama" => Box::new(Ollama),
         unknown => panic!("no protocol `{unknown}`"),
     }
+}
+
+/// What a protocol sends to a model of which nothing is known.
+fn body_of(wire: &dyn Wire, model: &str, inference: &Inference, names: &Names) -> Value {
+    let (capability, effort) = (&Capability::default(), None);
+    wire.body(&Question { model, inference, names, capability, effort, cache_ttl: CacheTtl::default() })
 }
 
 fn all() -> impl Iterator<Item = Exchanges> {
@@ -125,7 +134,7 @@ fn questions_are_put_as_each_protocol_wants_them() {
         let wire = wire_of(&exchanges.wire);
         let names = Names::from_inference(&exchanges.inference);
         assert_eq!(wire.path("some-model"), exchanges.path, "{}", exchanges.wire);
-        let body = wire.body("some-model", &exchanges.inference, &names);
+        let body = body_of(&*wire, "some-model", &exchanges.inference, &names);
         let shown = serde_json::to_string_pretty(&body).unwrap();
         assert_eq!(body, exchanges.body, "{}: {shown}", exchanges.wire);
     }
@@ -139,7 +148,7 @@ fn a_longer_conversation_begins_with_the_same_question() {
         let shorter = Inference { messages: whole.messages[..2].to_vec(), ..whole.clone() };
         let names = |inference: &Inference| Names::from_inference(inference);
         let (long, short) =
-            (wire.body("m", &whole, &names(&whole)), wire.body("m", &shorter, &names(&shorter)));
+            (body_of(&*wire, "m", &whole, &names(&whole)), body_of(&*wire, "m", &shorter, &names(&shorter)));
         for field in ["messages", "input", "contents"] {
             let (Some(long), Some(short)) = (long[field].as_array(), short[field].as_array()) else {
                 continue;

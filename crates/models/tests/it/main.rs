@@ -2,7 +2,11 @@
 //! speaks each protocol and fails as each test configures.
 
 #[cfg(test)]
+mod capabilities;
+#[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod hosted;
 #[cfg(test)]
 mod parts;
 #[cfg(test)]

@@ -8,7 +8,7 @@ mod watch;
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use regent_kernel::Changes;
+use regent_kernel::{Changes, Effort};
 use regent_runtime::{FollowUp, Priority, TaskView};
 
 use crate::context::Context;
@@ -153,6 +153,10 @@ pub(crate) struct RunArgs {
     /// Priority among waiting tasks
     #[arg(long, value_enum, default_value = "normal")]
     priority: PriorityWord,
+    /// How much the model thinks before it answers; it uses the nearest level that it knows [default: the
+    /// provider's setting, or the model's own]
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    effort: Option<EffortWord>,
     /// Never ask; wait or deny when a call needs an approval [default: ask at a terminal, otherwise the
     /// setting `task.unattended`]
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -210,6 +214,38 @@ enum PriorityWord {
     Normal,
     /// Before other tasks
     High,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum EffortWord {
+    /// Don't think, where that can be turned off
+    None,
+    /// As little as possible
+    Minimal,
+    /// Little
+    Low,
+    /// As usual
+    Medium,
+    /// Much
+    High,
+    /// More than much
+    Xhigh,
+    /// As much as possible
+    Max,
+}
+
+impl From<EffortWord> for Effort {
+    fn from(word: EffortWord) -> Self {
+        match word {
+            EffortWord::None => Self::None,
+            EffortWord::Minimal => Self::Minimal,
+            EffortWord::Low => Self::Low,
+            EffortWord::Medium => Self::Medium,
+            EffortWord::High => Self::High,
+            EffortWord::Xhigh => Self::Xhigh,
+            EffortWord::Max => Self::Max,
+        }
+    }
 }
 
 impl From<PriorityWord> for Priority {

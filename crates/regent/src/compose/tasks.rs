@@ -164,3 +164,27 @@ pub(crate) fn beginning_with(context: &Context, id: &str, count_max: u32) -> Res
     };
     index.tasks(id, count_max).map_err(|error| past::failed(&error))
 }
+
+#[cfg(test)]
+mod tests {
+    use regent_models::wire::schema::{restored, strict, strict_problem};
+    use regent_runtime::plan::Plan;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn d5_our_own_schemas_have_a_strict_form_that_breaks_no_rule() {
+        let tools = regent_tools::specs().into_iter().map(|spec| (spec.name.clone(), spec.input.clone()));
+        let all: Vec<(String, Value)> = tools.chain([("plan".to_owned(), Plan::schema())]).collect();
+        assert!(all.len() > 10);
+        for (name, schema) in all {
+            let has_properties = schema["properties"].as_object().is_some_and(|all| !all.is_empty());
+            match strict(&schema) {
+                Some(strict) => assert_eq!(strict_problem(&strict), None, "{name}"),
+                None => assert!(!has_properties, "{name}: {schema}"),
+            }
+        }
+        let answer = json!({"steps": [{"id": "a", "goal": "g", "needs": null, "tools": ["fs.read"], "undo": {"tool": "t", "args": "{\"x\":1}"}}]});
+        let expected = json!({"steps": [{"id": "a", "goal": "g", "tools": ["fs.read"], "undo": {"tool": "t", "args": {"x": 1}}}]});
+        assert_eq!(restored(&Plan::schema(), answer), expected);
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use regent_models::SettingsError;
+use regent_models::{CapabilityTable, SettingsError};
 use toml_edit::{Document, DocumentMut, Item};
 
 use super::{InProject, MODEL_SECTIONS, Origin, SettingKey, SettingKind, check, key};
@@ -153,6 +153,13 @@ pub(super) fn models(path: &Path) -> Result<regent_models::Settings, Failure> {
     })
 }
 
+/// The user's own table of what models can do, if there is one.
+pub(super) fn capabilities(path: &Path) -> Result<Option<CapabilityTable>, Failure> {
+    let Some(text) = controls::read_if_there(path)? else { return Ok(None) };
+    let table = CapabilityTable::parse(&text);
+    table.map(Some).map_err(|error| invalid(path, &text, error.span, &error.message))
+}
+
 pub(super) fn read_file(path: &Path, mistakes: &mut Vec<Failure>) -> Vec<Read> {
     match controls::read_if_there(path) {
         Ok(text) => read_values(path, text.as_deref(), mistakes),
@@ -200,14 +207,16 @@ fn read_value(path: &Path, text: &str, name: &str, item: &Item) -> Result<Read, 
     let value = scalar(item).ok_or_else(|| fail(&format!("`{name}` must be text")))?;
     let line = item.span().map_or(1, |span| place(text, span.start).0);
     check(key, &value).map_err(|why| match key.kind {
-        // The excerpt would show the line.
-        SettingKind::SecretFile => {
+        // The excerpt would show the line, which may have a secret.
+        SettingKind::SecretFile | SettingKind::Proxy => {
             Failure::new(codes::CONFIG_INVALID, format!("`{}`, line {line}: {why}", path.display()))
         }
         SettingKind::Word(_)
         | SettingKind::Duration
         | SettingKind::Keeping
         | SettingKind::Endpoints
+        | SettingKind::Authorities
+        | SettingKind::Words
         | SettingKind::Keys
         | SettingKind::Publishers => fail(&why),
     })?;

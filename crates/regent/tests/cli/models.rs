@@ -49,6 +49,37 @@ fn models_are_listed_chosen_and_tested_under_policy_and_ledger() {
 }
 
 #[test]
+fn limits_are_listed_and_a_file_beside_the_settings_updates_them() {
+    let world = CliFixture::ready();
+    set_up(&world, "capabilities.x = { window_tokens = 50000 }\n");
+    let limits = |name: &str| {
+        let listed = world.run(&["--json", "model", "list"]).json();
+        let models = listed["data"]["models"].as_array().unwrap().clone();
+        let one = models.into_iter().find(|one| one["model"] == name).unwrap();
+        let capability = &one["capability"];
+        (
+            capability["window_tokens"].clone(),
+            capability["answer_tokens"].clone(),
+            capability["source"].clone(),
+        )
+    };
+    assert_eq!(limits("far/claude-sonnet-5-5"), (json!(1_000_000), json!(128_000), json!("table")));
+    assert_eq!(limits("far/x"), (json!(50_000), json!(4_096), json!("settings")));
+    assert_eq!(limits("play/m"), (json!(32_768), json!(4_096), json!("default")));
+    let shown = world.run(&["model", "list"]).stdout;
+    assert!(shown.contains("1000k window, 128k answers, thinks"), "{shown}");
+    assert!(shown.contains("32k window, 4096 answers (assumed)"), "{shown}");
+    let file = world.home(".config/regent/capabilities.toml");
+    let table = "date = \"2999-01-01\"\nnote = \"mine\"\n\n[model.\"anthropic/claude-sonnet-5-5\"]\nwindow_tokens = 64000\n";
+    std::fs::write(&file, table).unwrap();
+    assert_eq!(limits("far/claude-sonnet-5-5").0, json!(64_000));
+    std::fs::write(&file, table.replace("window_tokens", "window")).unwrap();
+    let ended = world.run(&["--json", "model", "list"]);
+    assert_eq!((ended.code, ended.error_code().as_str()), (3, "config.invalid"), "{ended:?}");
+    assert!(ended.stdout.contains("capabilities.toml:5"), "{ended:?}");
+}
+
+#[test]
 fn mistakes_are_named_with_their_line_and_a_project_has_no_say() {
     let world = CliFixture::ready();
     set_up(&world, "colour = 'red'\n");

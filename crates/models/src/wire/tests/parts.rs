@@ -248,7 +248,7 @@ fn what_a_model_thought_goes_back_to_it_as_it_came() {
         // As the ledger keeps it.
         let written = serde_json::to_string(&completion.message).unwrap();
         let message: Message = serde_json::from_str(&written).unwrap();
-        let body = wire.body("model", &asking(vec![Message::new(Role::User, "Hi"), message]), &names);
+        let body = body_of(&*wire, "model", &asking(vec![Message::new(Role::User, "Hi"), message]), &names);
         assert_eq!(json!(turns_of(&body)[1..]), trip.sent, "{}", trip.wire);
     }
 }
@@ -260,7 +260,7 @@ fn drops_reasoning_that_led_to_nothing() {
         let thought: Part = serde_json::from_value(thought).unwrap();
         let message = |parts| Message { role: Role::Assistant, parts };
         let messages = vec![message(vec![thought.clone()]), message(vec![Part::text("Hi"), thought])];
-        let body = wire_of(wire).body("model", &asking(messages), &Names::default()).to_string();
+        let body = body_of(&*wire_of(wire), "model", &asking(messages), &Names::default()).to_string();
         assert!(body.contains("Hi") && !body.contains("c2lnLTE=") && !body.contains("ZW5j"), "{body}");
     }
 }
@@ -325,7 +325,7 @@ fn what_a_tool_shows_reaches_every_provider() {
     for ((name, model), expected) in cases {
         let wire = wire_of(name);
         assert!(wire.takes(&image()), "{name}");
-        let body = wire.body(model, &asked, &names);
+        let body = body_of(&*wire, model, &asked, &names);
         assert_eq!(json!(turns_of(&body)[2..]), expected, "{name}");
     }
 }
@@ -359,7 +359,7 @@ fn what_a_user_shows_reaches_every_provider_that_takes_it() {
             if name == "compatible" { Box::new(OpenAiChat { compatible: true }) } else { wire_of(name) };
         assert_eq!(wire.takes(part), expected.is_some(), "{name}");
         let message = Message { role: Role::User, parts: vec![Part::text("Read"), part.clone()] };
-        let body = wire.body("model", &asking(vec![message]), &Names::default());
+        let body = body_of(&*wire, "model", &asking(vec![message]), &Names::default());
         let turn = &turns_of(&body)[0];
         let contents = turn.get("content").or_else(|| turn.get("parts")).unwrap();
         if let Some(expected) = expected {

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::sync::Arc;
 
-use regent_kernel::{Budget, Host, TaskId};
+use regent_kernel::{Budget, Host, Sampling, TaskId};
 use regent_runtime::task::is_question;
 use regent_runtime::{FollowUp, Mode, Outlook, StopCause, TaskEnd, TaskError, TaskHandle, TaskSpec};
 use serde_json::{Value, json};
@@ -34,7 +34,8 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> CommandResult {
 }
 
 fn spec(args: RunArgs) -> Result<TaskSpec, Failure> {
-    let RunArgs { goal, model, tools, mode, plan, budget, agent, role, priority, unattended: _ } = args;
+    let RunArgs { goal, model, tools, mode, plan, budget, agent, role, priority, effort, unattended: _ } =
+        args;
     let goal = if goal == "-" { read_goal()? } else { goal };
     if goal.trim().is_empty() {
         return Err(Failure::new(codes::TASK_GOAL, "a task needs a goal"));
@@ -49,6 +50,7 @@ fn spec(args: RunArgs) -> Result<TaskSpec, Failure> {
         agent,
         roles: role,
         priority: priority.into(),
+        sampling: Sampling { effort: effort.map(Into::into), ..Sampling::default() },
         ..TaskSpec::new(goal.trim())
     })
 }
