@@ -249,7 +249,7 @@ impl Runtime {
         let (tools, model) = (self.tools_of(&spec)?, spec.model.clone());
         let record =
             TaskRecord { task: fresh_id()?, spec, seed: fresh_seed()?, tools, ancestors: Vec::new() };
-        Ok(first_question(&self.0.options.craft, &self.0.work(&record), &model)?)
+        Ok(first_question(&self.0.craft(&record)?, &self.0.work(&record), &model)?)
     }
 
     /// Continues a task: recorded steps are replayed, the rest runs.

@@ -11,7 +11,7 @@ mod tape;
 
 pub use diff::{Brief, Difference, diff};
 pub use regent_kernel::Priority;
-pub use spec::{Mode, TaskRecord, TaskSpec};
+pub use spec::{InstructionFile, Instructions, Mode, TaskRecord, TaskSpec};
 pub use state::TaskState;
 pub(crate) use state::may_become;
 pub use tape::{End, Payloads, Recorded, Tape, TaskIndex, TaskView, read, read_from};

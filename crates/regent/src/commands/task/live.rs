@@ -218,6 +218,16 @@ impl Live {
                 }
                 vec![format!("  {}", screen.faint(&term::short(text.trim(), SAID_CHARS_MAX)))]
             }
+            Event::Compacted { step, turns, tokens_before, tokens_after, no_summary } => {
+                let why = no_summary.map(|why| format!(", without a summary: {}", term::inline(&why)));
+                vec![screen.faint(&format!(
+                    "  {step} compacted: {} left the prompt, {} → {} tokens{}",
+                    term::count(turns, "turn"),
+                    money::grouped(tokens_before),
+                    money::grouped(tokens_after),
+                    why.unwrap_or_default()
+                ))]
+            }
             Event::Tool { step, tool, args } => {
                 one.step.clone_from(&step);
                 one.calls.insert(step, (tool, args));
