@@ -21,6 +21,7 @@ mod tests;
 pub mod trial;
 mod vocab;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +32,7 @@ use regent_models::{Event, Events, Names, Provider, ProviderError, ProviderReque
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use batch::{BatchEvent, BatchJob, BatchThread, REMEMBERED_BYTES};
+use batch::{BatchEvent, BatchJob, BatchThread};
 use chat::ChatTemplate;
 use draw::Draw;
 use examples::{FINISH, FINISH_ARGUMENT, is_finish};
@@ -53,6 +54,8 @@ pub struct Local {
     folder: PathBuf,
     threads: usize,
     loaded: tokio::sync::Mutex<Option<Arc<Model>>>,
+    /// How long a conversation may be, by file. Reading it takes as long as reading the vocabulary.
+    windows: Mutex<BTreeMap<PathBuf, u64>>,
 }
 
 /// A loaded model.
@@ -86,7 +89,12 @@ impl Local {
 
     /// The weights in this folder, with this many threads.
     pub fn with_threads(folder: impl Into<PathBuf>, threads: usize) -> Self {
-        Self { folder: folder.into(), threads: threads.clamp(1, 256), loaded: tokio::sync::Mutex::new(None) }
+        Self {
+            folder: folder.into(),
+            threads: threads.clamp(1, 256),
+            loaded: tokio::sync::Mutex::new(None),
+            windows: Mutex::default(),
+        }
     }
 
     /// The path of a model's weights, which may not exist. A name can't lead outside the folder.
@@ -145,7 +153,7 @@ impl Model {
         let net = Net::read(&gguf).map_err(said)?;
         let vocab = Arc::new(Vocab::read(&gguf, net.shape.words).map_err(said)?);
         let chat = ChatTemplate::new(gguf.text("tokenizer.chat_template"))?;
-        let context = net.shape.context.min(REMEMBERED_BYTES / net.token_bytes().max(1));
+        let context = net.shape.window();
         let batch = BatchThread::start(net, Arc::clone(&vocab), threads)?;
         Ok(Self { path: path.to_owned(), vocab, chat, batch, context, is_small })
     }
@@ -243,6 +251,18 @@ impl Provider for Local {
 
     fn is_ready(&self, model: &str) -> bool {
         self.path(model).is_some_and(|path| path.is_file())
+    }
+
+    fn window_tokens(&self, model: &str) -> Option<u64> {
+        let path = self.path(model)?;
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tokens) = windows.get(&path) {
+            return Some(*tokens);
+        }
+        let gguf = Gguf::open(File::open(&path).ok()?).ok()?;
+        let tokens = net::window(&gguf).ok()? as u64;
+        windows.insert(path, tokens);
+        Some(tokens)
     }
 
     fn ask<'a>(

@@ -4,6 +4,7 @@
 
 use rayon::prelude::*;
 
+use super::batch::REMEMBERED_BYTES;
 use super::dot::{Quantised, along, multiply};
 use super::gguf::{Gguf, GgufError};
 use super::packed::{Packed, PackedRows, read_row};
@@ -97,6 +98,20 @@ impl NetShape {
     fn key_width(&self) -> usize {
         self.key_heads * self.head
     }
+
+    fn token_bytes(&self) -> usize {
+        self.layers * self.key_width() * 2 * size_of::<f32>()
+    }
+
+    /// How many tokens a conversation may have: as many as the weights were made for, and as fit into the cache.
+    pub(super) fn window(&self) -> usize {
+        self.context.min(REMEMBERED_BYTES / self.token_bytes().max(1))
+    }
+}
+
+/// The window of weights whose header is read.
+pub(super) fn window(gguf: &Gguf) -> Result<usize, GgufError> {
+    NetShape::read(gguf).map(|shape| shape.window())
 }
 
 #[derive(Debug)]
@@ -283,7 +298,7 @@ impl Net {
 
     /// Cache bytes per token.
     pub(super) fn token_bytes(&self) -> usize {
-        self.shape.layers * self.shape.key_width() * 2 * size_of::<f32>()
+        self.shape.token_bytes()
     }
 
     /// One step of all feeds. Returns the scores for those that need them, in order.

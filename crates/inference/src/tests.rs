@@ -54,6 +54,7 @@ async fn answer(
         secret: None,
         turn: &turn,
         bytes_out: &bytes_out,
+        capability: &Default::default(),
         refused: &Default::default(),
     };
     let (events, mut coming) = Events::channel();

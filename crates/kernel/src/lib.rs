@@ -83,8 +83,8 @@ pub use regent_provenance::{
 pub use regent_store::{State, StateError};
 pub use regent_wire::result;
 pub use regent_wire::{
-    Completion, Inference, Message, ModelUsage, Offer, Part, Priority, Reasoning, Role, Sampling, StopReason,
-    ToolUse,
+    Completion, Effort, Inference, Message, ModelUsage, Offer, Part, Priority, Reasoning, Role, Sampling,
+    StopReason, ToolUse,
 };
 pub use regent_workspace::{
     FileKind, FileMetadata, FileState, FolderEntry, FolderState, Listing, Missing, Overlap, OwnFolders,

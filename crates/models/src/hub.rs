@@ -2,6 +2,7 @@
 
 mod account;
 mod attempt;
+mod capable;
 mod fallback;
 mod outgoing;
 mod parts;
@@ -21,8 +22,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::breaker::{Breaker, BreakerState, Trip};
+use crate::capability::{Capability, CapabilitySpec, CapabilityTable};
 use crate::patience::Patience;
-use crate::prices::{Price, Prices};
 use crate::provider::{Provider, ProviderError};
 use crate::remote::Remote;
 use crate::router::{self, ANY, Candidate, Choice, ModelStats};
@@ -46,7 +47,7 @@ const TOKENS_MAX: u64 = 1 << 20;
 /// Performs calls to models.
 pub struct Hub {
     entries: BTreeMap<String, ProviderEntry>,
-    prices: Prices,
+    table: CapabilityTable,
     rules: RouterSettings,
     seen: Mutex<ModelStats>,
     /// Calls that are falling back just now: what they make of it doesn't fall back itself.
@@ -64,7 +65,7 @@ struct ProviderEntry {
     fallback: Vec<String>,
     redact: bool,
     patience: Patience,
-    own_prices: BTreeMap<String, Price>,
+    own_capabilities: BTreeMap<String, CapabilitySpec>,
     breaker: Breaker,
     scheduler: Scheduler,
     /// What it refuses, by model.
@@ -90,6 +91,8 @@ pub struct Listed {
     pub secret: Option<String>,
     /// Whether somebody knows its price.
     pub priced: bool,
+    /// What it can do.
+    pub capability: Capability,
     /// Its breaker lets calls pass.
     pub is_up: bool,
     /// What answers is there; weights in this process may have to be pulled first.
@@ -99,11 +102,11 @@ pub struct Listed {
 impl Hub {
     /// Without any provider.
     pub fn new(rules: RouterSettings, clock: Arc<dyn Clock>) -> Result<Self, SettingsError> {
-        let prices = Prices::compiled_in()
+        let table = CapabilityTable::compiled_in()
             .map_err(|error| SettingsError::Shape { message: error.to_string(), span: None })?;
         Ok(Self {
             entries: BTreeMap::new(),
-            prices,
+            table,
             rules,
             seen: Mutex::default(),
             falling: Mutex::default(),
@@ -117,8 +120,11 @@ impl Hub {
         local: Option<OpenWeights>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, SettingsError> {
-        let Settings { models, router, weights } = settings;
+        let Settings { models, router, weights, table } = settings;
         let mut hub = Self::new(router, clock)?;
+        if let Some(own) = table {
+            hub.table = own.over(hub.table);
+        }
         if let (Some(open), Some(folder)) = (local, weights.as_deref()) {
             hub.add_weights(&models, open, folder);
         }
@@ -153,7 +159,7 @@ impl Hub {
             fallback: own.fallback,
             redact: own.redact.unwrap_or(true),
             patience: own.patience,
-            own_prices: own.prices,
+            own_capabilities: own.capabilities,
             breaker: Breaker::new(Trip::default(), Arc::clone(&self.clock)),
             scheduler: Scheduler::new(room, own.shares),
             refused: Mutex::default(),
@@ -176,6 +182,7 @@ impl Hub {
             remote: entry.provider.endpoint(model),
             secret: entry.provider.secret().map(str::to_owned),
             priced: self.money(entry, model, 1, 1).is_some(),
+            capability: self.capable(entry, model),
             is_up: entry.breaker.state() == BreakerState::Closed,
             is_ready: entry.provider.is_ready(model),
         };
@@ -187,11 +194,6 @@ impl Hub {
         if is_auto(model) { Ok(()) } else { self.find(model).map(drop) }
     }
 
-    /// The date and source of the prices.
-    pub fn prices(&self) -> &Prices {
-        &self.prices
-    }
-
     /// Which model `auto`, or `auto:CLASS`, would select now for a conversation with this label, and why.
     pub fn explain(&self, inference: &Inference, label: Label) -> Choice {
         let tokens_in = tokens::of_conversation(inference);
@@ -199,7 +201,7 @@ impl Hub {
             model: entry.full(model),
             is_remote: entry.provider.endpoint(model).is_some(),
             is_up: entry.breaker.would_pass() && entry.provider.is_ready(model),
-            refuses: parts::refused(inference, &*entry.provider),
+            refuses: parts::refused(inference, &*entry.provider, &self.capable(entry, model)),
             money_microusd_max: self.money(entry, model, tokens_in, inference.tokens_max),
         };
         let candidates: Vec<Candidate> = self.models().map(candidate).collect();
@@ -274,18 +276,6 @@ impl Hub {
         check_model(own).map_err(|_| unknown())?;
         Ok((entry, own))
     }
-
-    fn price(&self, entry: &ProviderEntry, model: &str) -> Option<Price> {
-        entry.own_prices.get(model).copied().or_else(|| self.prices.find(entry.kind, model))
-    }
-
-    /// What a call costs at most. What stays on this machine costs nothing, unless somebody says so.
-    fn money(&self, entry: &ProviderEntry, model: &str, tokens_in: u64, tokens_max: u64) -> Option<u64> {
-        match self.price(entry, model) {
-            Some(price) => Some(price.most(tokens_in, tokens_max)),
-            None => entry.provider.endpoint(model).is_none().then_some(0),
-        }
-    }
 }
 
 impl ProviderEntry {
@@ -336,7 +326,7 @@ impl Models for Hub {
             let help = "use a local model, or leave out the tool with secret or unclassified output: `regent task run --tools a,b`; `regent tool show NAME` shows a tool's labels";
             return Err(refusal("model.confidential", message, help));
         }
-        if let Some(part) = parts::refused(inference, &*entry.provider) {
+        if let Some(part) = parts::refused(inference, &*entry.provider, &self.capable(entry, model)) {
             let message = format!("the model `{}` takes no {part}", entry.full(model));
             let help = "use a model that does (docs/models.md lists what each kind takes), or leave it out";
             return Err(refusal("model.unsupported_part", message, help));
@@ -449,7 +439,7 @@ impl ProviderSettings {
             waiting_max: None,
             shares: HashMap::new(),
             patience: Patience::default(),
-            prices: BTreeMap::new(),
+            capabilities: BTreeMap::new(),
         }
     }
 }

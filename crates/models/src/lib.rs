@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod breaker;
+mod capability;
 mod event;
 mod hub;
 mod lines;
@@ -34,12 +35,16 @@ mod settings;
 pub mod tokens;
 pub mod wire;
 
+pub use capability::{
+    ANSWER_TOKENS, Caching, Capability, CapabilitySource, CapabilitySpec, CapabilityTable, TableError,
+    Thinking, ToolChoice, WINDOW_TOKENS,
+};
 pub use event::{Event, Gathered, TokenUsage, ToolDelta};
 pub use hub::{Hub, Listed, OpenWeights};
 pub use lines::{Framing, Lines};
 pub use names::Names;
 pub use patience::{Patience, Wait};
-pub use prices::{Long, Price, Prices, usd};
+pub use prices::{Long, Price, usd};
 pub use provider::{Events, Next, Provider, ProviderError, ProviderRequest};
 pub use remote::Remote;
 pub use scripted::{Fault, Script, Scripted, ScriptedCall, ScriptedTurn};

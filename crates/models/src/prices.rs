@@ -1,32 +1,16 @@
-//! What tokens cost, as data with its date: `prices.toml`, and what the settings add.
-
-use std::collections::BTreeMap;
+//! What tokens cost.
 
 use regent_kernel::ModelUsage;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::event::TokenUsage;
 
-/// The table that is compiled in.
-const COMPILED_IN: &str = include_str!("prices.toml");
 /// Prices are for so many tokens.
 const PER: u128 = 1_000_000;
 const MICROUSD_PER_USD: u64 = 1_000_000;
 
-/// Prices of models.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Prices {
-    /// When they were looked up.
-    pub date: String,
-    /// Where, and how sure that is.
-    pub note: String,
-    #[serde(default)]
-    model: BTreeMap<String, Price>,
-}
-
 /// Prices of a million tokens, in micro-USD.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
     /// Input tokens that were not cached.
@@ -34,17 +18,21 @@ pub struct Price {
     /// Written.
     pub output: u64,
     /// Read from the provider's cache; as much as `input` if nobody says.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cached: Option<u64>,
     /// Thought; as much as `output` if nobody says.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<u64>,
     /// Input tokens written to the provider's cache; defaults to `input`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<u64>,
     /// What long prompts cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub long: Option<Long>,
 }
 
 /// The prices of everything in a call whose prompt is long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Long {
     /// A prompt of more tokens than this.
@@ -54,43 +42,11 @@ pub struct Long {
     /// Written.
     pub output: u64,
     /// Read from the provider's cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cached: Option<u64>,
     /// Put into it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<u64>,
-}
-
-impl Prices {
-    /// Reads a table.
-    pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
-        toml::from_str(text)
-    }
-
-    /// The table that is compiled in.
-    pub fn compiled_in() -> Result<Self, toml::de::Error> {
-        Self::parse(COMPILED_IN)
-    }
-
-    /// The price of a provider's model; `None` if unknown. A dated name (`…-2025-01-31`) has the price of the name without it.
-    pub fn find(&self, kind: &str, model: &str) -> Option<Price> {
-        let at = |model: &str| self.model.get(&format!("{kind}/{model}")).copied();
-        at(model).or_else(|| at(undated(model)))
-    }
-}
-
-/// A name without a date at its end, `-2025-01-31` or `-20250131`.
-fn undated(model: &str) -> &str {
-    let is_date = |rest: &str| {
-        let fits = |form: &str| {
-            form.len() == rest.len()
-                && form.chars().zip(rest.chars()).all(|(f, c)| f == c || f == 'd' && c.is_ascii_digit())
-        };
-        fits("-dddddddd") || fits("-dddd-dd-dd")
-    };
-    let stem = [9_usize, 11].iter().find_map(|length| {
-        let (stem, rest) = model.split_at_checked(model.len().checked_sub(*length)?)?;
-        is_date(rest).then_some(stem)
-    });
-    stem.unwrap_or(model)
 }
 
 impl Price {
@@ -156,31 +112,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    #[test]
-    fn the_table_that_is_compiled_in_is_usable() {
-        let prices = Prices::compiled_in().unwrap();
-        assert_eq!(prices.date.len(), 10);
-        assert!(!prices.note.is_empty());
-        for (name, price) in &prices.model {
-            assert!(name.contains('/'), "{name}");
-            assert!(price.output >= price.input, "{name}");
-            assert!(price.cached.is_none_or(|cached| cached <= price.input), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_dated_name_has_the_price_of_its_model_and_an_unknown_one_none() {
-        let text = "date='2025-01-01'\nnote='n'\n[model.'x/gpt-5']\ninput=1\noutput=2\n[model.'x/claude-4']\ninput=3\noutput=4\n";
-        let prices = Prices::parse(text).unwrap();
-        let input = |model: &str| prices.find("x", model).map(|price| price.input);
-        assert_eq!(input("gpt-5"), Some(1));
-        assert_eq!(input("claude-4-20250514"), Some(3));
-        assert_eq!(input("gpt-5-2025-01-31"), Some(1));
-        assert_eq!(input("gpt-5-mini"), None);
-        assert_eq!(input("gpt-6"), None);
-        assert_eq!(prices.find("y", "gpt-5"), None);
-    }
 
     #[test]
     fn each_kind_of_token_has_its_own_price() {

@@ -8,6 +8,7 @@ use regent_egress::ReachError;
 use regent_kernel::{BoxFuture, Inference, Part, Secret, SecretError};
 use tokio::sync::mpsc;
 
+use crate::capability::Capability;
 use crate::event::Event;
 use crate::names::Names;
 use crate::patience::Wait;
@@ -70,6 +71,11 @@ pub trait Provider: Send + Sync + fmt::Debug {
         false
     }
 
+    /// How long a conversation with this model may be, if it knows.
+    fn window_tokens(&self, _model: &str) -> Option<u64> {
+        None
+    }
+
     /// Asks, and gives the answer piece by piece. Ok without an [`Event::Stop`] counts as a cut stream.
     fn ask<'a>(
         &'a self,
@@ -93,6 +99,8 @@ pub struct ProviderRequest<'a> {
     pub turn: &'a SchedulerTurn,
     /// Counts the bytes that leave this machine.
     pub bytes_out: &'a AtomicU64,
+    /// What the model can do.
+    pub capability: &'a Capability,
     /// What the provider has refused for this model before; the question goes without it.
     pub refused: &'a BTreeSet<&'static str>,
 }

@@ -65,6 +65,7 @@ impl Remote {
 
     fn body(&self, ask: &ProviderRequest<'_>) -> Value {
         let mut body = self.wire.body(ask.model, ask.inference, ask.names);
+        parameters::adapt(&mut body, &ask.capability.refused);
         parameters::adapt(&mut body, ask.refused);
         body
     }

@@ -19,8 +19,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use crate::capability::{CapabilitySpec, CapabilityTable};
 use crate::patience::Patience;
-use crate::prices::Price;
 
 /// Providers that may be set up.
 const PROVIDERS_MAX: usize = 64;
@@ -39,6 +39,9 @@ pub struct Settings {
     /// The folder with pulled weights. Not from a settings file: the caller knows where weights are stored.
     #[serde(skip)]
     pub weights: Option<PathBuf>,
+    /// The user's own table of capabilities, from a file of its own.
+    #[serde(skip)]
+    pub table: Option<CapabilityTable>,
 }
 
 /// One provider.
@@ -73,9 +76,9 @@ pub struct ProviderSettings {
     /// Time-outs and retries.
     #[serde(default)]
     pub patience: Patience,
-    /// What its models cost, where the table doesn't say or says otherwise.
+    /// What its models can do and what they cost, where the table doesn't say or says otherwise.
     #[serde(default)]
-    pub prices: BTreeMap<String, Price>,
+    pub capabilities: BTreeMap<String, CapabilitySpec>,
 }
 
 /// The protocol of a provider.
@@ -101,7 +104,7 @@ pub enum ProviderKind {
 }
 
 impl ProviderKind {
-    /// The word in the price table and for people.
+    /// The word in the table of capabilities and for people.
     pub fn word(self) -> &'static str {
         match self {
             Self::Openai | Self::OpenaiResponses => "openai",
@@ -244,7 +247,7 @@ mod tests {
     #[test]
     fn settings_are_read_and_mistakes_named() {
         let text = "[ui]\ncolor='never'\n[models.o]\nkind='openai-responses'\nkey='secret://open-ai'\nmodels=['gpt-x']\n\
-                    patience={tries_max=2}\n[models.o.prices.gpt-x]\ninput=1\noutput=2\n[router.classes.code]\nprefer=['o/gpt-x']\n";
+                    patience={tries_max=2}\n[models.o.capabilities.gpt-x]\nwindow_tokens=9\nprice={input=1,output=2}\n[router.classes.code]\nprefer=['o/gpt-x']\n";
         let settings = Settings::parse(text).unwrap();
         let one = &settings.models["o"];
         assert_eq!(
@@ -252,9 +255,11 @@ mod tests {
             (ProviderKind::OpenaiResponses, 2, 60_000)
         );
         assert_eq!(one.secret().unwrap().as_deref(), Some("open-ai"));
+        assert_eq!(one.capabilities["gpt-x"].window_tokens, Some(9));
         let cases = [
             ("[models.a]\nkind='x'", "unknown variant `x`"),
             ("[models.a]\nkind='ollama'\nurll='x'", "unknown field `urll`"),
+            ("[models.a]\nkind='ollama'\ncapabilities.m={refused=['x']}", "unknown parameter `x`"),
             ("[models.auto]\nkind='ollama'", "can't be `auto`"),
             ("[models.a]\nkind='openai'\nkey='sk-12345678'", "not the key itself"),
             ("[models.a]\nkind='gemini'\nmodels=['../x']", "not a model's name"),

@@ -151,6 +151,11 @@ impl Paths {
         self.config.join("config.toml")
     }
 
+    /// The user's own table of what models can do and cost.
+    pub(crate) fn capabilities(&self) -> PathBuf {
+        self.config.join("capabilities.toml")
+    }
+
     /// The user's corrections of tools' labels.
     pub(crate) fn labels(&self) -> PathBuf {
         self.config.join("labels.toml")

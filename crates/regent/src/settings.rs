@@ -203,9 +203,13 @@ impl Settings {
     pub(crate) fn read(paths: &Paths, project: Option<&Controls>, no_color: bool) -> (Self, Vec<Failure>) {
         let mut mistakes = Vec::new();
         let path = paths.settings();
-        let models = file::models(&path).unwrap_or_else(|mistake| {
+        let mut models = file::models(&path).unwrap_or_else(|mistake| {
             mistakes.push(mistake);
             regent_models::Settings::default()
+        });
+        models.table = file::capabilities(&paths.capabilities()).unwrap_or_else(|mistake| {
+            mistakes.push(mistake);
+            None
         });
         let defaults = KEYS.iter().map(|key| (key.name, (key.default.to_owned(), Origin::Default)));
         let mut settings = Self(defaults.collect(), models);

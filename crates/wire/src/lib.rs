@@ -38,7 +38,8 @@ pub use amounts::{Amounts, Budget, Each, Spent};
 pub use approval::{AnswerCall, ApprovalAnswer, Scope, TicketId, Voice};
 pub use budget_scope::BudgetScope;
 pub use message::{
-    Completion, Inference, Message, ModelUsage, Offer, Part, Reasoning, Role, Sampling, StopReason, ToolUse,
+    Completion, Effort, Inference, Message, ModelUsage, Offer, Part, Reasoning, Role, Sampling, StopReason,
+    ToolUse,
 };
 pub use op::{HostCall, Measured, Memory, Op, Query, Region, ToolCall};
 pub use pipe::{PipeId, PipeSpec};

@@ -111,6 +111,45 @@ pub struct Offer {
     pub input: Value,
 }
 
+/// How much a model thinks before it answers. Each model knows some of these words; the nearest is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Effort {
+    /// Not at all, where that can be turned off.
+    None,
+    /// As little as it can.
+    Minimal,
+    /// Little.
+    Low,
+    /// As usual.
+    Medium,
+    /// Much.
+    High,
+    /// More than much.
+    Xhigh,
+    /// As much as it can.
+    Max,
+}
+
+impl Effort {
+    /// All of them, the least first.
+    pub const ALL: [Self; 7] =
+        [Self::None, Self::Minimal, Self::Low, Self::Medium, Self::High, Self::Xhigh, Self::Max];
+
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Minimal => "minimal",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Xhigh => "xhigh",
+            Self::Max => "max",
+        }
+    }
+}
+
 /// Sampling parameters.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::account::CallAccount;
 use super::{Hub, ProviderEntry, class_of, outgoing};
+use crate::capability::Capability;
 use crate::event::{Event, Gathered};
 use crate::names::Names;
 use crate::patience::draw;
@@ -25,6 +26,7 @@ pub(super) struct ProviderCall<'h> {
     /// As it leaves.
     outgoing: &'h Inference,
     names: Names,
+    capability: Capability,
     secret: Option<Secret>,
 }
 
@@ -46,8 +48,18 @@ impl Hub {
         account.redacted = redacted.as_ref().map_or(0, |redacted| redacted.places);
         let outgoing = redacted.as_ref().map_or(&*fitting, |redacted| &redacted.inference);
         let names = Names::from_inference(outgoing);
-        let running =
-            ProviderCall { permit, entry, model, inference: &inference, outgoing, names, secret: None };
+        let capability = self.capable(entry, model);
+        let price = capability.price;
+        let running = ProviderCall {
+            permit,
+            entry,
+            model,
+            inference: &inference,
+            outgoing,
+            names,
+            capability,
+            secret: None,
+        };
         let began = self.clock.elapsed();
         let ended = tokio::select! {
             biased;
@@ -61,7 +73,6 @@ impl Hub {
         let asked = if let Op::Infer(asked) = permit.call().op() { asked.model.as_str() } else { "" };
         let class = class_of(asked);
         let full = entry.full(model);
-        let price = self.price(entry, model);
         let mut receipt = account.receipt(&full, &*entry.provider, price);
         if let (Err(error), Some(fields)) = (&ended, receipt.as_object_mut()) {
             fields.insert("retry".to_owned(), retry_of(error, self.clock.now_ms()));
@@ -199,6 +210,7 @@ async fn ask(
         secret: running.secret.as_ref(),
         turn,
         bytes_out,
+        capability: &running.capability,
         refused: &refused,
     };
     let mut asking = running.entry.provider.ask(ask, events);

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use regent_kernel::{Inference, Message, Part, Role};
 
+use crate::capability::Capability;
 use crate::provider::Provider;
 
 /// Parts of one turn, or of one tool's answer.
@@ -63,21 +64,31 @@ fn check_payload(media_type: &str, payload: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The first part that a provider has no use for, in words.
-pub(super) fn refused(inference: &Inference, provider: &dyn Provider) -> Option<String> {
-    inference.messages.iter().flat_map(|message| &message.parts).find_map(|part| refused_in(part, provider))
+/// The first part that a model has no use for, in words.
+pub(super) fn refused(
+    inference: &Inference,
+    provider: &dyn Provider,
+    capability: &Capability,
+) -> Option<String> {
+    let takes = |part: &Part| {
+        provider.takes(part)
+            && match part {
+                Part::Image { .. } => capability.images,
+                Part::File { .. } => capability.files,
+                Part::Text { .. } | Part::ToolUse(_) | Part::ToolResult { .. } | Part::Reasoning(_) => true,
+            }
+    };
+    inference.messages.iter().flat_map(|message| &message.parts).find_map(|part| refused_in(part, &takes))
 }
 
-fn refused_in(part: &Part, provider: &dyn Provider) -> Option<String> {
+fn refused_in(part: &Part, takes: &impl Fn(&Part) -> bool) -> Option<String> {
     match part {
-        Part::Image { media_type, .. } => {
-            (!provider.takes(part)).then(|| format!("image of type `{media_type}`"))
-        }
+        Part::Image { media_type, .. } => (!takes(part)).then(|| format!("image of type `{media_type}`")),
         Part::File { media_type, name, .. } => {
             let name = name.escape_debug();
-            (!provider.takes(part)).then(|| format!("file of type `{media_type}` (`{name}`)"))
+            (!takes(part)).then(|| format!("file of type `{media_type}` (`{name}`)"))
         }
-        Part::ToolResult { parts, .. } => parts.iter().find_map(|part| refused_in(part, provider)),
+        Part::ToolResult { parts, .. } => parts.iter().find_map(|part| refused_in(part, takes)),
         Part::Text { .. } | Part::ToolUse(_) | Part::Reasoning(_) => None,
     }
 }

@@ -61,6 +61,9 @@ pub(crate) fn refused(
 /// Takes them out of a question, or says them otherwise.
 pub(crate) fn adapt(request: &mut Value, refused: &BTreeSet<&'static str>) {
     for name in refused {
+        if *name == EFFORT && !takes_tools_in_chat(request) {
+            continue;
+        }
         for place in PLACES {
             let Some(fields) = request.pointer_mut(place).and_then(Value::as_object_mut) else { continue };
             let value = fields.remove(*name);
@@ -80,15 +83,22 @@ pub(crate) fn adapt(request: &mut Value, refused: &BTreeSet<&'static str>) {
 
 /// The name that we use for a parameter, if it is one of these.
 pub(crate) fn known(name: &str) -> Option<&'static str> {
-    OPTIONAL.iter().map(|one| one.name).find(|known| *known == name)
+    names().find(|known| *known == name)
+}
+
+fn takes_tools_in_chat(request: &Value) -> bool {
+    request.get("messages").is_some() && request.get("tools").is_some()
+}
+
+/// All of these names.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    OPTIONAL.iter().map(|one| one.name)
 }
 
 fn is_sent(name: &str, request: &Value) -> bool {
     if name == EFFORT {
         // Tools on chat completions: the parameter exists, and the request didn't set it.
-        return request.get("messages").is_some()
-            && request.get("tools").is_some()
-            && request.get(EFFORT).is_none();
+        return takes_tools_in_chat(request) && request.get(EFFORT).and_then(Value::as_str) != Some("none");
     }
     PLACES.iter().any(|place| request.pointer(place).is_some_and(|fields| fields.get(name).is_some()))
 }
@@ -154,11 +164,19 @@ mod tests {
 
     #[test]
     fn d1_a_question_goes_without_what_was_refused() {
-        let mut chat = json!({"messages": [], "temperature": 0.0, "max_tokens": 9, "options": {"seed": 1}});
-        adapt(&mut chat, &BTreeSet::from(["temperature", "max_tokens", "seed", "reasoning_effort"]));
-        let expected =
-            json!({"messages": [], "max_completion_tokens": 9, "options": {}, "reasoning_effort": "none"});
+        let refused = BTreeSet::from(["temperature", "max_tokens", "seed", "reasoning_effort"]);
+        let mut chat =
+            json!({"messages": [], "tools": [], "temperature": 0.0, "max_tokens": 9, "options": {"seed": 1}});
+        adapt(&mut chat, &refused);
+        let expected = json!({
+            "messages": [], "tools": [], "max_completion_tokens": 9, "options": {}, "reasoning_effort": "none"
+        });
         assert_eq!(chat, expected);
+        for other in [json!({"messages": []}), json!({"input": [], "tools": []})] {
+            let mut same = other.clone();
+            adapt(&mut same, &refused);
+            assert_eq!(same, other, "only tools on chat completions need it");
+        }
         assert_eq!((known("temperature"), known("messages")), (Some("temperature"), None));
     }
 }

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use regent_kernel::{ModelUsage, Status};
-use regent_models::{
-    Patience, Price, Prices, ProviderKind, ProviderSettings, Remote, Script, Scripted, wire::OpenAiChat,
-};
+use regent_models::{Patience, ProviderKind, ProviderSettings, Remote, Script, Scripted, wire::OpenAiChat};
 
 use crate::protocols::CHAT;
 use crate::server::{Act, Server};
@@ -14,14 +12,10 @@ use crate::world::*;
 fn served(server: &Server, patience: Patience, fallback: &[&str]) -> (Arc<Remote>, ProviderSettings) {
     let wire = Box::new(OpenAiChat { compatible: true });
     let remote = Remote::new(wire, &server.url(), None, patience).unwrap();
-    let prices: Price = Prices::parse("date=''\nnote=''\n[model.'x/y']\ninput=1000000\noutput=2000000")
-        .unwrap()
-        .find("x", "y")
-        .unwrap();
     let own = ProviderSettings {
         patience,
         fallback: fallback.iter().map(|one| (*one).to_owned()).collect(),
-        prices: [("m".to_owned(), prices)].into(),
+        capabilities: [("m".to_owned(), priced(2000000))].into(),
         ..ProviderSettings::new(ProviderKind::Compatible, &["m"])
     };
     (Arc::new(remote), own)

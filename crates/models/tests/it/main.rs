@@ -2,6 +2,8 @@
 //! speaks each protocol and fails as each test configures.
 
 #[cfg(test)]
+mod capabilities;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod parts;

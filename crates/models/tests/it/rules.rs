@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use regent_kernel::{Budget, BudgetScope, Op, Reply, Status};
 use regent_ledger::EntryKind;
-use regent_models::{Price, Prices, ProviderKind, ProviderSettings, Script, Scripted};
+use regent_models::{ProviderKind, ProviderSettings, Script, Scripted};
 use serde_json::json;
 
 use crate::world::*;
@@ -97,12 +97,8 @@ async fn fallbacks_do_not_go_round_in_circles() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sixty_four_calls_at_once_never_spend_more_than_the_budget() {
-    let price: Price = Prices::parse("date=''\nnote=''\n[model.'x/y']\ninput=1000000\noutput=1000000")
-        .unwrap()
-        .find("x", "y")
-        .unwrap();
     let own = ProviderSettings {
-        prices: [("m".to_owned(), price)].into(),
+        capabilities: [("m".to_owned(), priced(1000000))].into(),
         running_max: Some(64),
         ..quick(ProviderKind::Scripted)
     };

@@ -10,8 +10,8 @@ use regent_kernel::{
 };
 use regent_ledger::{Entry, Ledger, LedgerKey, Reader};
 use regent_models::{
-    Events, Hub, Patience, Provider, ProviderError, ProviderKind, ProviderRequest, ProviderSettings, Remote,
-    RouterSettings,
+    CapabilitySpec, Events, Hub, Patience, Provider, ProviderError, ProviderKind, ProviderRequest,
+    ProviderSettings, Remote, RouterSettings,
 };
 use regent_policy::{Layer, Source};
 use regent_store::MemoryState;
@@ -119,6 +119,11 @@ pub(crate) fn hasty() -> Patience {
         wait_ms: 1,
         wait_ms_max: 50,
     }
+}
+
+/// What a million tokens of input cost a dollar, and of output this.
+pub(crate) fn priced(output: u64) -> CapabilitySpec {
+    serde_json::from_value(json!({"price": {"input": 1_000_000, "output": output}})).unwrap()
 }
 
 /// A server of the test that passes for one elsewhere, so that what leaves for it is judged and redacted as such.

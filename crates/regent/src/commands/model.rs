@@ -4,7 +4,7 @@ mod pull;
 
 use clap::Subcommand;
 use regent_kernel::{Completion, Confidentiality, Inference, Integrity, Label, Message, Op, Role, Sampling};
-use regent_models::{Listed, pull as weights};
+use regent_models::{Capability, CapabilitySource, Listed, Thinking, pull as weights};
 use regent_runtime::TaskSpec;
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ const TOKENS_MAX: u64 = 256;
 /// List and test models
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
-    /// List models, where they run, and whether their price is known
+    /// List models, where they run, their limits, and whether their price is known
     List,
     /// Send a model a short prompt with everything that a task sends; judged by policy, charged, recorded
     Test {
@@ -70,7 +70,7 @@ pub(crate) async fn run(context: &Context, command: ModelCommand) -> CommandResu
 fn list(context: &Context) -> CommandResult {
     let hub = compose::models(context)?;
     let listed = hub.list();
-    let prices = hub.prices();
+    let table = hub.table();
     let mut text = String::new();
     for one in &listed {
         let name = context.screen.strong(&term::inline(&format!("{:<40}", one.model)));
@@ -78,7 +78,8 @@ fn list(context: &Context) -> CommandResult {
         let price = if one.priced { "" } else { ", no known price" };
         let ready = if one.is_ready { "" } else { ", weights not downloaded" };
         let kind = context.screen.faint(&format!("{:<10}", one.kind));
-        text.push_str(&format!("{name} {kind}  {}{price}{ready}\n", term::inline(place)));
+        let limits = limits(&one.capability);
+        text.push_str(&format!("{name} {kind}  {}, {limits}{price}{ready}\n", term::inline(place)));
     }
     if listed.is_empty() {
         text = format!("No models are set up. {}\n", how(context));
@@ -101,8 +102,20 @@ fn list(context: &Context) -> CommandResult {
             one.bytes / 1_000_000
         ));
     }
-    let prices = json!({"date": prices.date, "note": prices.note});
-    Ok(Done::new(json!({"models": listed, "weights": known, "prices": prices}), text))
+    let table = json!({"date": table.date, "note": table.note});
+    Ok(Done::new(json!({"models": listed, "weights": known, "capabilities": table}), text))
+}
+
+/// `1000k window, 128k answers, thinks`, and where that is from if nobody knows.
+fn limits(capability: &Capability) -> String {
+    let thousands = |tokens: u64| match tokens {
+        0..10_000 => tokens.to_string(),
+        tokens => format!("{}k", tokens / 1_000),
+    };
+    let (window, answer) = (thousands(capability.window_tokens), thousands(capability.answer_tokens));
+    let thinks = if capability.reasoning == Thinking::None { "" } else { ", thinks" };
+    let assumed = if capability.source == CapabilitySource::Default { " (assumed)" } else { "" };
+    format!("{window} window, {answer} answers{thinks}{assumed}")
 }
 
 fn how(context: &Context) -> String {

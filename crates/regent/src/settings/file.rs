@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use regent_models::SettingsError;
+use regent_models::{CapabilityTable, SettingsError};
 use toml_edit::{Document, DocumentMut, Item};
 
 use super::{InProject, MODEL_SECTIONS, Origin, SettingKey, SettingKind, check, key};
@@ -151,6 +151,13 @@ pub(super) fn models(path: &Path) -> Result<regent_models::Settings, Failure> {
         };
         invalid(path, &text, span, &error.to_string())
     })
+}
+
+/// The user's own table of what models can do, if there is one.
+pub(super) fn capabilities(path: &Path) -> Result<Option<CapabilityTable>, Failure> {
+    let Some(text) = controls::read_if_there(path)? else { return Ok(None) };
+    let table = CapabilityTable::parse(&text);
+    table.map(Some).map_err(|error| invalid(path, &text, error.span, &error.message))
 }
 
 pub(super) fn read_file(path: &Path, mistakes: &mut Vec<Failure>) -> Vec<Read> {

@@ -19,7 +19,7 @@ pub(crate) fn play(world: &CliFixture, scripts: &[(&str, Value)]) {
         let file = world.home(&format!("{name}.json"));
         std::fs::write(&file, json!({"turns": turns}).to_string()).unwrap();
         settings.push_str(&format!(
-            "[models.{name}]\nkind = 'scripted'\nfile = '{}'\nmodels = ['m']\nprices.m = {{ input = 1000000, output = 2000000 }}\n",
+            "[models.{name}]\nkind = 'scripted'\nfile = '{}'\nmodels = ['m']\ncapabilities.m.price = {{ input = 1000000, output = 2000000 }}\n",
             file.display()
         ));
     }

@@ -45,7 +45,7 @@ impl Scene {
         let script = scene.folder.path().join("script.json");
         fs::write(&script, script_text().to_string())?;
         let models = format!(
-            "[models.play]\nkind = 'scripted'\nfile = '{}'\nmodels = ['m']\nprices.m = {{ input = 1000000, output = 2000000 }}\n",
+            "[models.play]\nkind = 'scripted'\nfile = '{}'\nmodels = ['m']\ncapabilities.m.price = {{ input = 1000000, output = 2000000 }}\n",
             script.display()
         );
         fs::write(config.join("config.toml"), models)?;
