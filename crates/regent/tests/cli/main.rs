@@ -35,6 +35,8 @@ mod judging;
 #[cfg(test)]
 mod labels;
 #[cfg(test)]
+mod long;
+#[cfg(test)]
 mod manifests;
 #[cfg(test)]
 mod models;

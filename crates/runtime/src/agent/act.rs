@@ -100,7 +100,7 @@ impl AgentLoop<'_> {
         }
         self.stuck |= repeated == uses.len();
         merge_denials(&mut acting.texts, &acting.denied);
-        let texts = cut_to_shares(acting.texts, self.window.room(), self.craft.estimator);
+        let texts = cut_to_shares(acting.texts, self.window.estimated_room(), self.craft.estimator);
         let answer = |(used, text): (&ToolUse, String)| Message::answer(&used.id, text);
         Ok((uses.iter().zip(texts.into_values()).map(answer).collect(), acting.changed))
     }

@@ -87,7 +87,7 @@ impl AgentLoop<'_> {
         if text.is_empty() {
             return Err("the model said nothing".to_owned());
         }
-        let limit = self.window.room() / 4;
+        let limit = self.window.estimated_room() / 8;
         let text = cut(&text, limit, self.craft.estimator);
         let nonce = self.work.markers.issue(&self.door.name_of(&format!("{step}/quoted")));
         let (tag, label) = (nonce.as_str(), outcome.output.label());
@@ -103,7 +103,7 @@ impl AgentLoop<'_> {
         let tag = self.work.markers.issue(&self.door.name_of(step));
         let goal = cut(&self.work.goal, GOAL_TOKENS_MAX, of);
         // Beside the turns there are the goal, the rules and the answer.
-        let room = self.window.room().saturating_sub(of(&goal)).saturating_sub(of(ASK)) * 3 / 4;
+        let room = self.window.estimated_room().saturating_sub(of(&goal)).saturating_sub(of(ASK)) * 3 / 4;
         let turns: Vec<&Turn> = self.window.old_turns().collect();
         let mut each = room;
         let mut text = transcript(self.window.compacted(), &turns, each, of);

@@ -32,8 +32,6 @@ impl Shown {
 pub(super) enum Paging {
     /// A file's content, from this byte.
     FromByte(u64),
-    /// A file's content, from this line.
-    FromLine(u64),
     /// A file's content in JSON.
     Encoded,
     /// What a program wrote: its end matters as much as its beginning.
@@ -46,13 +44,9 @@ impl Paging {
     /// How the output of a call is continued.
     pub(super) fn of_call(spec: Option<&ToolSpec>, args: &Value, output: &str) -> Self {
         let Some(spec) = spec else { return Self::Items };
-        let number = |name: &str| args.get(name).and_then(Value::as_u64);
         match (spec.name.as_str(), spec.driver) {
             ("fs.read", _) if output.starts_with("{\"base64\"") => Self::Encoded,
-            ("fs.read", _) => match number("line") {
-                Some(line) => Self::FromLine(line),
-                None => Self::FromByte(number("offset").unwrap_or(0)),
-            },
+            ("fs.read", _) => Self::FromByte(args.get("offset").and_then(Value::as_u64).unwrap_or(0)),
             (_, DriverKind::Process) => Self::Program,
             (_, _) => Self::Items,
         }
@@ -108,7 +102,7 @@ fn cut(shown: &Shown, paging: Paging, tokens_max: u64, of: Estimator) -> String 
             );
             (kept, hint)
         }
-        Paging::FromByte(_) | Paging::FromLine(_) | Paging::Encoded | Paging::Items => {
+        Paging::FromByte(_) | Paging::Encoded | Paging::Items => {
             let kept = beginning(content, tokens_max, of);
             (kept.to_owned(), hint_of(content, kept, paging))
         }
@@ -120,7 +114,7 @@ fn cut(shown: &Shown, paging: Paging, tokens_max: u64, of: Estimator) -> String 
 
 fn hint_of(content: &str, kept: &str, paging: Paging) -> String {
     let (content, total) = match (paging, mark_of(content)) {
-        (Paging::FromByte(_) | Paging::FromLine(_), Some((own, total))) => (own, Some(total)),
+        (Paging::FromByte(_), Some((own, total))) => (own, Some(total)),
         (_, _) => (content, None),
     };
     let (lines, of_lines) = (kept.lines().count(), content.lines().count());
@@ -138,14 +132,6 @@ fn hint_of(content: &str, kept: &str, paging: Paging) -> String {
             format!(
                 "[cut: bytes {from} to {next} of {total} are shown, {lines} of {of_lines} lines; fs.read with \"offset\": {next} goes on]"
             )
-        }
-        Paging::FromLine(from) if lines > 1 => {
-            let next = from.saturating_add(lines as u64);
-            format!("[cut: {lines} of {of_lines} lines are shown; fs.read with \"line\": {next} goes on]")
-        }
-        Paging::FromLine(_) => {
-            "[cut: the line is too long; fs.read with \"offset\" and \"bytes_max\" reads parts of it]"
-                .to_owned()
         }
         Paging::Encoded | Paging::Program | Paging::Items => {
             format!(
@@ -206,4 +192,91 @@ fn prefix(text: &str, tokens_max: u64, of: Estimator) -> &str {
         }
     }
     text.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::context::tokens_about;
+
+    fn shown(content: &str) -> Shown {
+        let before = "<<output TAG>>\n";
+        let text = format!("{before}{content}\n<<end TAG>>");
+        Shown { text, content: before.len()..before.len() + content.len() }
+    }
+
+    fn cut_one(content: &str, paging: Paging, room: u64) -> String {
+        let all = BTreeMap::from([(0, (shown(content), paging))]);
+        let mut texts = cut_to_shares(all, room, tokens_about);
+        let text = texts.remove(&0).unwrap();
+        assert!(tokens_about(&text) <= room / 4 + 16, "{} of {room}: {text}", tokens_about(&text));
+        assert!(text.contains("<<end TAG>>"), "{text}");
+        text
+    }
+
+    #[test]
+    fn d4_a_long_result_is_cut_and_says_how_to_go_on() {
+        let lines: String = (0..20_000).map(|line| format!("line {line}\n")).collect();
+        let text = cut_one(&lines, Paging::FromByte(0), 8_000);
+        let next: usize =
+            text.rsplit_once("\"offset\": ").unwrap().1.split(' ').next().unwrap().parse().unwrap();
+        assert!(text.contains(&format!("of {} are shown", lines.len())), "{text}");
+        let kept = text.lines().nth(1).unwrap();
+        assert_eq!(kept, "line 0");
+        assert!(lines[next..].starts_with("line "), "it goes on at a line: {:?}", &lines[next..next + 20]);
+
+        let text = cut_one(&"x".repeat(3_000_000), Paging::FromByte(500), 8_000);
+        assert!(text.contains("bytes 500 to "), "{}", text.lines().last().unwrap());
+        let text = cut_one(&lines, Paging::Program, 8_000);
+        assert!(
+            text.contains("line 0\n")
+                && text.contains("line 19999")
+                && text.contains("bytes are left out here")
+        );
+        let masked = format!("token [secret:db] {lines}");
+        assert!(cut_one(&masked, Paging::FromByte(0), 8_000).contains("\"bytes_max\": "));
+        let part = format!("{lines}\n[cut at byte 188890 of 3145728; read on with \"offset\": 188890]");
+        assert!(cut_one(&part, Paging::FromByte(0), 8_000).contains("of 3145728 are shown"));
+    }
+
+    #[test]
+    fn d4_the_results_of_a_turn_share_its_room_and_small_ones_stay_whole() {
+        let long = "word ".repeat(10_000);
+        let texts = |count: usize| {
+            let one = |index| (index, (shown(if index == 0 { "short" } else { &long }), Paging::Items));
+            cut_to_shares((0..count).map(one).collect(), 8_000, tokens_about)
+        };
+        for count in [2, 3, 6, 12] {
+            let texts = texts(count);
+            let sum: u64 = texts.values().map(|text| tokens_about(text)).sum();
+            assert!(sum <= 4_000 + 16 * count as u64, "{count}: {sum}");
+            assert_eq!(texts[&0], shown("short").text);
+            assert!(texts[&1].contains("[cut: "));
+        }
+    }
+
+    #[test]
+    fn small_results_and_words_of_our_own_are_never_cut() {
+        let word = Shown::word("[denied: no]");
+        let all = BTreeMap::from([(0, (word, Paging::Items)), (1, (shown("fine"), Paging::Program))]);
+        let texts = cut_to_shares(all, 10, tokens_about);
+        assert_eq!(texts[&0], "[denied: no]");
+    }
+
+    #[test]
+    fn how_to_go_on_follows_the_call() {
+        let spec = |name: &str, driver| ToolSpec { name: name.to_owned(), driver, ..ToolSpec::default() };
+        let read = spec("fs.read", DriverKind::Host);
+        let cases = [
+            (Some(&read), json!({"path": "a"}), "x", Paging::FromByte(0)),
+            (Some(&read), json!({"path": "a", "offset": 7}), "x", Paging::FromByte(7)),
+            (Some(&read), json!({"path": "a"}), "{\"base64\":\"\"}", Paging::Encoded),
+            (None, json!({}), "x", Paging::Items),
+        ];
+        for (spec, args, output, expected) in cases {
+            assert_eq!(Paging::of_call(spec, &args, output), expected, "{args}");
+        }
+    }
 }

@@ -115,3 +115,40 @@ fn marks(first: char, chars: &mut std::iter::Peekable<impl Iterator<Item = (Kind
     }
     if same { TOKEN + TOKEN * (run / 16) } else { TOKEN + 45 * run.saturating_sub(2) }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde::Deserialize;
+
+    use super::*;
+
+    /// What two real tokenizers count.
+    #[derive(Deserialize)]
+    struct Sample {
+        name: String,
+        text: String,
+        o200k_base: u64,
+        /// Older, and of no use for Chinese: a half more tokens than today's.
+        cl100k_base: Option<u64>,
+    }
+
+    #[test]
+    fn the_estimate_is_within_a_fifth_of_real_tokenizers() {
+        let samples: Vec<Sample> = serde_json::from_str(include_str!("tokens/samples.json")).unwrap();
+        for Sample { name, text, o200k_base, cl100k_base } in samples {
+            let about = tokens_about(&text);
+            for counted in [Some(o200k_base), cl100k_base].into_iter().flatten() {
+                assert!(about.abs_diff(counted) * 5 <= counted, "{name}: {about}, really {counted}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn more_text_is_hardly_less(text in "\\PC{0,200}", more in "\\PC{0,50}") {
+            let both = format!("{text}{more}");
+            prop_assert!(tokens_about(&both) + 2 >= tokens_about(&text));
+        }
+    }
+}

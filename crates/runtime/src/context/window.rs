@@ -10,6 +10,8 @@ use super::tokens::Estimator;
 const MESSAGE_TOKENS: u64 = 8;
 /// How far a provider's own count may move the estimate, in percent.
 const SCALE_PERCENT: std::ops::RangeInclusive<u64> = 80..=150;
+/// A count beyond these can't be one of this prompt, and moves nothing.
+const BELIEVED_PERCENT: std::ops::RangeInclusive<u64> = 50..=250;
 
 /// A model's answer with the results of its calls. Never separated.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,6 +107,11 @@ impl Window {
         self.tokens_max.saturating_sub(self.pinned_tokens)
     }
 
+    /// The same in tokens of the estimate, which may be larger than a provider's.
+    pub(crate) fn estimated_room(&self) -> u64 {
+        self.room().saturating_mul(100) / self.scale_percent.max(1)
+    }
+
     /// About how many tokens all of it has now.
     pub fn tokens(&self) -> u64 {
         let compacted = self.compacted.as_ref().map_or(0, |(_, tokens)| *tokens);
@@ -118,7 +125,9 @@ impl Window {
         let estimated = self.tokens().saturating_add(others).max(1);
         let counted = usage.input.saturating_add(usage.cached);
         let percent = counted.saturating_mul(100) / estimated;
-        self.scale_percent = percent.clamp(*SCALE_PERCENT.start(), *SCALE_PERCENT.end());
+        if BELIEVED_PERCENT.contains(&percent) {
+            self.scale_percent = percent.clamp(*SCALE_PERCENT.start(), *SCALE_PERCENT.end());
+        }
     }
 
     /// Whether it is time to compact: an eighth of the room is left.
@@ -132,12 +141,14 @@ impl Window {
         self.compacted.as_ref().map(|(message, _)| message)
     }
 
-    /// The turns that leave when it is compacted: all but the newest that fit into a third of the room.
+    /// The turns that leave when it is compacted: all but the newest that fit into a third of the room. The last stays, because the model
+    /// hasn't seen what its calls brought, unless it would leave too little room by itself.
     pub fn old_turns(&self) -> impl ExactSizeIterator<Item = &Turn> {
         let (mut tokens, mut kept) = (0_u64, 0_usize);
         for (_, cost) in self.turns.iter().rev() {
             tokens = tokens.saturating_add(self.scaled(*cost));
-            if tokens > self.room() / 3 {
+            let share = if kept == 0 { self.room() / 3 * 2 } else { self.room() / 3 };
+            if tokens > share {
                 break;
             }
             kept = kept.saturating_add(1);
@@ -219,11 +230,27 @@ mod tests {
         let mut window = Window::new(10_000, tokens_about);
         window.push(acted("a", 1_000));
         let estimated = window.tokens();
-        for (counted, percent) in [(estimated * 12 / 10, 120), (1, 80), (u64::MAX / 1_000, 150)] {
+        for (counted, percent) in [
+            (estimated * 12 / 10, 120),
+            (estimated * 6 / 10, 80),
+            (estimated * 2, 150),
+            (1, 100),
+            (u64::MAX / 1_000, 100),
+        ] {
             window.calibrate(&ModelUsage { input: counted, ..ModelUsage::default() }, 0);
             let is_near = window.tokens().abs_diff(estimated * percent / 100) <= estimated / 50;
             assert!(is_near, "{counted}: {}", window.tokens());
         }
+    }
+
+    #[test]
+    fn the_last_turn_stays_although_it_is_large() {
+        let mut window = Window::new(1_000, tokens_about);
+        (0..5).for_each(|id| window.push(acted(&id.to_string(), 60)));
+        window.push(acted("large", 500));
+        assert!(window.is_nearly_full());
+        window.compact("earlier".to_owned());
+        assert_eq!(window.messages().unwrap().last().unwrap().answers(), Some("large"));
     }
 
     #[test]
