@@ -218,16 +218,7 @@ impl Live {
                 }
                 vec![format!("  {}", screen.faint(&term::short(text.trim(), SAID_CHARS_MAX)))]
             }
-            Event::Compacted { step, turns, tokens_before, tokens_after, no_summary } => {
-                let why = no_summary.map(|why| format!(", without a summary: {}", term::inline(&why)));
-                vec![screen.faint(&format!(
-                    "  {step} compacted: {} left the prompt, {} → {} tokens{}",
-                    term::count(turns, "turn"),
-                    money::grouped(tokens_before),
-                    money::grouped(tokens_after),
-                    why.unwrap_or_default()
-                ))]
-            }
+            compacted @ Event::Compacted { .. } => compacted_line(screen, compacted).into_iter().collect(),
             Event::Tool { step, tool, args } => {
                 one.step.clone_from(&step);
                 one.calls.insert(step, (tool, args));
@@ -255,9 +246,7 @@ impl Live {
             }
             Event::Missed { count } => vec![missed(count)],
             Event::Snapshot { id, step } => vec![screen.faint(&format!("  snapshot {id} after step {step}"))],
-            Event::NoSnapshot { step, why } => {
-                vec![screen.warn(&format!("  no snapshot after step {step}: {}", term::inline(&why)))]
-            }
+            Event::NoSnapshot { step, why } => vec![no_snapshot(screen, &step, &why)],
         }
     }
 
@@ -290,6 +279,24 @@ impl Live {
         let stop = if self.stopping { "  ·  stopping" } else { "" };
         self.stage.status(&format!("{spin} {what}  ·  {seconds}s  ·  {used}{left}{stop}"));
     }
+}
+
+fn compacted_line(screen: &Screen, event: Event) -> Option<String> {
+    let Event::Compacted { step, turns, tokens_before, tokens_after, no_summary } = event else {
+        return None;
+    };
+    let why = no_summary.map(|why| format!(", without a summary: {}", term::inline(&why)));
+    Some(screen.faint(&format!(
+        "  {step} compacted: {} left the prompt, {} → {} tokens{}",
+        term::count(turns, "turn"),
+        money::grouped(tokens_before),
+        money::grouped(tokens_after),
+        why.unwrap_or_default()
+    )))
+}
+
+fn no_snapshot(screen: &Screen, step: &str, why: &str) -> String {
+    screen.warn(&format!("  no snapshot after step {step}: {}", term::inline(why)))
 }
 
 fn missed(count: u64) -> String {
