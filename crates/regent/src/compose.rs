@@ -2,7 +2,9 @@
 
 pub(crate) mod generated;
 pub(crate) mod index;
+pub(crate) mod instructions;
 pub(crate) mod ledger;
+pub(crate) mod limits;
 pub(crate) mod policies;
 mod restoring;
 pub(crate) mod skills;

@@ -21,8 +21,10 @@ use crate::paths::{self, Project};
 /// A policy file larger than this isn't one.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Folders of a project that Regent keeps its own things in. Parents come first.
-const OWN_FOLDERS: [&str; 5] =
-    [".regent", ".regent/audit", ".regent/audit/lanes", ".regent/skills", ".regent/tools"];
+const OWN_FOLDERS: [&str; 6] =
+    [".regent", ".regent/audit", ".regent/audit/lanes", ".regent/prompts", ".regent/skills", ".regent/tools"];
+/// Templates that a project may have.
+const TEMPLATES_MAX: usize = 256;
 
 /// What a project's control files held when they were read.
 #[derive(Debug, Clone)]
@@ -46,6 +48,10 @@ impl Controls {
                 texts.insert(file.clone(), read_own(&file)?);
             }
             texts.insert(path.clone(), text);
+        }
+        for path in templates(&project.prompts())? {
+            let text = read_own(&path)?;
+            texts.insert(path, text);
         }
         for path in [project.settings(), project.labels(), project.skills_lock()] {
             if paths::may_exist(&path) {
@@ -84,12 +90,44 @@ impl Controls {
         })
     }
 
+    /// The templates of prompts for a kind of task, by path.
+    pub(crate) fn prompts<'a>(&'a self, kind: &str) -> impl Iterator<Item = (&'a Path, &'a str)> {
+        let folder = self.project.prompts().join(kind);
+        let texts = self.texts.iter().filter(move |(path, _)| path.parent() == Some(folder.as_path()));
+        texts.map(|(path, text)| (path.as_path(), text.as_str()))
+    }
+
     /// The digest of each, by its name in the project.
     pub(crate) fn digests(&self) -> BTreeMap<String, String> {
         let one = |(path, text): (&PathBuf, &String)| {
             (self.project.short(path).into_owned(), Digest::compute(text.as_bytes()).to_string())
         };
         self.texts.iter().map(one).collect()
+    }
+}
+
+/// The templates of prompts in a folder: `KIND/NAME.txt`.
+pub(crate) fn templates(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let mut found = Vec::new();
+    for kind in entries(folder)?.into_iter().filter(|kind| kind.is_dir()) {
+        let is_template = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "txt");
+        found.extend(entries(&kind)?.into_iter().filter(is_template));
+    }
+    if found.len() > TEMPLATES_MAX {
+        let message = format!("`{}` has more than {TEMPLATES_MAX} templates", folder.display());
+        return Err(Failure::new(codes::INPUT_SIZE, message));
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// What lies in a folder, if it exists.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let broken = |error: io::Error| Failure::io("list", folder, &error);
+    match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(broken(error)),
+        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path()).map_err(broken)).collect(),
     }
 }
 

@@ -156,6 +156,11 @@ impl Paths {
         self.config.join("capabilities.toml")
     }
 
+    /// The user's templates of prompts, a folder for each kind of task.
+    pub(crate) fn prompts(&self) -> PathBuf {
+        self.config.join("prompts")
+    }
+
     /// The user's corrections of tools' labels.
     pub(crate) fn labels(&self) -> PathBuf {
         self.config.join("labels.toml")
@@ -332,6 +337,11 @@ impl Project {
     /// The project's settings.
     pub(crate) fn settings(&self) -> PathBuf {
         self.folder().join("config.toml")
+    }
+
+    /// The project's templates of prompts, a folder for each kind of task.
+    pub(crate) fn prompts(&self) -> PathBuf {
+        self.folder().join("prompts")
     }
 
     /// The project's corrections of tools' labels.

@@ -58,6 +58,10 @@ enum SettingKind {
     Keys,
     /// The same, for bundles of policies.
     Publishers,
+    /// A positive number, or one of these words.
+    Number(&'static [&'static str]),
+    /// Texts, separated by commas.
+    Texts,
     /// The absolute path of a file that holds a secret. A value that isn't a path may be the secret, so no error repeats it.
     SecretFile,
 }
@@ -176,10 +180,38 @@ pub(crate) const KEYS: &[SettingKey] = &[
         in_project: InProject::Refused,
     },
     SettingKey {
+        name: "task.forbidden",
+        default: "",
+        help: "texts that no prompt may contain, separated by commas; a task stops before it sends one",
+        kind: SettingKind::Texts,
+        in_project: InProject::Refused,
+    },
+    SettingKey {
+        name: "task.max_answer",
+        default: "auto",
+        help: "how many tokens one answer of a model may have in a task: a number, or `auto` (what the model and the task's budget allow)",
+        kind: SettingKind::Number(&["auto"]),
+        in_project: InProject::Refused,
+    },
+    SettingKey {
+        name: "task.turns",
+        default: "200",
+        help: "how many turns an agent may take",
+        kind: SettingKind::Number(&[]),
+        in_project: InProject::Refused,
+    },
+    SettingKey {
         name: "task.unattended",
         default: "wait",
         help: "what a task without a terminal does with a call that needs an approval: `wait` (it stops, and can be resumed), or `deny` (it continues, and lists what was left undone)",
         kind: SettingKind::Word(&["wait", "deny"]),
+        in_project: InProject::Refused,
+    },
+    SettingKey {
+        name: "task.window",
+        default: "auto",
+        help: "how many tokens a conversation may have, its answer included: a number, or `auto` (the model's window)",
+        kind: SettingKind::Number(&["auto"]),
         in_project: InProject::Refused,
     },
     SettingKey {
@@ -278,6 +310,8 @@ impl Settings {
             | SettingKind::Proxy
             | SettingKind::Keys
             | SettingKind::Publishers
+            | SettingKind::Number(_)
+            | SettingKind::Texts
             | SettingKind::SecretFile => None,
         };
         if rank(&value) > rank(users) {
@@ -304,6 +338,16 @@ impl Settings {
     /// Whether a task without a terminal continues without the calls that need an approval.
     pub(crate) fn denies_unattended(&self) -> bool {
         self.text("task.unattended") == "deny"
+    }
+
+    /// A number, unless it is left to Regent.
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        self.text(name).parse().ok()
+    }
+
+    /// Texts that no prompt may contain.
+    pub(crate) fn forbidden(&self) -> Vec<String> {
+        items(self.text("task.forbidden")).map(str::to_owned).collect()
     }
 
     /// How long `regent gc` keeps something; nothing means for ever.
@@ -438,6 +482,13 @@ fn check(key: &SettingKey, value: &str) -> Result<(), String> {
         SettingKind::Keeping => {
             Err(format!("`{name}` can't be `{value}`; give a time such as 30d, or `{FOREVER}`"))
         }
+        SettingKind::Number(words) if words.contains(&value) => Ok(()),
+        SettingKind::Number(_) if value.parse::<u32>().is_ok_and(|number| number > 0) => Ok(()),
+        SettingKind::Number(words) => {
+            let words: String = words.iter().map(|word| format!(", or `{word}`")).collect();
+            Err(format!("`{name}` can't be `{value}`; give a positive number{words}"))
+        }
+        SettingKind::Texts => Ok(()),
         SettingKind::SecretFile if value.is_empty() || Path::new(value).is_absolute() => Ok(()),
         SettingKind::SecretFile => {
             Err(format!("`{name}` takes the absolute path of a file, and never its content"))

@@ -6,9 +6,11 @@
 mod guard;
 mod markers;
 mod prompt;
+mod tokens;
 mod window;
 
 pub use guard::{GuardError, Guardrails};
 pub use markers::Markers;
 pub use prompt::{Finding, Layer, PromptError, Prompts, Variables};
-pub use window::{Estimator, Turn, Window, WindowError, estimate};
+pub use tokens::{Estimator, tokens_about};
+pub use window::{Turn, Window, WindowError};

@@ -255,7 +255,7 @@ impl Runtime {
             ancestors: Vec::new(),
             said: Vec::new(),
         };
-        Ok(first_question(&self.0.options.craft, &self.0.work(&record), &model)?)
+        Ok(first_question(&self.0.craft(&record)?, &self.0.work(&record), &model)?)
     }
 
     /// Continues a task: recorded steps are replayed, the rest runs.

@@ -17,7 +17,7 @@ pub use diff::{Brief, Difference, diff};
 pub use regent_kernel::Priority;
 pub use said::{Exchange, Said};
 pub(crate) use said::{model_at, model_before, next_turn, turn_of};
-pub use spec::{Mode, TaskRecord, TaskSpec};
+pub use spec::{InstructionFile, Instructions, Mode, TaskRecord, TaskSpec};
 pub use state::TaskState;
 pub(crate) use state::may_become;
 pub use tape::{End, Payloads, Recorded, Tape, TaskIndex, TaskView, read, read_from};

@@ -84,6 +84,20 @@ pub enum Event {
         /// Which model answered.
         model: String,
     },
+    /// The conversation neared the model's window, so that earlier turns were left out of it.
+    Compacted {
+        /// The step of the summary.
+        step: String,
+        /// How many turns were left out.
+        turns: u64,
+        /// About how many tokens the conversation had.
+        tokens_before: u64,
+        /// About how many it has now.
+        tokens_after: u64,
+        /// Why there is no summary of them, if there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        no_summary: Option<String>,
+    },
     /// A tool is called.
     Tool {
         /// At which step.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::calls;
 use crate::codes;
+use crate::compose::limits::{self, AskedLimits};
 use crate::compose::{self, BootedKernel, tasks};
 use crate::context::Context;
 use crate::failure::{Failure, did_you_mean};
@@ -233,7 +234,9 @@ fn as_a_task(context: &Context, running: &BootedKernel, name: &str) -> Result<In
         return Ok(question(name));
     }
     let runtime = tasks::runtime(context, running, tasks::Asks::Later)?;
-    Ok(runtime.first_question(TaskSpec { model: name.to_owned(), ..TaskSpec::new(QUESTION) })?)
+    let mut spec = TaskSpec { model: name.to_owned(), ..TaskSpec::new(QUESTION) };
+    spec.limits = limits::of_task(context, running, &spec, AskedLimits::default());
+    Ok(runtime.first_question(spec)?)
 }
 
 async fn ask(context: &Context, running: &BootedKernel, name: &str) -> Result<(String, Value), Failure> {

@@ -144,6 +144,18 @@ pub(crate) struct RunArgs {
     /// Budget, e.g. 0.50usd, tokens=20000, calls=50, time=10m; repeatable
     #[arg(long, value_name = "LIMITS")]
     budget: Vec<String>,
+    /// How many turns the agent may take [default: the setting `task.turns`]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    turns: Option<u32>,
+    /// How many tokens the conversation may have, its answer included [default: the model's window]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000..))]
+    window: Option<u64>,
+    /// How many tokens one answer may have [default: what the model and the budget allow]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_answer: Option<u64>,
+    /// The kind of task, whose templates are in `prompts/NAME` of `.regent` or of your configuration
+    #[arg(long, value_name = "NAME")]
+    prompt: Option<String>,
     /// The agent's name, as policy sees it
     #[arg(long, default_value = "worker", value_name = "NAME")]
     agent: String,

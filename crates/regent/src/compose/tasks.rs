@@ -8,6 +8,8 @@ use regent_kernel::{
     Confidentiality, Inference, Integrity, Label, Message, PersonRole, Principal, Reader, Role, Sampling,
     Tier,
 };
+use regent_runtime::agent::Craft;
+use regent_runtime::context::Guardrails;
 use regent_runtime::door::Asker;
 use regent_runtime::snapshot::{SnapshotOptions, Snapshots};
 use regent_runtime::task::TaskIndex;
@@ -121,7 +123,9 @@ pub(crate) fn runtime(context: &Context, running: &BootedKernel, asks: Asks) -> 
     };
     let unattended = matches!(asks, Asks::Nobody);
     let asker = if let Asks::At(asker) = asks { Some(asker) } else { None };
+    let guardrails = Guardrails { forbidden: context.settings.forbidden(), ..Guardrails::default() };
     let options = Options {
+        craft: Craft { guardrails, ..Craft::default() },
         asker,
         unattended,
         running_max: RUNNING_MAX,

@@ -218,6 +218,8 @@ fn read_value(path: &Path, text: &str, name: &str, item: &Item) -> Result<Read, 
         | SettingKind::Authorities
         | SettingKind::Words
         | SettingKind::Keys
+        | SettingKind::Number(_)
+        | SettingKind::Texts
         | SettingKind::Publishers => fail(&why),
     })?;
     Ok((key, value, Origin::File(path.to_owned(), line)))
@@ -229,7 +231,11 @@ fn scalar(item: &Item) -> Option<String> {
             let parts: Option<Vec<&str>> = array.iter().map(toml_edit::Value::as_str).collect();
             parts.map(|parts| parts.join(","))
         }
-        None => item.as_str().map(str::to_owned).or_else(|| item.as_bool().map(|truth| truth.to_string())),
+        None => item
+            .as_str()
+            .map(str::to_owned)
+            .or_else(|| item.as_bool().map(|truth| truth.to_string()))
+            .or_else(|| item.as_integer().map(|number| number.to_string())),
     }
 }
 

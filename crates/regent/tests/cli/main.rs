@@ -37,6 +37,8 @@ mod judging;
 #[cfg(test)]
 mod labels;
 #[cfg(test)]
+mod long;
+#[cfg(test)]
 mod manifests;
 #[cfg(test)]
 mod models;

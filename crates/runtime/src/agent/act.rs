@@ -11,6 +11,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::placeholders::{PlaceholderTable, final_call};
+use super::shares::{Paging, Shown, cut_to_shares};
+use super::toolbox::SEARCH;
 use super::{AgentLoop, FINISH, observe};
 use crate::door::{CallResult, LaterCall, Patience};
 use crate::event::{Event, shorten};
@@ -28,7 +30,7 @@ pub(super) type SeenFiles = BTreeMap<String, String>;
 struct Acting {
     running: JoinSet<(usize, Result<Acted, StopCause>)>,
     room: Arc<Semaphore>,
-    texts: BTreeMap<usize, String>,
+    texts: BTreeMap<usize, (Shown, Paging)>,
     /// Calls that a reviewer denied, with the advice to do something else.
     denied: BTreeMap<usize, String>,
     stopped: Option<StopCause>,
@@ -38,7 +40,7 @@ struct Acting {
 /// The result of one call.
 #[derive(Debug)]
 struct Acted {
-    text: String,
+    text: (Shown, Paging),
     replayed: bool,
     denied: Option<String>,
     holds: Vec<(String, Option<String>)>,
@@ -66,13 +68,15 @@ impl AgentLoop<'_> {
         let (mut repeated, mut calls) = (0, VecDeque::new());
         for (index, (asked, used)) in asked.iter().zip(uses).enumerate() {
             if let Some(text) = self.held_back(used) {
-                repeated += usize::from(used.tool != FINISH && used.unreadable().is_none());
-                acting.texts.insert(index, text);
+                repeated += usize::from(
+                    !matches!(used.tool.as_str(), FINISH | SEARCH) && used.unreadable().is_none(),
+                );
+                acting.texts.insert(index, word(text));
                 continue;
             }
             match self.call_to_make(asked, table) {
                 Ok(call) => calls.push_back((index, call)),
-                Err(text) => drop(acting.texts.insert(index, text.to_owned())),
+                Err(text) => drop(acting.texts.insert(index, word(text))),
             }
         }
         while let Some((index, call)) = calls.pop_front() {
@@ -96,8 +100,9 @@ impl AgentLoop<'_> {
         }
         self.stuck |= repeated == uses.len();
         merge_denials(&mut acting.texts, &acting.denied);
+        let texts = cut_to_shares(acting.texts, self.window.estimated_room(), self.craft.estimator);
         let answer = |(used, text): (&ToolUse, String)| Message::answer(&used.id, text);
-        Ok((uses.iter().zip(acting.texts.into_values()).map(answer).collect(), acting.changed))
+        Ok((uses.iter().zip(texts.into_values()).map(answer).collect(), acting.changed))
     }
 
     /// The calls that don't begin before this one has ended: those beside it are made at the same time.
@@ -130,14 +135,12 @@ impl AgentLoop<'_> {
                 return (index, Err(stop));
             }
             let acted = heard.and_then(|(heard, replayed)| {
-                let text = observe::render(&heard, &nonce)?;
+                let shown = observe::render(&heard, &nonce)?;
+                let spec = known.as_ref().map(|tool| tool.spec());
+                let output = shown.text.get(shown.content.clone()).unwrap_or_default();
+                let paging = Paging::of_call(spec, &call.args, output);
                 let denied = observe::advice(&heard).map(str::to_owned);
-                Ok(Acted {
-                    text,
-                    replayed,
-                    denied,
-                    holds: holds(known.as_ref().map(|tool| tool.spec()), &call, &heard),
-                })
+                Ok(Acted { text: (shown, paging), replayed, denied, holds: holds(spec, &call, &heard) })
             });
             (index, acted)
         });
@@ -218,6 +221,9 @@ impl AgentLoop<'_> {
         if let Some(raw) = used.unreadable() {
             return Some(unreadable(raw));
         }
+        if used.tool == SEARCH {
+            return Some(self.tools.search(&used.args));
+        }
         if used.tool == FINISH {
             let text = "[not yet: other calls were made in the same turn; look at their answers first]";
             return Some(text.to_owned());
@@ -229,13 +235,18 @@ impl AgentLoop<'_> {
     }
 }
 
+/// A result that is no tool's output.
+fn word(text: impl Into<String>) -> (Shown, Paging) {
+    (Shown::word(text), Paging::Items)
+}
+
 /// A reviewer who denies several calls of a turn gives one reason: the first call gets it, the others refer to it.
-fn merge_denials(texts: &mut BTreeMap<usize, String>, denied: &BTreeMap<usize, String>) {
+fn merge_denials(texts: &mut BTreeMap<usize, (Shown, Paging)>, denied: &BTreeMap<usize, String>) {
     let mut given: Vec<&String> = Vec::new();
     for (index, advice) in denied {
         if given.contains(&advice) {
             let text = format!("[denied ({}): this call was denied too, as above]", observe::DENIED);
-            texts.insert(*index, text);
+            texts.insert(*index, word(text));
         } else {
             given.push(advice);
         }
@@ -269,7 +280,7 @@ fn takes_seen(spec: &ToolSpec) -> bool {
 }
 
 /// The paths in the workspace that a call names, by what its manifest says of its arguments.
-fn paths_of(spec: &ToolSpec, call: &ToolCall) -> Vec<(String, Access)> {
+pub(super) fn paths_of(spec: &ToolSpec, call: &ToolCall) -> Vec<(String, Access)> {
     let path = |(pointer, kind): (&String, &ArgumentKind)| {
         let ArgumentKind::Path(access) = kind else { return None };
         let path = call.args.pointer(pointer)?.as_str()?;

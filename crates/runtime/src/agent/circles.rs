@@ -32,6 +32,11 @@ impl Circles {
         }
     }
 
+    /// The answers so far can't be seen any more, so that reading again is no repetition.
+    pub(super) fn forget_answers(&mut self) {
+        self.made.clear();
+    }
+
     /// Takes in a turn, and says how long the circle is if the last turns are the same few, `times` over.
     pub(super) fn turn(&mut self, calls: &[ToolCall], times: usize) -> Option<usize> {
         let all: Vec<u8> = calls.iter().flat_map(|call| *digest_of(call).as_bytes()).collect();

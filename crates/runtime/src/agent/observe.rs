@@ -2,19 +2,20 @@
 
 use regent_kernel::{Denial, Nonce, Outcome, Reason, Status};
 
+use super::shares::Shown;
 use crate::door::{CallResult, is_not_now};
 use crate::stop::StopCause;
 
 /// The words for a model, or the reason why the agent can't continue.
-pub(super) fn render(heard: &CallResult, nonce: &Nonce) -> Result<String, StopCause> {
+pub(super) fn render(heard: &CallResult, nonce: &Nonce) -> Result<Shown, StopCause> {
     match heard {
         CallResult::Done(outcome) => Ok(done(outcome, nonce)),
         CallResult::Denied(Denial { reason, .. }) if reason.code == "agent.ended" => Err(StopCause::Ended),
         CallResult::Denied(Denial { reason, .. }) if is_not_now(reason) => {
             Err(StopCause::Used(reason.clone()))
         }
-        CallResult::Denied(Denial { reason, .. }) => Ok(denied(reason)),
-        CallResult::Broke(_) => Ok("[the tool broke; its outcome is not known]".to_owned()),
+        CallResult::Denied(Denial { reason, .. }) => Ok(Shown::word(denied(reason))),
+        CallResult::Broke(_) => Ok(Shown::word("[the tool broke; its outcome is not known]")),
     }
 }
 
@@ -31,25 +32,26 @@ pub(super) fn advice(heard: &CallResult) -> Option<&str> {
     }
 }
 
-fn done(outcome: &Outcome, nonce: &Nonce) -> String {
+fn done(outcome: &Outcome, nonce: &Nonce) -> Shown {
     let quoted = outcome.output.for_model(nonce);
     let cut = if outcome.truncated { "\n[there was more; it was cut]" } else { "" };
-    match &outcome.status {
-        Status::Ok => format!("{quoted}{cut}"),
+    let before = match &outcome.status {
+        Status::Ok => String::new(),
         // A failure's message may quote anything, so it goes between the markers too: as a line of its own before the output.
         Status::Failed(failure) => {
             let head = quoted.split_once('\n').map_or("", |(head, _)| head);
             let message = failure.message.replace("<<", "< <");
-            format!(
-                "[failed: {}]\n{head}\n{message}\n<<end {}>>\n{quoted}{cut}",
-                plain(&failure.code),
-                nonce.as_str()
-            )
+            format!("[failed: {}]\n{head}\n{message}\n<<end {}>>\n", plain(&failure.code), nonce.as_str())
         }
-        Status::TimedOut => format!("[it took too long and was stopped]\n{quoted}{cut}"),
-        Status::Cancelled => format!("[it was stopped]\n{quoted}{cut}"),
-        Status::Faulted(_) => "[the tool broke; its outcome is not known]".to_owned(),
-    }
+        Status::TimedOut => "[it took too long and was stopped]\n".to_owned(),
+        Status::Cancelled => "[it was stopped]\n".to_owned(),
+        Status::Faulted(_) => return Shown::word("[the tool broke; its outcome is not known]"),
+    };
+    // The output is all but the first and the last line.
+    let start = quoted.find('\n').map_or(0, |end| end.saturating_add(1));
+    let end = quoted.rfind('\n').unwrap_or(start).max(start);
+    let content = before.len().saturating_add(start)..before.len().saturating_add(end);
+    Shown { text: format!("{before}{quoted}{cut}"), content }
 }
 
 /// A refusal is the kernel's own word. It may name what the agent asked for, so what could look like a marker is taken out.

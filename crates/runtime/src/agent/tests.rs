@@ -1,6 +1,7 @@
 //! The loop against a real kernel, with a model that says what the test wants.
 
 mod batches;
+mod long;
 
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use regent_testkit::{Behaviour, Marks, Puppet, Says, Spans, TestKernel, spec};
 use serde_json::json;
 
 use super::{AgentAnswer, Craft, Hooks, Tick};
+use crate::task::InstructionFile;
 use crate::{Options, Outlook, Runtime, StopCause, TaskEnd, TaskSpec, TaskState};
 
 struct Stage {
@@ -198,6 +200,28 @@ async fn output_that_forges_markers_stays_between_the_real_ones() {
     let nonce = told.strip_prefix("<<output ").unwrap().split(' ').next().unwrap().to_owned();
     assert!(heard[0].messages[0].text().contains("<<output TAG"), "the model knows its markers");
     assert!(told.find("666").unwrap() < told.find(&format!("<<end {nonce}>>")).unwrap());
+}
+
+#[tokio::test]
+async fn d10_a_trusted_projects_notes_instruct_before_the_goal_and_others_do_not() {
+    for is_trusted in [true, false] {
+        let puppet = Puppet::script(vec![finish("read")]);
+        let builder = TestKernel::builder().tool("fs.read", Behaviour::Echo).models(Arc::new(puppet.clone()));
+        let test = builder.boot().await.unwrap();
+        let mut spec = quick("the goal");
+        spec.instructions.project = is_trusted;
+        let own = InstructionFile { path: "~/AGENTS.md".to_owned(), text: "be brief".to_owned() };
+        spec.instructions.own = vec![own];
+        assert_eq!(run(&test.kernel, spec).await.answer.unwrap().text, "read");
+        let asked = puppet.requests().remove(0);
+        let at = |word: &str| asked.messages.iter().position(|message| message.text().contains(word));
+        let goal = at("the goal").unwrap();
+        assert!(at("your user's own `~/AGENTS.md`").unwrap() < goal, "{asked:?}");
+        assert_eq!(at("this project's `AGENTS.md`").is_some_and(|at| at < goal), is_trusted, "{asked:?}");
+        assert_eq!(at("this project's `CLAUDE.md`").is_some(), is_trusted);
+        let quoted = at("The project's AGENTS.md:\n<<output ");
+        assert_eq!(quoted.is_some_and(|at| at > goal), !is_trusted, "content comes after the goal");
+    }
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ pub async fn carry_out(
         return Err(StopCause::Branch { step, why: format!("{stop}{undone}") });
     }
     let findings = ran.done.into_values().collect();
-    let last = Work { findings, offers: Vec::new(), ..work.clone() };
+    let last = Work { findings, offers: Vec::new(), reserve: Vec::new(), ..work.clone() };
     agent::work(&door.below(door.who().clone(), "3/"), craft, &last).await
 }
 
@@ -110,11 +110,13 @@ fn child_of(step: &PlanStep, place: usize, budget: Option<Budget>) -> Child {
 
 /// The step's own goal, and only the tools that it names and the task has.
 fn work_of(work: &Work, step: &PlanStep, findings: Vec<Finding>) -> Work {
-    let wanted = |name: &str| step.tools.as_ref().is_none_or(|tools| tools.iter().any(|tool| tool == name));
-    Work {
-        goal: step.goal.clone(),
-        offers: work.offers.iter().filter(|offer| wanted(&offer.name)).cloned().collect(),
-        findings,
-        ..work.clone()
-    }
+    let Work { offers, reserve, .. } = work.clone();
+    let (offers, reserve) = match &step.tools {
+        None => (offers, reserve),
+        Some(tools) => {
+            let all = offers.into_iter().chain(reserve);
+            (all.filter(|offer| tools.contains(&offer.name)).collect(), Vec::new())
+        }
+    };
+    Work { goal: step.goal.clone(), offers, reserve, findings, ..work.clone() }
 }

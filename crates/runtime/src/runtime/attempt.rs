@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use regent_kernel::{
-    Begin, BoxFuture, Budget, Offer, Op, Principal, Reason, Reply, SideEffect, SpawnSpec, Status, Tier,
+    Begin, BoxFuture, Budget, Offer, Op, Principal, Reason, Reply, SideEffect, SpawnSpec, Status, Tier, Tool,
 };
 use regent_wire::result::Spawned;
 use serde_json::Value;
@@ -14,8 +14,9 @@ use tokio::sync::{Mutex, watch};
 use super::drive::Chronicle;
 use super::held::Taking;
 use super::{Checkpoints, Inner, TaskError};
-use crate::agent::{self, AgentAnswer, Work};
-use crate::context::Markers;
+use crate::agent::toolbox::OFFERED_MAX;
+use crate::agent::{self, AgentAnswer, Craft, Work};
+use crate::context::{Markers, Prompts};
 use crate::door::{CallResult, Door, Milestones, Run, TaskUsage, Undone, is_before, is_not_now};
 use crate::event::Events;
 use crate::plan;
@@ -24,6 +25,9 @@ use crate::task::{Mode, TaskRecord, TaskState, TaskStateRecord};
 
 /// Marks a field of a tool's schema that no model fills in.
 pub(crate) const FILLED: &str = "x-regent-fill";
+
+/// Capabilities of tools that change what Regent can do. Few tasks need them, so that an agent looks for them.
+const RARE: [&str; 2] = ["skill.manage", "tool.generate"];
 
 /// The steps that a replay may ask for.
 #[derive(Debug)]
@@ -178,12 +182,12 @@ impl Inner {
     }
 
     async fn program(&self, door: &Door, record: &TaskRecord) -> Result<AgentAnswer, StopCause> {
-        let work = self.work(record);
+        let (work, craft) = (self.work(record), self.craft(record)?);
         match record.spec.mode {
-            Mode::React => agent::work(door, &self.options.craft, &work).await,
+            Mode::React => agent::work(door, &craft, &work).await,
             Mode::Plan => {
                 let graph = plan::draft(door, &work).await?;
-                plan::carry_out(door, &self.options.craft, &work, &graph, None).await
+                plan::carry_out(door, &craft, &work, &graph, None).await
             }
         }
     }
@@ -191,10 +195,13 @@ impl Inner {
     /// What the agent of a task is given.
     pub(super) fn work(&self, record: &TaskRecord) -> Work {
         let spec = &record.spec;
+        let (offers, reserve) = self.offers(record);
         Work {
             goal: spec.goal.clone(),
             role: spec.role.clone(),
-            offers: self.offers(record),
+            offers,
+            reserve,
+            instructions: spec.instructions.clone(),
             skills: spec.skills.clone(),
             findings: Vec::new(),
             said: record.said.clone(),
@@ -217,16 +224,42 @@ impl Inner {
         changing.map(|tool| tool.spec().name.clone()).collect()
     }
 
-    fn offers(&self, record: &TaskRecord) -> Vec<Offer> {
-        let tools = record.tools.keys().filter_map(|name| self.kernel.tool(name));
-        tools
-            .map(|tool| Offer {
-                name: tool.spec().name.clone(),
-                description: tool.spec().description.clone(),
-                input: offered(tool.spec().input.clone()),
-            })
-            .collect()
+    /// The same with the task's own templates.
+    pub(super) fn craft(&self, record: &TaskRecord) -> Result<Craft, StopCause> {
+        let craft = self.options.craft.clone();
+        if record.spec.prompts.is_empty() {
+            return Ok(craft);
+        }
+        let mut prompts = Prompts::default();
+        for (name, text) in &record.spec.prompts {
+            prompts = prompts.part(name, text)?;
+        }
+        Ok(Craft { prompts: Arc::new(prompts), ..craft })
     }
+
+    /// The tools that are offered from the first turn on, and those that a search finds. Tools that somebody named come in that order.
+    fn offers(&self, record: &TaskRecord) -> (Vec<Offer>, Vec<Offer>) {
+        let named = record.spec.tools.as_deref().unwrap_or_default();
+        let rank = |tool: &Tool| {
+            let is_rare = |capability: &String| RARE.contains(&capability.as_str());
+            let rare = named.is_empty() && tool.spec().capabilities.iter().any(is_rare);
+            (rare, named.iter().position(|name| *name == tool.spec().name))
+        };
+        let mut tools: Vec<_> = record.tools.keys().filter_map(|name| self.kernel.tool(name)).collect();
+        tools.sort_by_key(|tool| rank(tool));
+        let usual = tools.iter().filter(|tool| !rank(tool).0).count().min(OFFERED_MAX);
+        let reserve = tools.split_off(usual);
+        (offers_of(&tools), offers_of(&reserve))
+    }
+}
+
+fn offers_of(tools: &[Arc<Tool>]) -> Vec<Offer> {
+    let offer = |tool: &Arc<Tool>| Offer {
+        name: tool.spec().name.clone(),
+        description: tool.spec().description.clone(),
+        input: offered(tool.spec().input.clone()),
+    };
+    tools.iter().map(offer).collect()
 }
 
 /// A tool's schema as a model sees it: without the fields that the runtime fills in.

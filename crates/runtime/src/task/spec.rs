@@ -31,6 +31,12 @@ pub struct TaskSpec {
     pub skills: Vec<String>,
     /// For templates, as `vars.name`.
     pub vars: BTreeMap<String, String>,
+    /// Templates that replace ours, by layer (`system`, `role`, `task`), and others that these include, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub prompts: BTreeMap<String, String>,
+    /// What instructs its agents beside the goal.
+    #[serde(skip_serializing_if = "Instructions::is_default")]
+    pub instructions: Instructions,
     /// How answers are drawn. Nothing is asked for unless somebody does: many models refuse a temperature or a forced call. A model
     /// in this process takes the likeliest token, and always makes a call where tools are offered.
     pub sampling: Sampling,
@@ -60,6 +66,8 @@ impl Default for TaskSpec {
             changes: Some(Changes::Allowed),
             skills: Vec::new(),
             vars: BTreeMap::new(),
+            prompts: BTreeMap::new(),
+            instructions: Instructions::default(),
             sampling: Sampling::default(),
             limits: AgentLimits::default(),
             budget: Budget::default(),
@@ -75,6 +83,32 @@ impl TaskSpec {
     /// A task with this goal, and everything else as usual.
     pub fn new(goal: impl Into<String>) -> Self {
         Self { goal: goal.into(), ..Self::default() }
+    }
+}
+
+/// Files with instructions.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Instructions {
+    /// The user trusts the project: its `AGENTS.md` and `CLAUDE.md` instruct. Otherwise they are content.
+    pub project: bool,
+    /// The user's own, as they were when the task was taken.
+    pub own: Vec<InstructionFile>,
+}
+
+/// One such file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InstructionFile {
+    /// Its path, as its reader knows it.
+    pub path: String,
+    /// What it says.
+    pub text: String,
+}
+
+impl Instructions {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
     }
 }
 

@@ -215,6 +215,7 @@ impl Live {
                 }
                 vec![format!("  {}", screen.faint(&term::short(text.trim(), SAID_CHARS_MAX)))]
             }
+            compacted @ Event::Compacted { .. } => compacted_line(screen, compacted).into_iter().collect(),
             Event::Tool { step, tool, args } => {
                 one.step.clone_from(&step);
                 one.calls.insert(step, (tool, args));
@@ -242,9 +243,7 @@ impl Live {
             }
             Event::Missed { count } => vec![missed(count)],
             Event::Snapshot { id, step } => vec![screen.faint(&format!("  snapshot {id} after step {step}"))],
-            Event::NoSnapshot { step, why } => {
-                vec![screen.warn(&format!("  no snapshot after step {step}: {}", term::inline(&why)))]
-            }
+            Event::NoSnapshot { step, why } => vec![no_snapshot(screen, &step, &why)],
         }
     }
 
@@ -285,6 +284,24 @@ fn plan_lines(screen: &Screen, steps: &[PlannedStep], width: usize) -> Vec<Strin
         format!("  {}  {goal}", screen.strong(&term::short(name, 20)))
     };
     std::iter::once("plan".to_owned()).chain(steps.iter().map(step)).collect()
+}
+
+fn compacted_line(screen: &Screen, event: Event) -> Option<String> {
+    let Event::Compacted { step, turns, tokens_before, tokens_after, no_summary } = event else {
+        return None;
+    };
+    let why = no_summary.map(|why| format!(", without a summary: {}", term::inline(&why)));
+    Some(screen.faint(&format!(
+        "  {step} compacted: {} left the prompt, {} → {} tokens{}",
+        term::count(turns, "turn"),
+        money::grouped(tokens_before),
+        money::grouped(tokens_after),
+        why.unwrap_or_default()
+    )))
+}
+
+fn no_snapshot(screen: &Screen, step: &str, why: &str) -> String {
+    screen.warn(&format!("  no snapshot after step {step}: {}", term::inline(why)))
 }
 
 fn missed(count: u64) -> String {

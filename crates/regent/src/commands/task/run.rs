@@ -13,7 +13,8 @@ use super::watch::{self, View, WatchedTasks};
 use super::{RunArgs, Unattended};
 use crate::asking::TerminalAsker;
 use crate::codes::{self, Code};
-use crate::compose::{BootedKernel, tasks};
+use crate::compose::limits::{self, AskedLimits};
+use crate::compose::{BootedKernel, instructions, tasks};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::money;
@@ -27,15 +28,24 @@ const GOAL_BYTES_MAX: u64 = 256 << 10;
 
 pub(super) async fn run(context: &Context, args: RunArgs) -> CommandResult {
     let unattended = args.unattended;
-    let spec = spec(args)?;
+    let asked = AskedLimits { turns: args.turns, window: args.window, answer: args.max_answer };
+    let prompt = args.prompt.clone();
+    let mut spec = spec(args)?;
     let running = BootedKernel::boot(context).await?;
-    let result = begin(context, &running, spec, unattended).await;
+    // A name that is mistyped is refused before its templates are looked for.
+    let result = match instructions::prompts(context, prompt.as_deref()) {
+        Ok(prompts) => {
+            spec.prompts = prompts;
+            spec.limits = limits::of_task(context, &running, &spec, asked);
+            begin(context, &running, spec, unattended).await
+        }
+        Err(failure) => Err(failure),
+    };
     running.close(context, result).await
 }
 
 fn spec(args: RunArgs) -> Result<TaskSpec, Failure> {
-    let RunArgs { goal, model, tools, mode, plan, budget, agent, role, priority, effort, unattended: _ } =
-        args;
+    let RunArgs { goal, model, tools, mode, plan, budget, agent, role, priority, effort, .. } = args;
     let goal = if goal == "-" { read_goal()? } else { goal };
     if goal.trim().is_empty() {
         return Err(Failure::new(codes::TASK_GOAL, "a task needs a goal"));
@@ -87,6 +97,7 @@ pub(crate) async fn watched(
     needs_a_model(context, running)?;
     is_a_model(running, &spec.model)?;
     spec.skills = skills(running);
+    spec.instructions = instructions::of_task(context)?;
     let stage = Arc::new(Stage::new(context.screen));
     if spec.tools.is_none() {
         spec.tools = tasks::usual_tools(running, &spec.model);

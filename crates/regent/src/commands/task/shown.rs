@@ -15,8 +15,8 @@ use crate::{money, term};
 
 /// The message about a task whose process is gone.
 const INTERRUPTED: &str = "interrupted";
-/// The step that reads the project's notes for agents. Most projects have none.
-const NOTES_STEP: &str = "0/notes";
+/// The steps that read the project's notes for agents. Most projects have none.
+const NOTES_STEPS: [(&str, &str); 2] = [("0/notes", "no AGENTS.md"), ("0/notes-claude", "no CLAUDE.md")];
 
 pub(super) fn list(context: &Context, count: u32) -> CommandResult {
     let (screen, past) = (&context.screen, Past::open(context)?);
@@ -96,6 +96,9 @@ pub(super) fn show(context: &Context, id: &str) -> CommandResult {
     }
     for step in &steps {
         text.push_str(&step_line(screen, step));
+        if let Some(line) = compacted_line(step, &steps) {
+            text.push_str(&format!("  {:<14} {}\n", "", screen.warn(&line)));
+        }
     }
     if let Some(answer) = &view.answer {
         text.push_str(&format!("\n{}\n", term::block(answer)));
@@ -116,8 +119,10 @@ fn step_line(screen: &Screen, step: &Recorded) -> String {
         Some(spent) if spent.tokens > 0 => format!("  {}", money::spent(spent)),
         Some(_) | None => String::new(),
     };
-    if step.step == NOTES_STEP && is_missing(step) {
-        return format!("  {:<14} {}\n", term::inline(&step.step), screen.faint("no AGENTS.md"));
+    if let Some((_, none)) = NOTES_STEPS.iter().find(|(name, _)| *name == step.step)
+        && is_missing(step)
+    {
+        return format!("  {:<14} {}\n", term::inline(&step.step), screen.faint(none));
     }
     let why = match step.verdict {
         Decision::Deny => {
@@ -131,6 +136,26 @@ fn step_line(screen: &Screen, step: &Recorded) -> String {
         term::inline(what),
         screen.faint(&used)
     )
+}
+
+/// Where a conversation was compacted: what the questions before and after it took, as their receipts say.
+fn compacted_line(step: &Recorded, steps: &[&Recorded]) -> Option<String> {
+    let (prefix, turn) =
+        step.step.split('~').next()?.strip_suffix("/compact")?.rsplit_once('/').map_or_else(
+            || Some(("", step.step.split('/').next()?)),
+            |(prefix, turn)| Some((prefix, turn)),
+        )?;
+    let turn: u64 = turn.parse().ok()?;
+    let below = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+    let tokens_at = |turn: u64| {
+        let name = format!("{below}{turn}/think");
+        let think = steps.iter().rfind(|step| step.step.split('~').next() == Some(name.as_str()))?;
+        Some(money::grouped(think.end.as_ref()?.spent.tokens))
+    };
+    let before = tokens_at(turn.checked_sub(1)?)?;
+    let after = tokens_at(turn).map_or_else(String::new, |after| format!(" → {after}"));
+    let summary = if status(step) == "ok" { "" } else { ", without a summary" };
+    Some(format!("compacted at turn {turn}: {before}{after} tokens a question{summary}"))
 }
 
 /// Whether the file that a step was to read doesn't exist.
