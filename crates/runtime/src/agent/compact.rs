@@ -36,7 +36,7 @@ impl AgentLoop<'_> {
             Ok(text) => (text, None),
             Err(why) => (left_out(self.compacted_turns, &why), Some(why)),
         };
-        self.window.compact(text);
+        self.window.compact(self.with_requests(turn, text));
         self.keep_nested_notes();
         // What they answered is no longer above, so it may be asked for again.
         self.circles.forget_answers();
@@ -48,6 +48,29 @@ impl AgentLoop<'_> {
             no_summary: why,
         });
         Ok(())
+    }
+
+    /// What stands for the old turns, with what the person has asked for since the goal in their own words: no summary stands for that.
+    fn with_requests(&self, turn: u32, text: String) -> String {
+        let (of, room) = (self.craft.estimator, self.window.estimated_room() / 8);
+        let mut requests: Vec<String> = Vec::new();
+        let mut tokens = 0_u64;
+        for said in self.work.said.iter().rev().filter(|said| said.turn <= turn) {
+            let request = format!("- {}", cut(&said.text, room / 2, of));
+            tokens = tokens.saturating_add(of(&request));
+            if tokens > room && !requests.is_empty() {
+                break;
+            }
+            requests.push(request);
+        }
+        if requests.is_empty() {
+            return text;
+        }
+        requests.reverse();
+        format!(
+            "{text}\n\nWhat I asked for since, the last being what to work on now:\n{}",
+            requests.join("\n")
+        )
     }
 
     /// Asks for the summary of the turns that leave. A failure is an answer too, the same in every later run: only what a budget or a rate

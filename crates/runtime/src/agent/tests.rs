@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{AgentAnswer, Craft, Hooks, Tick};
 use crate::task::InstructionFile;
-use crate::{Options, Outlook, Runtime, StopCause, TaskEnd, TaskSpec, TaskState};
+use crate::{FollowUp, Options, Outlook, Runtime, StopCause, TaskEnd, TaskSpec, TaskState};
 
 struct Stage {
     test: TestKernel,

@@ -19,7 +19,8 @@ fn reader(turns: u32, summary: Says) -> Puppet {
             return summary.clone();
         }
         match turn.fetch_add(1, Ordering::AcqRel) {
-            turn if turn < turns => Says::call("look", json!({"at": turn})),
+            // Once for each request.
+            turn if turn % (turns + 1) < turns => Says::call("look", json!({"at": turn})),
             _last => finish("all was read"),
         }
     })
@@ -155,4 +156,21 @@ async fn what_was_read_before_may_be_read_again_after_a_summary() {
     let end = run(&test.kernel, long(200)).await;
     assert_eq!(end.answer.unwrap().text, "again");
     assert!(!last_of(&puppet.requests().pop().unwrap()).contains("[refused"));
+}
+
+#[tokio::test]
+async fn what_was_asked_for_later_stays_in_the_persons_words_when_its_turns_leave() {
+    let puppet = reader(60, Says::Text("found so far: x".to_owned()));
+    let test = world(&puppet, 10_240).await;
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), Options::default());
+    let mut first = runtime.run(long(60)).await.unwrap();
+    let task = first.ended().await.unwrap().task;
+    let message = FollowUp { text: "now look for the second thing".to_owned(), model: None };
+    let mut handle = runtime.say(&task, message).await.unwrap().unwrap();
+    assert_eq!(handle.ended().await.unwrap().answer.unwrap().text, "all was read");
+    let asked = puppet.requests();
+    let last = asked.iter().rev().find(|asked| !asked.tools.is_empty()).unwrap();
+    let texts: Vec<_> = last.messages.iter().map(|message| message.text().into_owned()).collect();
+    assert!(texts.iter().any(|text| text.contains("- now look for the second thing")), "{texts:?}");
+    assert!(runtime.replay(&task).await.unwrap().same);
 }
