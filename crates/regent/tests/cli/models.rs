@@ -76,7 +76,7 @@ fn limits_are_listed_and_a_file_beside_the_settings_updates_them() {
     std::fs::write(&file, table.replace("window_tokens", "window")).unwrap();
     let ended = world.run(&["--json", "model", "list"]);
     assert_eq!((ended.code, ended.error_code().as_str()), (3, "config.invalid"), "{ended:?}");
-    assert!(ended.stdout.contains("capabilities.toml:5"), "{ended:?}");
+    assert!(ended.stdout.contains("capabilities.toml`, line 5"), "{ended:?}");
 }
 
 #[test]

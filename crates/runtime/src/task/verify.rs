@@ -52,7 +52,7 @@ pub(crate) fn doubt(
     if let Some(last) = edits.next_back().filter(|last| !last.went_well && !reads_only) {
         return Some(format!("its last change failed: `{}`", last.tool));
     }
-    if !deeds.is_empty() && deeds.iter().all(|deed| !deed.went_well) {
+    if !deeds.is_empty() && deeds.iter().all(|deed| !deed.went_well && deed.kind != DeedKind::Program) {
         return Some("none of its calls succeeded".to_owned());
     }
     if reads_only {
@@ -135,6 +135,7 @@ mod tests {
             ("Check the style of a.txt", vec![read(true)], None),
             ("go on", vec![read(true)], None),
             ("go on", vec![shell(false), read(true)], None),
+            ("Test it", vec![shell(false)], None),
             ("go on", vec![edit("a.txt", false), read(true)], Some("last change failed")),
             ("Change a.txt", vec![write("a.txt", true), shell(false)], None),
         ];
