@@ -34,6 +34,7 @@ use act::{SeenFiles, call_of};
 use circles::Circles;
 pub use hooks::{Hooks, NoHooks, Tick};
 use notes::NestedNotes;
+pub(crate) use observe::DENIED;
 use placeholders::restored_message;
 use toolbox::Toolbox;
 

@@ -166,10 +166,10 @@ fn a_repository_is_cloned_in_the_sandbox() {
 fn tools_are_listed_as_others_take_them() {
     let world = CliFixture::ready();
     for (format, pointer, name) in [
-        ("openai", "/0/function/name", "fs__copy"),
-        ("anthropic", "/0/name", "fs__copy"),
-        ("mcp", "/0/name", "fs.copy"),
-        ("json", "/0/name", "fs.copy"),
+        ("openai", "/0/function/name", "fs__append"),
+        ("anthropic", "/0/name", "fs__append"),
+        ("mcp", "/0/name", "fs.append"),
+        ("json", "/0/name", "fs.append"),
     ] {
         let listed = world.run(&["tool", "list", "--format", format, "--tag", "file.read"]);
         assert_eq!(

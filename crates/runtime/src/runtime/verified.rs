@@ -6,6 +6,7 @@ use regent_kernel::{SideEffect, Status, Tier};
 use regent_wire::body::EndStatus;
 
 use super::Inner;
+use crate::agent::DENIED;
 use crate::task::{Deed, DeedKind, Mode, Recorded, TaskRecord, doubt, turn_of};
 
 /// A name in a request that is longer isn't looked for.
@@ -22,7 +23,12 @@ impl Inner {
         let tapes = self.tapes(std::slice::from_ref(&record.task)).ok()?;
         let steps = tapes.get(&record.task)?.steps.iter();
         let asked = steps.filter(|step| turn_of(&step.step).is_some_and(|turn| turn >= since));
-        let deeds: Vec<Deed> = asked.filter_map(|step| self.deed(step)).collect();
+        let asked: Vec<&Recorded> = asked.collect();
+        // Whoever denied a call knows that it wasn't made.
+        if asked.iter().any(|step| step.code.as_deref() == Some(DENIED)) {
+            return None;
+        }
+        let deeds: Vec<Deed> = asked.into_iter().filter_map(|step| self.deed(step)).collect();
         let workspace = self.options.snapshots.as_ref().map(|checkpoints| &checkpoints.workspace);
         doubt(request, record.reads_only(), &deeds, |name| {
             let Some(workspace) = workspace.filter(|_| name.len() <= NAME_BYTES_MAX) else { return true };

@@ -34,6 +34,8 @@ pub struct Recorded {
     pub verdict: Decision,
     /// Why not, if the answer was no.
     pub why: Option<String>,
+    /// The word for that reason.
+    pub code: Option<String>,
     /// A person was asked about it together with an earlier call.
     #[serde(skip)]
     pub joined: bool,
@@ -282,6 +284,7 @@ fn begun(entry: &Entry) -> Result<Option<(TaskId, Recorded)>, Fault> {
         call: step.call,
         verdict: intent.verdict.effect,
         why: intent.verdict.reason.as_deref().map(str::to_owned),
+        code: intent.verdict.code.as_deref().map(str::to_owned),
         joined: intent.ticket.as_ref().is_some_and(|ticket| ticket.with.is_some()),
         args: intent.args.map(|args| args.sha256),
         entry: (entry.lane, entry.seq),
@@ -466,6 +469,7 @@ mod tests {
                 call: None,
                 verdict,
                 why: None,
+                code: None,
                 joined: false,
                 args: Some(digest),
                 entry: ("0000".parse().unwrap(), 0),

@@ -91,7 +91,7 @@ impl LiveTask {
         let name = step.split('~').next().unwrap_or_default();
         let Some((tool, args)) = self.calls.remove(name) else {
             // A model that answered speaks for itself, and notes for agents need not be there.
-            let speaks = end == CallEnd::Done || name.ends_with("0/notes");
+            let speaks = end == CallEnd::Done || name.split('/').any(|part| part.starts_with("notes"));
             let line = || format!("  {}  {}: {}", term::inline(step), end.word(), term::short(text, 200));
             return if speaks { Vec::new() } else { vec![line()] };
         };
