@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::event::{CallEnd, Event, Events, shorten};
 use crate::stop::{StopCause, StopRequest};
-use crate::task::{Said, model_at};
+use crate::task::{Said, is_dropped, is_dropped_turn, model_at};
 use crate::tokens;
 
 /// How often a call is made again because it needed an approval.
@@ -221,7 +221,7 @@ impl TaskUsage {
     }
 
     /// What is left of a budget after this.
-    pub(crate) fn left_of(self, budget: Budget) -> Budget {
+    pub fn left_of(self, budget: Budget) -> Budget {
         let less = |limit: Option<u64>, used: u64| limit.map(|limit| limit.saturating_sub(used));
         let Spent { bytes_out, money_microusd, tokens, wall_ms } = self.spent;
         Budget {
@@ -302,6 +302,16 @@ impl Door {
     /// Why the task is to stop, if it is. Looked at between steps, so that no step is torn.
     pub fn is_to_stop(&self) -> Option<StopCause> {
         self.run.wish.borrow().stop()
+    }
+
+    /// Whether the person stopped the task before this step was made, and said something else.
+    pub(crate) fn is_dropped(&self, step: &str) -> bool {
+        is_dropped(&self.name_of(step), &self.run.said)
+    }
+
+    /// The same for a whole turn.
+    pub(crate) fn is_dropped_turn(&self, turn: u32) -> bool {
+        self.prefix.is_empty() && is_dropped_turn(turn, &self.run.said)
     }
 
     /// Says that something was changed, between two steps.
@@ -417,6 +427,12 @@ impl Door {
             && !recorded.contains(name)
         {
             return Err(StopCause::NotRecorded(name.to_owned()));
+        }
+        // Who wants it to stop wants no further effect. What is left of the turn is made when it goes on.
+        if matches!(op, Op::RunTool(_))
+            && let Some(stop @ (StopCause::Paused | StopCause::Cancelled)) = self.is_to_stop()
+        {
+            return Err(stop);
         }
         let who = self.at_step(name)?;
         for _ in 0..ASKED_TIMES_MAX {

@@ -12,8 +12,8 @@ mod tape;
 
 pub use diff::{Brief, Difference, diff};
 pub use regent_kernel::Priority;
-pub use said::{Exchange, Said};
-pub(crate) use said::{model_at, model_before, next_turn, turn_of};
+pub use said::{Exchange, Said, StoppedTurn};
+pub(crate) use said::{is_dropped, is_dropped_turn, model_at, model_before, next_turn, turn_of};
 pub use spec::{Mode, TaskRecord, TaskSpec};
 pub use state::TaskState;
 pub(crate) use state::may_become;

@@ -2,6 +2,7 @@
 
 mod history;
 mod live;
+pub(crate) mod restored;
 mod run;
 mod shown;
 mod watch;
@@ -14,7 +15,10 @@ use crate::context::Context;
 use crate::output::CommandResult;
 use crate::past::Past;
 use crate::term;
-pub(crate) use run::{TaskResult, watched};
+pub(crate) use run::{
+    TaskResult, asks, is_a_model, needs_a_model, one_of, short_of, skills, watch_from, watched,
+};
+pub(crate) use watch::{News, forward};
 
 /// How many tasks a shell offers.
 const COMPLETED_MAX: u32 = 50;
@@ -206,7 +210,7 @@ pub(crate) async fn run(context: &Context, command: TaskCommand) -> CommandResul
             run::resume(context, id.as_deref(), &budget, unattended).await
         }
         TaskCommand::Continue { which, message, model, budget, unattended } => {
-            let message = FollowUp { text: message, model };
+            let message = FollowUp { text: message, model, instead: false };
             run::say(context, &which.id, message, (&budget, unattended)).await
         }
         TaskCommand::Fork { which, at, model } => run::fork(context, &which.id, &at, model).await,
@@ -222,7 +226,7 @@ pub(crate) async fn run(context: &Context, command: TaskCommand) -> CommandResul
 }
 
 /// Ids of tasks, for completion. What can't be read completes nothing.
-fn task_ids() -> Vec<CompletionCandidate> {
+pub(crate) fn task_ids() -> Vec<CompletionCandidate> {
     let listed = || -> Option<Vec<TaskView>> {
         let global = crate::cli::Global::for_completion();
         let context = Context::new(&global, "regent.complete").ok()?;

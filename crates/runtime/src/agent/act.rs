@@ -20,6 +20,9 @@ use crate::stop::StopCause;
 /// The tool that keeps a note in the agent's own memory.
 const REMEMBER: &str = "memory.remember";
 
+/// What a model hears of a call that the person stopped.
+const NOT_MADE: &str = "[the person stopped you here: this was not done, or not all of it]";
+
 /// What the files hold that this agent has read or written, by path: a later write says what it means to replace.
 pub(super) type SeenFiles = BTreeMap<String, String>;
 
@@ -65,6 +68,10 @@ impl AgentLoop<'_> {
         };
         let (mut repeated, mut calls) = (0, VecDeque::new());
         for (index, (asked, used)) in asked.iter().zip(uses).enumerate() {
+            if self.door.is_dropped(&format!("{turn}/tool/{index}")) {
+                acting.texts.insert(index, NOT_MADE.to_owned());
+                continue;
+            }
             if let Some(text) = self.held_back(used) {
                 repeated += usize::from(used.tool != FINISH && used.unreadable().is_none());
                 acting.texts.insert(index, text);
