@@ -120,6 +120,7 @@ impl TerminalAsker {
 
 impl TerminalAsker {
     fn ask(&self, keyboard: &mut Keyboard, text: &str) {
+        keyboard.asks();
         self.stage.ask(text);
         keyboard.asked();
     }

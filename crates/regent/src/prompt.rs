@@ -110,12 +110,17 @@ impl Keyboard {
         Self { wanted: None, lines, reading: false, asked_at: Instant::now() }
     }
 
+    /// A question is about to be shown. Who reads the terminal for us gives no line that was typed before it is on the screen.
+    pub(crate) fn asks(&mut self) {
+        self.asked_at = Instant::now();
+    }
+
     /// A question has just been shown: what was typed before it is no answer to it.
     pub(crate) fn asked(&mut self) {
         if self.wanted.is_some() {
             forget_typed();
+            self.asked_at = Instant::now();
         }
-        self.asked_at = Instant::now();
     }
 
     /// The next line that is typed after the question; none at the end of input.

@@ -145,8 +145,8 @@ fn escaped(rest: &[u8]) -> Option<(usize, Found)> {
         0x08 | 0x7f => Key::Ctrl('w'),
         b'b' => Key::WordLeft,
         b'f' => Key::WordRight,
-        // The first was the key.
-        &ESC => return Some((0, Found::Key(Key::Escape))),
+        // It was a key of its own, and so is what follows.
+        0..0x20 => return Some((0, Found::Key(Key::Escape))),
         _other => return Some((1, Found::Nothing)),
     };
     Some((1, Found::Key(key)))
@@ -210,7 +210,7 @@ mod tests {
             (b"\x1b[A\x1bOB\x1b[1;5C\x1b[D", vec![Key::Up, Key::Down, Key::WordRight, Key::Left]),
             (b"\x1b[3~\x1b[H\x1b[4~\x1b[13;2u", vec![Key::Delete, Key::Home, Key::End, Key::Newline]),
             (b"\x1b[200~a\r\nb\x1b[A\x1b[201~c", vec![paste("a\r\nb\x1b[A"), Key::Char('c')]),
-            (b"\x1b\x1b[A", vec![Key::Escape, Key::Up]),
+            (b"\x1b\x1b[A\x1b\x03", vec![Key::Escape, Key::Up, Key::Escape, Key::Ctrl('c')]),
             (b"\xffa\xc3(\x1b[99zx", vec![Key::Char('a'), Key::Char('('), Key::Char('x')]),
         ] {
             assert_eq!(KeyReader::default().feed(bytes), keys, "{bytes:?}");

@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 
-use super::text::{Rows, folded, width, wrapped};
+use super::text::{Rows, folded, folded_block, width, wrapped};
 
 /// Marked pastes on, and off.
 const BEGIN: &str = "\x1b[?2004h";
@@ -58,7 +58,10 @@ impl Painter {
     /// Text that stays. It is inert, but for colours of ours.
     pub(super) fn line(&mut self, text: &str) {
         self.end_stream();
-        self.kept.push_str(text);
+        match self.draws {
+            true => self.kept.push_str(&folded_block(text, self.columns)),
+            false => self.kept.push_str(text),
+        }
         self.kept.push('\n');
     }
 
@@ -300,7 +303,8 @@ mod tests {
                 emulator.write(&frame(&old, 12, &kept, &new));
                 all.push_str(&kept);
                 let rows: Vec<&str> = new.rows.iter().map(|row| row.trim_end()).collect();
-                prop_assert_eq!(emulator.text(), format!("{all}{}", rows.join("\n")).trim_end());
+                let expected = format!("{all}{}", rows.join("\n")).trim_end().to_owned();
+                prop_assert_eq!(emulator.text(), expected);
                 let row = all.lines().count() + new.row;
                 prop_assert_eq!((emulator.row, emulator.column), (row, new.column));
                 old = new;

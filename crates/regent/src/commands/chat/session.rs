@@ -17,7 +17,7 @@ use super::history::History;
 use super::keyboard::{Pieces, Typed};
 use super::keys::{Key, KeyReader};
 use super::paint::Painter;
-use super::text::{Rows, fitted, plain, wrapped};
+use super::text::{Rows, fitted, folded, plain};
 use super::view::View;
 use super::{paste, slash};
 use crate::calls::{Interrupt, Interrupts};
@@ -101,6 +101,8 @@ pub(super) struct Session<'r> {
     asked_at: Instant,
     typed_at: Option<Instant>,
     interrupted_at: Option<Instant>,
+    /// The call that runs was asked about, so its change was seen.
+    was_asked: bool,
     ticks: usize,
     root: PathBuf,
     mode: Option<KeyMode>,
@@ -135,6 +137,7 @@ impl<'r> Session<'r> {
             asked_at: Instant::now(),
             typed_at: None,
             interrupted_at: None,
+            was_asked: false,
             ticks: 0,
             root,
             mode: None,
@@ -364,6 +367,7 @@ impl<'r> Session<'r> {
             return;
         }
         self.echo(text);
+        self.draw();
         match self.talk.say(text).await {
             Ok(handle) => self.begin(handle),
             Err(failure) => self.failed(&failure),
@@ -418,9 +422,11 @@ impl<'r> Session<'r> {
             Event::Snapshot { id, .. } => self.talk.note_snapshot(id.clone()),
             _other => {}
         }
+        let was_asked = matches!(event, Event::Verdict { .. }) && std::mem::take(&mut self.was_asked);
         let talk = &self.talk;
         let ended = self.view.event(event, &mut self.page, &|step| talk.arguments(step));
         if let Some(call) = ended
+            && !was_asked
             && let Some(change) = self.talk.change(&call).await
         {
             self.page.line(change.trim_end_matches('\n'));
@@ -484,7 +490,8 @@ impl<'r> Session<'r> {
             (None, None) => {}
         }
         let spent = money::spent(&self.view.spent());
-        self.page.line(&self.screen.faint(&format!("  {} s · {spent}", work.began.elapsed().as_secs())));
+        self.page
+            .line(&self.screen.faint(&format!("  {} s · {spent} in all", work.began.elapsed().as_secs())));
         if !work.queued.is_empty() {
             // Nobody has heard them: they are the person's again.
             let head = format!("{}\n", work.queued.join("\n"));
@@ -504,6 +511,7 @@ impl<'r> Session<'r> {
                 if !head.is_empty() {
                     self.page.line(head);
                 }
+                self.was_asked = true;
                 self.ask(Purpose::Call, plain(prompt).trim());
             }
             StageNews::GoOn(why) => {
@@ -588,7 +596,7 @@ impl<'r> Session<'r> {
         }
         let rows = match &self.question {
             Some(question) => {
-                above.extend(wrapped(&question.prompt, columns).iter().map(|row| self.screen.strong(row)));
+                above.extend(folded(&question.prompt, columns).iter().map(|row| self.screen.strong(row)));
                 question.editor.draft().rows("? ", columns)
             }
             None => self.editor.draft().rows(PROMPT, columns),

@@ -100,7 +100,12 @@ pub(super) fn folded(line: &str, columns: usize) -> Vec<String> {
             taken += width(word);
             continue;
         }
-        // A word that is wider than a row is cut.
+        // A word that is wider than a row is cut; one with colours is left to the terminal.
+        if word.contains('\u{1b}') {
+            row.push_str(word);
+            taken += width(word);
+            continue;
+        }
         let mut pieces = wrapped(word, columns);
         row = pieces.pop().unwrap_or_default();
         taken = width(&row);
@@ -108,6 +113,30 @@ pub(super) fn folded(line: &str, columns: usize) -> Vec<String> {
     }
     rows.push(row);
     rows
+}
+
+/// The same for text of several lines, each with its indentation.
+pub(super) fn folded_block(text: &str, columns: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.split('\n') {
+        let head = line.len() - line.trim_start_matches(' ').len();
+        let (indent, words) = line.split_at(head);
+        // Where it would take most of the columns, there is none.
+        let room = if head > columns / 2 { columns } else { columns - head };
+        if width(words) < room {
+            out.push_str(line);
+        } else {
+            let rows = folded(words, room);
+            let rows: Vec<String> = rows
+                .iter()
+                .map(|row| if room == columns { row.clone() } else { format!("{indent}{row}") })
+                .collect();
+            out.push_str(&rows.join("\n"));
+        }
+        out.push('\n');
+    }
+    out.pop();
+    out
 }
 
 /// The rows that a line takes when it is cut wherever the columns end. The last column stays empty: a terminal that wraps there would

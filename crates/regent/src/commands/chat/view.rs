@@ -34,6 +34,8 @@ pub(super) struct View {
     /// Steps that were shown, and turns before which everything was.
     shown: BTreeSet<String>,
     first_turn: u32,
+    /// The turn of the message that this run heard last, and how many before it have the same.
+    heard: Option<(u32, usize)>,
     calls: BTreeMap<String, Call>,
     step: String,
     /// The step whose words are being shown, and all of them.
@@ -79,6 +81,7 @@ impl View {
             screen,
             shown: BTreeSet::new(),
             first_turn,
+            heard: None,
             calls: BTreeMap::new(),
             step: String::new(),
             saying: None,
@@ -134,6 +137,8 @@ impl View {
                 return self.verdict(&step, (word, &text), page);
             }
             Event::Used { spent, left } => (self.spent, self.left) = (spent, left),
+            // Another run tells everything from the beginning.
+            Event::State { state: TaskState::Running, .. } => self.heard = None,
             Event::State { state: TaskState::Failed | TaskState::Retrying, why: Some(why) } => {
                 page.line(&screen.warn(&format!("  {}; trying again", term::short(&why, 400))));
             }
@@ -152,9 +157,11 @@ impl View {
         None
     }
 
-    /// Whether a message begins to be worked on that wasn't before.
+    /// Whether a message begins to be worked on that wasn't before. One turn may answer several.
     pub(super) fn hears(&mut self, turn: u32) -> bool {
-        self.is_new(&format!("{turn}/heard"))
+        let number = self.heard.filter(|(heard, _)| *heard == turn).map_or(0, |(_, number)| number + 1);
+        self.heard = Some((turn, number));
+        self.is_new(&format!("{turn}/heard/{number}"))
     }
 
     pub(super) fn missed(&self, count: u64, page: &mut Painter) {
@@ -351,6 +358,19 @@ fn named(args: &str, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_message_is_heard_once_however_often_it_is_told() {
+        let mut view = View::new(Screen::new(true, crate::output::Color::Never), 2);
+        let mut page = Painter::default();
+        let run = |view: &mut View, page: &mut Painter, turns: &[u32]| -> Vec<bool> {
+            view.event(Event::State { state: TaskState::Running, why: None }, page, &|_| None);
+            turns.iter().map(|turn| view.hears(*turn)).collect()
+        };
+        assert_eq!(run(&mut view, &mut page, &[1, 3]), [false, true]);
+        assert_eq!(run(&mut view, &mut page, &[1, 3, 3]), [false, false, true]);
+        assert_eq!(run(&mut view, &mut page, &[1, 3, 3, 4]), [false, false, false, true]);
+    }
 
     #[test]
     fn a_call_is_shown_by_what_says_most() {
