@@ -14,6 +14,7 @@ mod session;
 mod slash;
 mod text;
 mod view;
+mod work;
 
 use std::sync::Arc;
 

@@ -205,7 +205,8 @@ fn edits_tests_and_questions(world: &CliFixture, person: &mut Person) {
         person.sees(shown);
     }
     person.says("go slow");
-    person.sees("thinking");
+    // It is asked: what comes now waits for the next turn.
+    person.sees("thinking · turn 11");
     person.says("and one thing more");
     for shown in
         ["queued: and one thing more", "* fs.write marks", "> and one thing more", "heard both", "in all"]

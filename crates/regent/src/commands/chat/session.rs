@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use regent_kernel::{Spent, TaskId};
-use regent_runtime::event::Event;
+use regent_kernel::TaskId;
+use regent_runtime::TaskView;
 use regent_runtime::task::Exchange;
-use regent_runtime::{FollowUp, Reins, TaskEnd, TaskHandle, TaskView};
 use regent_sandbox::{KeyMode, Terminal};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -19,13 +18,12 @@ use super::keys::{Key, KeyReader};
 use super::paint::Painter;
 use super::text::{Rows, fitted, folded, plain};
 use super::view::View;
+use super::work::{Work, next_news};
 use super::{paste, slash};
 use crate::calls::{Interrupt, Interrupts};
 use crate::codes;
-use crate::commands::task::{self, News};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::money;
 use crate::output::Screen;
 use crate::stage::StageNews;
 use crate::term;
@@ -39,9 +37,6 @@ const TWICE_WITHIN: Duration = Duration::from_secs(2);
 const TYPING_PAUSE: Duration = Duration::from_millis(700);
 /// How long leaving waits for the work to stop.
 const STOPS_WITHIN: Duration = Duration::from_secs(5);
-const NEWS_MAX: usize = 4_096;
-/// News that are shown at once.
-const NEWS_AT_ONCE: usize = 64;
 const SPINNER: [char; 4] = ['|', '/', '-', '\\'];
 const PROMPT: &str = "> ";
 
@@ -58,23 +53,10 @@ pub(super) enum Purpose {
 }
 
 /// A question, and the answer as it is typed.
-struct Question {
-    purpose: Purpose,
+pub(super) struct Question {
+    pub(super) purpose: Purpose,
     prompt: String,
-    editor: Editor,
-}
-
-/// Work on a message.
-struct Work {
-    news: mpsc::Receiver<News>,
-    reins: Reins,
-    began: Instant,
-    /// How often the person has asked for it to stop.
-    stops: u32,
-    /// Messages that it hasn't taken up.
-    queued: Vec<String>,
-    /// The message that it begins with is on the screen.
-    is_echoed: bool,
+    pub(super) editor: Editor,
 }
 
 /// Whether the session goes on.
@@ -90,19 +72,19 @@ pub(super) struct Session<'r> {
     pub(super) talk: Conversation<'r>,
     pub(super) page: Painter,
     pub(super) screen: Screen,
-    view: View,
-    editor: Editor,
+    pub(super) view: View,
+    pub(super) editor: Editor,
     keys: KeyReader,
     history: History,
-    work: Option<Work>,
-    question: Option<Question>,
+    pub(super) work: Option<Work>,
+    pub(super) question: Option<Question>,
     /// Answers to calls' questions.
     answers: mpsc::UnboundedSender<(Instant, String)>,
     asked_at: Instant,
     typed_at: Option<Instant>,
     interrupted_at: Option<Instant>,
     /// The call that runs was asked about, so its change was seen.
-    was_asked: bool,
+    pub(super) was_asked: bool,
     ticks: usize,
     root: PathBuf,
     mode: Option<KeyMode>,
@@ -320,18 +302,6 @@ impl<'r> Session<'r> {
         }
     }
 
-    /// Stops the work before its next call, then the calls that run.
-    async fn stop(&mut self) {
-        let Some(work) = self.work.as_mut() else { return };
-        work.stops = work.stops.saturating_add(1);
-        work.reins.pause();
-        // A model that is thinking has no effect that needs an end.
-        let at_once = work.stops > 1 || (!self.view.has_calls() && self.question.is_none());
-        if at_once && let Err(failure) = self.talk.stop_calls().await {
-            self.failed(&failure);
-        }
-    }
-
     async fn entered(&mut self, text: &str) -> Next {
         let text = text.trim();
         if text.is_empty() {
@@ -354,152 +324,6 @@ impl<'r> Session<'r> {
             None => self.say(text).await,
         }
         Next::Stay
-    }
-
-    /// Says a message: at once, or when the agent comes to it.
-    async fn say(&mut self, text: &str) {
-        if let Some(work) = self.work.as_mut() {
-            let message = FollowUp { text: text.to_owned(), model: None, instead: false };
-            match work.reins.say(message) {
-                Ok(()) => work.queued.push(text.to_owned()),
-                Err(error) => self.failed(&error.into()),
-            }
-            return;
-        }
-        self.echo(text);
-        self.draw();
-        match self.talk.say(text).await {
-            Ok(handle) => self.begin(handle),
-            Err(failure) => self.failed(&failure),
-        }
-    }
-
-    /// Shows the work on a message from here on.
-    pub(super) fn begin(&mut self, handle: TaskHandle) {
-        let (tell, news) = mpsc::channel(NEWS_MAX);
-        let reins = handle.reins();
-        tokio::spawn(task::forward(0, handle, tell));
-        let (began, queued) = (Instant::now(), Vec::new());
-        self.work = Some(Work { news, reins, began, stops: 0, queued, is_echoed: true });
-    }
-
-    pub(super) fn spent(&self) -> Spent {
-        self.view.spent()
-    }
-
-    pub(super) fn is_working(&self) -> bool {
-        self.work.is_some()
-    }
-
-    /// What is shown is new from a turn on.
-    pub(super) fn show_from(&mut self, turn: u32) {
-        self.view = View::new(self.screen, turn);
-    }
-
-    async fn news(&mut self, first: News) -> Next {
-        let mut next = Some(first);
-        let mut left = NEWS_AT_ONCE;
-        while let Some(news) = next.take() {
-            match news {
-                News::Event(_, event) => self.event(event).await,
-                News::Missed(count) => self.view.missed(count, &mut self.page),
-                News::Ended(end) => self.ended(end),
-            }
-            left = left.saturating_sub(1);
-            if left > 0 {
-                next = self.work.as_mut().and_then(|work| work.news.try_recv().ok());
-            }
-        }
-        Next::Stay
-    }
-
-    async fn event(&mut self, event: Event) {
-        match &event {
-            Event::Heard { turn, text } => {
-                let (turn, text) = (*turn, text.clone());
-                return self.heard(turn, &text);
-            }
-            Event::Snapshot { id, .. } => self.talk.note_snapshot(id.clone()),
-            _other => {}
-        }
-        let was_asked = matches!(event, Event::Verdict { .. }) && std::mem::take(&mut self.was_asked);
-        let talk = &self.talk;
-        let ended = self.view.event(event, &mut self.page, &|step| talk.arguments(step));
-        if let Some(call) = ended
-            && !was_asked
-            && let Some(change) = self.talk.change(&call).await
-        {
-            self.page.line(change.trim_end_matches('\n'));
-        }
-    }
-
-    /// The agent has come to a message.
-    fn heard(&mut self, turn: u32, text: &str) {
-        if !self.view.hears(turn) {
-            return;
-        }
-        let Some(work) = self.work.as_mut() else { return };
-        if std::mem::take(&mut work.is_echoed) {
-            return;
-        }
-        let queued = std::mem::take(&mut work.queued);
-        self.show_answer_before(turn);
-        match queued.as_slice() {
-            [] => self.echo(text),
-            messages => messages.iter().for_each(|message| self.echo(message)),
-        }
-    }
-
-    /// The answer to the message before, if the model gave it otherwise than in words that were shown.
-    fn show_answer_before(&mut self, turn: u32) {
-        let exchanges = match self.talk.view() {
-            Ok(view) => view.map(|view| view.exchanges).unwrap_or_default(),
-            Err(failure) => return self.failed(&failure),
-        };
-        let before = exchanges.into_iter().take_while(|one| one.turn < turn).last();
-        if let Some(answer) = before.and_then(|one| one.answer) {
-            self.answer(&answer);
-        }
-    }
-
-    fn answer(&mut self, answer: &str) {
-        if self.view.said().trim() != answer.trim() && !answer.trim().is_empty() {
-            self.page.line(&term::block(answer.trim()));
-        }
-    }
-
-    fn ended(&mut self, end: Option<TaskEnd>) {
-        self.view.end(&mut self.page);
-        let Some(work) = self.work.take() else { return };
-        if self.question.as_ref().is_some_and(|one| matches!(one.purpose, Purpose::Call)) {
-            self.question = None;
-        }
-        let Some(end) = end else {
-            return self.page.line(&self.screen.bad("  the work ended without a result"));
-        };
-        match (&end.answer, task::short_of(&end, work.stops > 0)) {
-            (Some(answer), _) => self.answer(&answer.text),
-            (None, Some((code, _))) if code == codes::TASK_PAUSED => {
-                self.talk.note_stopped();
-                let line = "  stopped; say what to do instead, or `/resume` to let it go on";
-                self.page.line(&self.screen.warn(line));
-            }
-            (None, Some((_, why))) => {
-                self.page.line(&self.screen.bad(&format!("  {}", term::short(&why, 1_000))))
-            }
-            (None, None) => {}
-        }
-        let spent = money::spent(&self.view.spent());
-        self.page
-            .line(&self.screen.faint(&format!("  {} s · {spent} in all", work.began.elapsed().as_secs())));
-        if !work.queued.is_empty() {
-            // Nobody has heard them: they are the person's again.
-            let head = format!("{}\n", work.queued.join("\n"));
-            let rest = self.editor.text().to_owned();
-            self.editor.clear();
-            self.editor.complete(&format!("{head}{rest}"));
-        }
-        self.prompt();
     }
 
     /// What the asker of questions shows.
@@ -579,7 +403,7 @@ impl<'r> Session<'r> {
         }
     }
 
-    fn draw(&mut self) {
+    pub(super) fn draw(&mut self) {
         let columns = self.page.columns();
         let mut above = Vec::new();
         if let Some(work) = &self.work {
@@ -604,14 +428,6 @@ impl<'r> Session<'r> {
         let row = rows.row + above.len();
         above.extend(rows.rows);
         self.page.draw(Rows { rows: above, row, column: rows.column });
-    }
-}
-
-/// The next news of the work; forever, if there is none.
-async fn next_news(work: Option<&mut Work>) -> News {
-    match work {
-        Some(work) => work.news.recv().await.unwrap_or(News::Ended(None)),
-        None => std::future::pending().await,
     }
 }
 
