@@ -128,7 +128,7 @@ fn turns(slow_ms: u64) -> Value {
         json!({"text": "asked and done"}),
         slow(mark("queued"), 1_000),
         json!({"text": "heard both"}),
-        sleep("touch begun; sleep 60; touch late"),
+        sleep("echo sleeping; touch begun; sleep 60; touch late"),
         json!({"text": "something else then"}),
         write("b.md"),
         json!({"text": "wrote b"}),
@@ -218,7 +218,7 @@ fn edits_tests_and_questions(world: &CliFixture, person: &mut Person) {
 fn stops_and_undoes(world: &CliFixture, person: &mut Person) {
     person.says("sleep");
     person.sees("[N] no");
-    person.approves("Esc stops");
+    person.approves("| sleeping");
     until("it sleeps", || world.project("begun").exists().then_some(()));
     person.types("\u{1b}");
     person.sees("Ctrl-C stops what runs");
