@@ -3,12 +3,14 @@
 //! A step's name is made of where the program is, never of time or chance: `3/think`, `3/tool/1`. A call at a step that has an end in
 //! the ledger is answered from there, so running the program again from the start is how a task is resumed.
 
+mod usage;
+
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
     Answered, AskedAhead, BoxFuture, Budget, Denial, Fault, Kernel, Op, OpenQuestion, Outcome, Principal,
-    Reason, Reply, Signal, Spent, Status, TaskId, Ticket, TicketId, ToolFailure, UNATTENDED,
+    Reason, Reply, Signal, Status, TaskId, Ticket, TicketId, ToolFailure, UNATTENDED,
 };
 use tokio::sync::watch;
 
@@ -16,6 +18,7 @@ use crate::event::{CallEnd, Event, Events, shorten};
 use crate::stop::{StopCause, StopRequest};
 use crate::task::{Said, is_dropped, is_dropped_turn, model_at};
 use crate::tokens;
+pub use usage::TaskUsage;
 
 /// How often a call is made again because it needed an approval.
 const ASKED_TIMES_MAX: u32 = 3;
@@ -196,52 +199,6 @@ impl Run {
     pub(crate) fn tell_used(&self) {
         let used = self.used();
         self.events.send(Event::Used { spent: used.spent, left: used.left_of(self.budget) });
-    }
-}
-
-/// What a task has used, by kind of budget.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct TaskUsage {
-    /// As receipts state it.
-    pub spent: Spent,
-    /// Calls that were made.
-    pub calls: u64,
-    /// Questions that were put to people.
-    pub questions: u64,
-}
-
-impl TaskUsage {
-    /// Both together.
-    pub(crate) fn plus(self, other: Self) -> Self {
-        Self {
-            spent: sum(self.spent, other.spent),
-            calls: self.calls.saturating_add(other.calls),
-            questions: self.questions.saturating_add(other.questions),
-        }
-    }
-
-    /// What is left of a budget after this.
-    pub fn left_of(self, budget: Budget) -> Budget {
-        let less = |limit: Option<u64>, used: u64| limit.map(|limit| limit.saturating_sub(used));
-        let Spent { bytes_out, money_microusd, tokens, wall_ms } = self.spent;
-        Budget {
-            approvals: less(budget.approvals, self.questions),
-            bytes_out: less(budget.bytes_out, bytes_out),
-            calls: less(budget.calls, self.calls),
-            money_microusd: less(budget.money_microusd, money_microusd),
-            tokens: less(budget.tokens, tokens),
-            wall_ms: less(budget.wall_ms, wall_ms),
-        }
-    }
-}
-
-/// Both together.
-pub(crate) fn sum(one: Spent, other: Spent) -> Spent {
-    Spent {
-        bytes_out: one.bytes_out.saturating_add(other.bytes_out),
-        money_microusd: one.money_microusd.saturating_add(other.money_microusd),
-        tokens: one.tokens.saturating_add(other.tokens),
-        wall_ms: one.wall_ms.saturating_add(other.wall_ms),
     }
 }
 

@@ -12,6 +12,7 @@ mod batches;
 mod callers;
 #[cfg(test)]
 mod change;
+#[cfg(test)]
 mod chat;
 #[cfg(test)]
 mod commands;

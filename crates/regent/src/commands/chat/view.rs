@@ -278,7 +278,7 @@ impl View {
                 page.line(&format!("    {}", term::short(text, 400)));
             }
         }
-        (word == CallEnd::Done).then(|| EndedCall { tool: call.tool, args: call.args })
+        (word == CallEnd::Done).then_some(EndedCall { tool: call.tool, args: call.args })
     }
 
     /// The rows of what runs now: what a tool writes, what the model thinks, and the last line of the work.

@@ -103,13 +103,12 @@ impl Session<'_> {
     }
 
     async fn event(&mut self, event: Event) {
-        match &event {
-            Event::Heard { turn, text } => {
-                let (turn, text) = (*turn, text.clone());
-                return self.heard(turn, &text);
-            }
-            Event::Snapshot { id, .. } => self.talk.note_snapshot(id.clone()),
-            _other => {}
+        if let Event::Heard { turn, text } = &event {
+            let (turn, text) = (*turn, text.clone());
+            return self.heard(turn, &text);
+        }
+        if let Event::Snapshot { id, .. } = &event {
+            self.talk.note_snapshot(id.clone());
         }
         let was_asked = matches!(event, Event::Verdict { .. }) && std::mem::take(&mut self.was_asked);
         let talk = &self.talk;

@@ -144,7 +144,7 @@ impl Live {
     }
 
     /// Shows nothing of the turns before this one.
-    pub(super) fn from_turn(self, first_turn: u32) -> Self {
+    pub(super) fn starting_at(self, first_turn: u32) -> Self {
         Self { first_turn, ..self }
     }
 

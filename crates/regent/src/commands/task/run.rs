@@ -261,7 +261,7 @@ pub(crate) async fn watch_from(
     stage: &Arc<Stage>,
     (handle, first_turn): (TaskHandle, u32),
 ) -> WatchedTasks {
-    let live = Live::new(context, Arc::clone(stage), vec![handle.task.clone()]).from_turn(first_turn);
+    let live = Live::new(context, Arc::clone(stage), vec![handle.task.clone()]).starting_at(first_turn);
     watch::until_ended(View::new(live), host, stage, vec![handle]).await
 }
 
