@@ -29,8 +29,13 @@ pub(crate) struct TerminalAsker {
 impl TerminalAsker {
     /// Asks on this stage; an approval is valid for this long.
     pub(crate) fn new(running: &BootedKernel, stage: Arc<Stage>, valid_ms: u64) -> Self {
+        Self::with(running, stage, Keyboard::start(), valid_ms)
+    }
+
+    /// The same with answers from this keyboard.
+    pub(crate) fn with(running: &BootedKernel, stage: Arc<Stage>, keyboard: Keyboard, valid_ms: u64) -> Self {
         let (host, person) = (running.host.clone(), running.caller());
-        Self { host, person, stage, keyboard: Mutex::new(Keyboard::start()), valid_ms }
+        Self { host, person, stage, keyboard: Mutex::new(keyboard), valid_ms }
     }
 
     async fn put(&self, ticket: &Ticket) -> Asking {
@@ -115,6 +120,7 @@ impl TerminalAsker {
 
 impl TerminalAsker {
     fn ask(&self, keyboard: &mut Keyboard, text: &str) {
+        keyboard.asks();
         self.stage.ask(text);
         keyboard.asked();
     }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    agent, approve, audit, budget, completions, config, cost, demo, doctor, explain, gc, init, judge, man,
-    model, policy, run, sandbox, skill, task, token, tool, trust, vault, whoami,
+    agent, approve, audit, budget, chat, completions, config, cost, demo, doctor, explain, gc, init, judge,
+    man, model, policy, run, sandbox, skill, task, token, tool, trust, vault, whoami,
 };
 
 /// Govern AI agents: policy judges every call, a sandbox runs it, and a verifiable ledger records it
@@ -57,6 +57,7 @@ pub(crate) enum Command {
     Init(init::InitArgs),
     Trust(trust::TrustArgs),
     Run(run::RunArgs),
+    Chat(chat::ChatArgs),
     #[command(subcommand)]
     Task(task::TaskCommand),
     #[command(subcommand)]
@@ -100,6 +101,7 @@ impl Command {
     pub(crate) fn takes_token(&self) -> bool {
         match self {
             Self::Run(_)
+            | Self::Chat(_)
             | Self::Task(_)
             | Self::Tool(_)
             | Self::Agent(_)
@@ -153,6 +155,7 @@ impl Cli {
             Some(Command::Init(_)) => "init",
             Some(Command::Trust(_)) => "trust",
             Some(Command::Run(_)) => "run",
+            Some(Command::Chat(_)) => "chat",
             Some(Command::Task(command)) => command.word(),
             Some(Command::Tool(command)) => command.word(),
             Some(Command::Skill(command)) => command.word(),

@@ -4,6 +4,7 @@ pub(crate) mod agent;
 pub(crate) mod approve;
 pub(crate) mod audit;
 pub(crate) mod budget;
+pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod cost;
@@ -35,7 +36,12 @@ use crate::output::CommandResult;
 
 /// Runs the command that was given; without one, says what to do next.
 pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandResult {
-    let Some(command) = command else { return next::run(context) };
+    let Some(command) = command else {
+        return match chat::alone(context).await {
+            Some(result) => result,
+            None => next::run(context),
+        };
+    };
     if context.token.is_some() && !command.takes_token() {
         let message = "this command works on your own files, so it takes no token";
         return Err(Failure::new(codes::USAGE, message).help("run it without --token-file and --token-fd"));
@@ -45,6 +51,7 @@ pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandR
         Command::Init(args) => init::run(context, &args).await,
         Command::Trust(args) => trust::run(context, &args).await,
         Command::Run(args) => run::run(context, args).await,
+        Command::Chat(args) => chat::run(context, args).await,
         Command::Task(command) => task::run(context, command).await,
         Command::Tool(command) => tool::run(context, command).await,
         Command::Skill(command) => skill::run(context, command).await,

@@ -80,7 +80,8 @@ fn forget_typed() {
 /// it was typed, and for no other.
 #[derive(Debug)]
 pub(crate) struct Keyboard {
-    wanted: std::sync::mpsc::Sender<()>,
+    /// Asks the thread for a line; none where somebody else reads the terminal.
+    wanted: Option<std::sync::mpsc::Sender<()>>,
     lines: mpsc::UnboundedReceiver<(Instant, String)>,
     reading: bool,
     /// When the question was shown that is open now.
@@ -101,20 +102,32 @@ impl Keyboard {
                 }
             }
         });
-        Self { wanted, lines, reading: false, asked_at: Instant::now() }
+        Self { wanted: Some(wanted), lines, reading: false, asked_at: Instant::now() }
+    }
+
+    /// Lines that somebody else reads, each with the time at which it was typed.
+    pub(crate) fn from_lines(lines: mpsc::UnboundedReceiver<(Instant, String)>) -> Self {
+        Self { wanted: None, lines, reading: false, asked_at: Instant::now() }
+    }
+
+    /// A question is about to be shown. Who reads the terminal for us gives no line that was typed before it is on the screen.
+    pub(crate) fn asks(&mut self) {
+        self.asked_at = Instant::now();
     }
 
     /// A question has just been shown: what was typed before it is no answer to it.
     pub(crate) fn asked(&mut self) {
-        forget_typed();
-        self.asked_at = Instant::now();
+        if self.wanted.is_some() {
+            forget_typed();
+            self.asked_at = Instant::now();
+        }
     }
 
     /// The next line that is typed after the question; none at the end of input.
     pub(crate) async fn line(&mut self) -> Option<String> {
         loop {
-            if !self.reading {
-                self.wanted.send(()).ok()?;
+            if let Some(wanted) = self.wanted.as_ref().filter(|_| !self.reading) {
+                wanted.send(()).ok()?;
                 self.reading = true;
             }
             let (typed_at, line) = self.lines.recv().await?;

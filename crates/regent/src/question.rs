@@ -74,6 +74,36 @@ pub(crate) fn inline(screen: &Screen, kernel: &Host, ticket: &Ticket, length: Le
     Batch::alone(placed(ticket)).view(screen, kernel, length)
 }
 
+/// What a call changes in a file, as a difference: for edits and writes of text, with what the file held `before`. None for other calls.
+pub(crate) fn change(
+    screen: &Screen,
+    kernel: &Host,
+    asked: &AskedCall,
+    before: impl Fn(&str) -> Option<String>,
+) -> Option<String> {
+    let tool = kernel.tool(&asked.tool);
+    let path = asked.declared(tool.as_deref(), |kind| kind == ArgumentKind::Path(Access::Write))?;
+    let mut page = Page { screen, length: Length::Cut, text: String::new(), cut: false };
+    let text = |name: &str| asked.args.get(name).and_then(Value::as_str);
+    match (text("old"), text("new"), text("content")) {
+        (Some(old), Some(new), _) => page.difference(old, new),
+        (_, _, Some(content)) if asked.arg("encoding") != "base64" => {
+            let is_added = asked.arg("mode") == "append";
+            let old = if is_added { String::new() } else { before(asked.arg(&path))? };
+            page.difference(&old, content);
+        }
+        _other => return None,
+    }
+    Some(page.text)
+}
+
+/// A file that is another now, as a difference.
+pub(crate) fn difference(screen: &Screen, old: &str, new: &str) -> String {
+    let mut page = Page { screen, length: Length::Cut, text: String::new(), cut: false };
+    page.difference(old, new);
+    page.text
+}
+
 /// The question of a ticket, with the place of its call in the ledger.
 pub(crate) fn placed(ticket: &Ticket) -> OpenQuestion {
     let place = LedgerPlace { lane: ticket.intent.lane, seq: ticket.intent.seq };

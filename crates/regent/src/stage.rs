@@ -3,6 +3,8 @@
 use std::io::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::mpsc::UnboundedSender;
+
 use crate::output::Screen;
 use crate::term;
 
@@ -11,6 +13,19 @@ use crate::term;
 pub(crate) struct Stage {
     screen: Screen,
     state: Mutex<StageState>,
+    /// Somebody else draws: a conversation, which has the terminal to itself.
+    elsewhere: Option<UnboundedSender<StageNews>>,
+}
+
+/// What is to be shown.
+#[derive(Debug)]
+pub(crate) enum StageNews {
+    /// A line that stays.
+    Line(String),
+    /// A question; its last line is the prompt.
+    Ask(String),
+    /// The question is over, and why.
+    GoOn(String),
 }
 
 #[derive(Debug, Default)]
@@ -28,7 +43,18 @@ const ANEW: &str = "\r\x1b[2K";
 impl Stage {
     /// On this screen.
     pub(crate) fn new(screen: Screen) -> Self {
-        Self { screen: screen.aside(), state: Mutex::default() }
+        Self { screen: screen.aside(), state: Mutex::default(), elsewhere: None }
+    }
+
+    /// Whoever listens draws what would be shown on this screen.
+    pub(crate) fn elsewhere(screen: Screen, tell: UnboundedSender<StageNews>) -> Self {
+        Self { elsewhere: Some(tell), ..Self::new(screen) }
+    }
+
+    /// Whether somebody else draws it. If they are gone, nobody does.
+    fn is_told(&self, news: impl FnOnce() -> StageNews) -> bool {
+        let told = self.elsewhere.as_ref().map(|tell| tell.send(news()));
+        told.is_some()
     }
 
     /// For colours.
@@ -42,6 +68,9 @@ impl Stage {
 
     /// Shows a line that stays. It has been made inert, and may carry colours of ours.
     pub(crate) fn line(&self, text: &str) {
+        if self.is_told(|| StageNews::Line(text.to_owned())) {
+            return;
+        }
         let mut state = self.lock();
         if state.asking {
             state.held.push(text.to_owned());
@@ -68,6 +97,9 @@ impl Stage {
 
     /// Puts a question; nothing else is shown until [`go_on`](Self::go_on).
     pub(crate) fn ask(&self, text: &str) {
+        if self.is_told(|| StageNews::Ask(text.to_owned())) {
+            return;
+        }
         self.lock().asking = true;
         let anew = if self.screen.draws { ANEW } else { "" };
         write(&format!("{anew}{text}"));
@@ -75,6 +107,9 @@ impl Stage {
 
     /// The question is over.
     pub(crate) fn go_on(&self, why: &str) {
+        if self.is_told(|| StageNews::GoOn(why.to_owned())) {
+            return;
+        }
         let held = {
             let mut state = self.lock();
             state.asking = false;

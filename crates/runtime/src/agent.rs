@@ -212,6 +212,9 @@ impl<'a> AgentLoop<'a> {
             if let Some(stop) = self.door.is_to_stop() {
                 return Err(stop);
             }
+            if self.door.is_dropped_turn(turn) {
+                continue;
+            }
             match self.craft.hooks.on_tick(self.door.task(), turn).await {
                 Tick::GoOn => {}
                 Tick::Say(text) => self.window.push(Turn::from_user(text)),

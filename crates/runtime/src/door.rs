@@ -3,19 +3,22 @@
 //! A step's name is made of where the program is, never of time or chance: `3/think`, `3/tool/1`. A call at a step that has an end in
 //! the ledger is answered from there, so running the program again from the start is how a task is resumed.
 
+mod usage;
+
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
     Answered, AskedAhead, BoxFuture, Budget, Denial, Fault, Kernel, Op, OpenQuestion, Outcome, Principal,
-    Reason, Reply, Signal, Spent, Status, TaskId, Ticket, TicketId, ToolFailure, UNATTENDED,
+    Reason, Reply, Signal, Status, TaskId, Ticket, TicketId, ToolFailure, UNATTENDED,
 };
 use tokio::sync::watch;
 
 use crate::event::{CallEnd, Event, Events, shorten};
 use crate::stop::{StopCause, StopRequest};
-use crate::task::{Said, model_at};
+use crate::task::{Said, is_dropped, is_dropped_turn, model_at};
 use crate::tokens;
+pub use usage::TaskUsage;
 
 /// How often a call is made again because it needed an approval.
 const ASKED_TIMES_MAX: u32 = 3;
@@ -199,52 +202,6 @@ impl Run {
     }
 }
 
-/// What a task has used, by kind of budget.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct TaskUsage {
-    /// As receipts state it.
-    pub spent: Spent,
-    /// Calls that were made.
-    pub calls: u64,
-    /// Questions that were put to people.
-    pub questions: u64,
-}
-
-impl TaskUsage {
-    /// Both together.
-    pub(crate) fn plus(self, other: Self) -> Self {
-        Self {
-            spent: sum(self.spent, other.spent),
-            calls: self.calls.saturating_add(other.calls),
-            questions: self.questions.saturating_add(other.questions),
-        }
-    }
-
-    /// What is left of a budget after this.
-    pub(crate) fn left_of(self, budget: Budget) -> Budget {
-        let less = |limit: Option<u64>, used: u64| limit.map(|limit| limit.saturating_sub(used));
-        let Spent { bytes_out, money_microusd, tokens, wall_ms } = self.spent;
-        Budget {
-            approvals: less(budget.approvals, self.questions),
-            bytes_out: less(budget.bytes_out, bytes_out),
-            calls: less(budget.calls, self.calls),
-            money_microusd: less(budget.money_microusd, money_microusd),
-            tokens: less(budget.tokens, tokens),
-            wall_ms: less(budget.wall_ms, wall_ms),
-        }
-    }
-}
-
-/// Both together.
-pub(crate) fn sum(one: Spent, other: Spent) -> Spent {
-    Spent {
-        bytes_out: one.bytes_out.saturating_add(other.bytes_out),
-        money_microusd: one.money_microusd.saturating_add(other.money_microusd),
-        tokens: one.tokens.saturating_add(other.tokens),
-        wall_ms: one.wall_ms.saturating_add(other.wall_ms),
-    }
-}
-
 /// The door of one agent in one task. Cloning shares it.
 #[derive(Debug, Clone)]
 pub struct Door {
@@ -302,6 +259,16 @@ impl Door {
     /// Why the task is to stop, if it is. Looked at between steps, so that no step is torn.
     pub fn is_to_stop(&self) -> Option<StopCause> {
         self.run.wish.borrow().stop()
+    }
+
+    /// Whether the person stopped the task before this step was made, and said something else.
+    pub(crate) fn is_dropped(&self, step: &str) -> bool {
+        is_dropped(&self.name_of(step), &self.run.said)
+    }
+
+    /// The same for a whole turn.
+    pub(crate) fn is_dropped_turn(&self, turn: u32) -> bool {
+        self.prefix.is_empty() && is_dropped_turn(turn, &self.run.said)
     }
 
     /// Says that something was changed, between two steps.
@@ -417,6 +384,12 @@ impl Door {
             && !recorded.contains(name)
         {
             return Err(StopCause::NotRecorded(name.to_owned()));
+        }
+        // Who wants it to stop wants no further effect. What is left of the turn is made when it goes on.
+        if matches!(op, Op::RunTool(_))
+            && let Some(stop @ (StopCause::Paused | StopCause::Cancelled)) = self.is_to_stop()
+        {
+            return Err(stop);
         }
         let who = self.at_step(name)?;
         for _ in 0..ASKED_TIMES_MAX {

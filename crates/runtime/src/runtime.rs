@@ -272,7 +272,7 @@ impl Runtime {
         let hold = self.0.held.take(&self.0.kernel, &[&view.record], Taking::Run).await?.pop();
         self.enqueue(
             view.record,
-            TaskStart { state: view.state, run: view.runs, used: view.used },
+            TaskStart { state: view.state, run: view.runs, used: Some(view.used) },
             (hold, lock),
         )
     }
@@ -305,7 +305,7 @@ impl Runtime {
         let holds = self.0.held.take(&self.0.kernel, &records, Taking::Run).await?;
         let mut handles = Vec::new();
         for ((view, lock), hold) in locked.into_iter().zip(holds) {
-            let start = TaskStart { state: view.state, run: view.runs, used: view.used };
+            let start = TaskStart { state: view.state, run: view.runs, used: Some(view.used) };
             match self.enqueue(view.record, start, (Some(hold), lock)) {
                 Ok(handle) => handles.push(handle),
                 Err(TaskError::Busy(_)) => {}
@@ -416,6 +416,21 @@ impl Runtime {
         Ok(restored)
     }
 
+    /// The content of a file in a snapshot; none if it isn't a file there.
+    pub async fn file_in(&self, snapshot: &str, path: &str) -> Result<Option<Vec<u8>>, TaskError> {
+        let (snapshot, path) = (snapshot.to_owned(), path.to_owned());
+        self.with_snapshots(move |store, _| store.file(&snapshot, &path)).await
+    }
+
+    /// The arguments of the call that a step is, in full: events shorten them. None if there are none, or they were erased.
+    pub fn arguments(&self, task: &TaskId, step: &str) -> Result<Option<Vec<u8>>, TaskError> {
+        let (_, steps) = self.whole(task)?;
+        let Some((recorded, args)) = steps.get(step).and_then(|one| Some((one, one.args.as_ref()?))) else {
+            return Ok(None);
+        };
+        Ok(self.0.owner.records.payload_of(recorded.entry, args).map_err(Fault::from)?)
+    }
+
     async fn with_snapshots<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Snapshots, &Workspace) -> Result<T, SnapshotError> + Send + 'static,
@@ -505,7 +520,7 @@ impl Runtime {
         self.0.write_record(&record).await?;
         self.enqueue(
             record,
-            TaskStart { state: TaskState::Initialized, run: 1, used: TaskUsage::default() },
+            TaskStart { state: TaskState::Initialized, run: 1, used: Some(TaskUsage::default()) },
             (hold, lock),
         )
     }

@@ -310,6 +310,28 @@ impl Snapshots {
         Ok(Snapshot { schema, items, skipped })
     }
 
+    /// The content of one file in a snapshot; none if it isn't a file there. Reads the list of its folder alone.
+    pub fn file(&self, id: &str, path: &str) -> Result<Option<Vec<u8>>, SnapshotError> {
+        let json = |error: serde_json::Error| SnapshotError::Damaged(error.to_string());
+        let text = self.tree(id)?;
+        let items = match serde_json::from_slice::<Snapshot>(&text) {
+            Ok(whole) => whole.items,
+            Err(_) => {
+                let Stored { folders, .. } = serde_json::from_slice(&text).map_err(json)?;
+                let above = path.rsplit_once('/').map_or(".", |(above, _)| above);
+                let Some((_, list)) = folders.iter().find(|(folder, _)| folder == above) else {
+                    return Ok(None);
+                };
+                serde_json::from_slice::<Vec<Item>>(&self.content(list)?).map_err(json)?
+            }
+        };
+        let file = items.into_iter().find(|item| item.path == path).and_then(|item| match item.what {
+            SnapshotContent::File { sha256, .. } => Some(sha256),
+            SnapshotContent::Folder | SnapshotContent::Link(_) => None,
+        });
+        file.map(|sha256| self.content(&sha256)).transpose()
+    }
+
     fn tree(&self, id: &str) -> Result<Vec<u8>, SnapshotError> {
         let is_id = id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
         let unknown = || SnapshotError::Unknown(id.chars().take(64).collect());

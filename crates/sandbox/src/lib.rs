@@ -75,5 +75,5 @@ pub use spec::{
 };
 pub use survey::{FileUse, Listings, Survey};
 pub use sys::{block_signals, forget_signal, restore_signals, watch_readable};
-pub use terminal::Terminal;
+pub use terminal::{KeyMode, Terminal};
 pub use writes::WriteRule;

@@ -7,6 +7,7 @@
 //! as the shell's job that it is, and lets the program go on when the job does.
 
 mod filter;
+mod keys;
 #[cfg(test)]
 mod tests;
 mod watchdog;
@@ -24,6 +25,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::error::SandboxError;
 use crate::sys::terminal::{Modes, TerminalSize, is_anothers};
 use filter::Filter;
+pub use keys::KeyMode;
 use watchdog::Watchdog;
 
 /// How often we check the size of the user's terminal.
@@ -204,7 +206,12 @@ impl RawModes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Every byte passes as it is, both ways.
     fn begin(&self, terminal: &Terminal) {
+        self.begin_as(terminal, Modes::raw);
+    }
+
+    fn begin_as(&self, terminal: &Terminal, changed: fn(Modes) -> Modes) {
         let mut state = self.lock();
         if state.is_over || state.restore.is_some() {
             return;
@@ -214,7 +221,7 @@ impl RawModes {
             state.restore = Some(Restore { terminal: Arc::clone(&terminal.input), modes });
             state.watchdog = state.watchdog.take().or_else(|| Watchdog::start(terminal, &modes));
             state.watchdog.iter().for_each(Watchdog::raw);
-            modes.raw().set(terminal.input.as_fd(), false).ok();
+            changed(modes).set(terminal.input.as_fd(), false).ok();
         }
     }
 

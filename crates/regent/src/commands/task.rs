@@ -2,6 +2,7 @@
 
 mod history;
 mod live;
+pub(crate) mod restored;
 mod run;
 mod shown;
 mod watch;
@@ -15,7 +16,11 @@ use crate::context::Context;
 use crate::output::CommandResult;
 use crate::past::Past;
 use crate::term;
-pub(crate) use run::{TaskResult, watched};
+pub(crate) use live::compacted_line;
+pub(crate) use run::{
+    TaskResult, asks, is_a_model, needs_a_model, one_of, short_of, skills, watch_from, watched,
+};
+pub(crate) use watch::{News, forward};
 
 /// What an agent is told that only plans.
 const PLANNER: &str = "You plan the work and do none of it. Look at what is there, then answer with a plan: numbered steps, each with the files \
@@ -294,7 +299,7 @@ pub(crate) async fn run(context: &Context, command: TaskCommand) -> CommandResul
             run::resume(context, id.as_deref(), &budget, unattended).await
         }
         TaskCommand::Continue { which, message, model, budget, unattended } => {
-            let message = FollowUp { text: message, model };
+            let message = FollowUp { text: message, model, instead: false };
             run::say(context, &which.id, message, (&budget, unattended)).await
         }
         TaskCommand::Fork { which, at, model } => run::fork(context, &which.id, &at, model).await,
@@ -310,7 +315,7 @@ pub(crate) async fn run(context: &Context, command: TaskCommand) -> CommandResul
 }
 
 /// Ids of tasks, for completion. What can't be read completes nothing.
-fn task_ids() -> Vec<CompletionCandidate> {
+pub(crate) fn task_ids() -> Vec<CompletionCandidate> {
     let listed = || -> Option<Vec<TaskView>> {
         let global = crate::cli::Global::for_completion();
         let context = Context::new(&global, "regent.complete").ok()?;

@@ -13,6 +13,8 @@ mod callers;
 #[cfg(test)]
 mod change;
 #[cfg(test)]
+mod chat;
+#[cfg(test)]
 mod commands;
 #[cfg(test)]
 mod conversation;

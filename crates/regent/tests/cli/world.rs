@@ -212,6 +212,16 @@ impl CliFixture {
         (child.wait().unwrap().code().unwrap_or(-1), shown)
     }
 
+    /// Starts the program on a terminal of its own of this size: the program, and the user's end.
+    pub(crate) fn at_screen(&self, args: &[&str], (columns, rows): (u16, u16)) -> (Child, std::fs::File) {
+        let (master, slave) = terminal();
+        let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&master, size).unwrap();
+        let mut command = self.command(args, &[("TERM", "xterm"), ("NO_COLOR", "1")]);
+        command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(slave);
+        (command.spawn().unwrap(), master)
+    }
+
     /// A shell with job control on a terminal of its own, with the program as `$REGENT`: keyboard and screen.
     pub(crate) fn shell(&self) -> (std::fs::File, std::fs::File) {
         let (master, slave) = terminal();
@@ -255,7 +265,7 @@ fn is_echo(shown: &str, typed: &str) -> bool {
 }
 
 /// What comes out of a terminal, as it comes. When the last holder of the other end is gone, reading fails: that is the end.
-fn pieces_of(mut master: std::fs::File) -> Receiver<String> {
+pub(crate) fn pieces_of(mut master: std::fs::File) -> Receiver<String> {
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let (mut piece, mut held) = ([0; 4096], Vec::new());

@@ -22,6 +22,9 @@ use crate::stop::StopCause;
 /// The tool that keeps a note in the agent's own memory.
 const REMEMBER: &str = "memory.remember";
 
+/// What a model hears of a call that the person stopped.
+const NOT_MADE: &str = "[the person stopped you here: this was not done, or not all of it]";
+
 /// What the files hold that this agent has read or written, by path: a later write says what it means to replace.
 pub(super) type SeenFiles = BTreeMap<String, String>;
 
@@ -67,6 +70,10 @@ impl AgentLoop<'_> {
         };
         let (mut repeated, mut calls) = (0, VecDeque::new());
         for (index, (asked, used)) in asked.iter().zip(uses).enumerate() {
+            if self.door.is_dropped(&format!("{turn}/tool/{index}")) {
+                acting.texts.insert(index, word(NOT_MADE));
+                continue;
+            }
             if let Some(text) = self.held_back(used) {
                 repeated += usize::from(
                     !matches!(used.tool.as_str(), FINISH | SEARCH) && used.unreadable().is_none(),

@@ -49,8 +49,8 @@ pub(super) struct TaskStart {
     pub(super) state: TaskState,
     /// The number of the run that begins.
     pub(super) run: u32,
-    /// What earlier runs used.
-    pub(super) used: TaskUsage,
+    /// What earlier runs used, if that is known.
+    pub(super) used: Option<TaskUsage>,
 }
 
 /// Writes what a run says of itself, each at a step of its own.
@@ -255,7 +255,7 @@ impl Inner {
         let inner = Arc::clone(self);
         let book = Chronicle { inner, task: task.clone(), run, written: 0, state, events: events.clone() };
         let book = Arc::new(Mutex::new(book));
-        let (mut tries, mut known) = (0_u32, Some(used));
+        let (mut tries, mut known) = (0_u32, used);
         let (answer, stop, used, undone) = loop {
             let (ended, used, undone) =
                 self.attempt(&record, known.take(), Arc::clone(&book), wish.clone(), &events).await;
@@ -275,6 +275,11 @@ impl Inner {
                 },
                 Err(stop) => stop,
             };
+            // A call that was stopped looks like one that failed for now.
+            let wanted = wish.borrow().stop().filter(|_| stop.outlook() == Outlook::Again);
+            if let Some(wanted @ (StopCause::Paused | StopCause::Cancelled)) = wanted {
+                break (None, Some(wanted), used, undone);
+            }
             if stop.outlook() != Outlook::Again || tries >= record.spec.retries_max {
                 break (None, Some(stop), used, undone);
             }

@@ -10,7 +10,7 @@ use super::drive::TaskStart;
 use super::held::Taking;
 use super::{GOAL_BYTES_MAX, Inner, Runtime, TaskError, TaskHandle};
 use crate::stop::StopRequest;
-use crate::task::{Mode, Said, Tape, TaskRecord, next_turn};
+use crate::task::{Mode, Said, StoppedTurn, Tape, TaskRecord, next_turn};
 
 /// How many messages may wait for a running task.
 const WAITING_MAX: usize = 64;
@@ -22,6 +22,8 @@ pub struct FollowUp {
     pub text: String,
     /// The model that goes on from here; the one before, if none.
     pub model: Option<String>,
+    /// They stopped the task and want this instead: what is left of the turn that was stopped isn't done.
+    pub instead: bool,
 }
 
 impl FollowUp {
@@ -33,7 +35,7 @@ impl FollowUp {
     }
 
     pub(super) fn before(self, turn: u32) -> Said {
-        Said { turn, text: self.text, model: self.model }
+        Said { turn, text: self.text, model: self.model, stopped: None }
     }
 }
 
@@ -100,7 +102,7 @@ impl Reins {
         let text = texts.join("\n\n");
         let model = waiting.iter().rev().find_map(|one| one.model.clone());
         waiting.clear();
-        (!text.is_empty()).then_some(FollowUp { text, model })
+        (!text.is_empty()).then_some(FollowUp { text, model, instead: false })
     }
 }
 
@@ -123,20 +125,32 @@ impl Runtime {
         let lock = self.0.lock(task).await?;
         // Another process may have run it until just now.
         let mut view = self.task(task)?;
-        let said = message.before(self.0.next_turn(&view.record)?);
+        let (turn, instead) = (self.0.next_turn(&view.record)?, message.instead);
+        let mut said = message.before(turn);
+        if instead {
+            said.stopped = self.0.stopped_turn(task, turn)?;
+        }
         self.0.note_said(task, view.runs, &said).await?;
         view.record.said.push(said);
         let hold = self.0.held.take(&self.0.kernel, &[&view.record], Taking::Run).await?.pop();
         let start = TaskStart {
             state: crate::task::TaskState::Pending,
             run: view.runs.saturating_add(1),
-            used: view.used,
+            // It looks at what is there before it changes more: that is what the message can be undone to.
+            used: None,
         };
         self.enqueue(view.record, start, (hold, lock)).map(Some)
     }
 }
 
 impl Inner {
+    /// The turn before a message, if it has begun, as far as it came.
+    fn stopped_turn(&self, task: &TaskId, next: u32) -> Result<Option<StoppedTurn>, TaskError> {
+        let Some(turn) = next.checked_sub(1).filter(|turn| *turn > 0) else { return Ok(None) };
+        let tapes = self.tapes(std::slice::from_ref(task))?;
+        Ok(tapes.get(task).map(|tape| StoppedTurn::new(turn, &tape.steps)))
+    }
+
     /// The turn that answers what is said now.
     pub(super) fn next_turn(&self, record: &TaskRecord) -> Result<u32, TaskError> {
         let family: Vec<TaskId> =

@@ -3,8 +3,13 @@
 //! Each message has its place among the turns, and is recorded before a turn depends on it. So the program of the task stays a program:
 //! the same record and the same answers lead to the same calls.
 
+use std::collections::BTreeSet;
+
+use regent_kernel::Status;
+use regent_wire::body::EndStatus;
 use serde::{Deserialize, Serialize};
 
+use super::tape::Recorded;
 use crate::door::{Ancestor, is_before};
 
 /// A message after the goal.
@@ -18,6 +23,49 @@ pub struct Said {
     /// The model that goes on from here; the one before, if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// The person stopped the turn before this and said this instead: what it had not done by then is not done any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<StoppedTurn>,
+}
+
+/// A turn that was stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoppedTurn {
+    /// Which.
+    pub turn: u32,
+    /// The steps of it that were made: an answer of the model, and calls that have an end.
+    pub made: BTreeSet<String>,
+}
+
+impl StoppedTurn {
+    /// The turn, as far as it came by these steps of the task.
+    pub(crate) fn new(turn: u32, steps: &[Recorded]) -> Self {
+        let is_made = |step: &Recorded| {
+            let is_answer =
+                || step.end.as_ref().is_some_and(|end| end.status == EndStatus::Ended(Status::Ok));
+            turn_of(&step.step) == Some(turn)
+                && if is_thought(&step.step) { is_answer() } else { step.is_over() }
+        };
+        let made = steps.iter().filter(|step| is_made(step)).map(|step| step.step.clone());
+        Self { turn, made: made.collect() }
+    }
+}
+
+fn is_thought(step: &str) -> bool {
+    step.split('/').nth(1).is_some_and(|name| name.split('~').next() == Some("think"))
+}
+
+/// Whether the person stopped a task before this step was made, and said something else: then it is not made any more.
+pub(crate) fn is_dropped(step: &str, said: &[Said]) -> bool {
+    let mut stopped = said.iter().filter_map(|one| one.stopped.as_ref());
+    stopped.any(|one| turn_of(step) == Some(one.turn) && !one.made.contains(step))
+}
+
+/// The same for a whole turn: the model had no answer yet.
+pub(crate) fn is_dropped_turn(turn: u32, said: &[Said]) -> bool {
+    let mut stopped = said.iter().filter_map(|one| one.stopped.as_ref());
+    stopped.any(|one| one.turn == turn && !one.made.iter().any(|step| is_thought(step)))
 }
 
 /// A request and its answer.
@@ -95,11 +143,33 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_made_of_a_stopped_turn_is_dropped() {
+        let said = |turn: u32, made: &[&str]| {
+            let made = made.iter().map(|step| (*step).to_owned()).collect();
+            let stopped = Some(StoppedTurn { turn, made });
+            Said { turn: turn + 1, text: "no".to_owned(), model: None, stopped }
+        };
+        let said = [said(2, &["2/think~1", "2/tool/0"]), said(5, &[])];
+        for (step, dropped) in [
+            ("1/tool/0", false),
+            ("2/tool/0", false),
+            ("2/tool/1", true),
+            ("5/think", true),
+            ("6/think", false),
+        ] {
+            assert_eq!(is_dropped(step, &said), dropped, "{step}");
+        }
+        let turns: Vec<bool> = (1..=6).map(|turn| is_dropped_turn(turn, &said)).collect();
+        assert_eq!(turns, [false, false, false, false, true, false]);
+    }
+
+    #[test]
     fn a_message_may_change_the_model_from_its_turn_on() {
         let message = |turn: u32, model: Option<&str>| Said {
             turn,
             text: "and".to_owned(),
             model: model.map(str::to_owned),
+            stopped: None,
         };
         let said = [message(3, Some("b")), message(5, None), message(7, Some("c"))];
         let at = |turn: u32, first: &'static str, ancestors: &[Ancestor]| {

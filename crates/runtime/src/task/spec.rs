@@ -52,6 +52,9 @@ pub struct TaskSpec {
     pub retries_max: u32,
     /// The pause before the first of these; it doubles each time.
     pub backoff_ms: u64,
+    /// It was begun as a conversation: lists of conversations have it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub conversation: bool,
 }
 
 impl Default for TaskSpec {
@@ -75,6 +78,7 @@ impl Default for TaskSpec {
             priority: Priority::Normal,
             retries_max: 2,
             backoff_ms: 1_000,
+            conversation: false,
         }
     }
 }

@@ -72,6 +72,14 @@ impl Modes {
         self
     }
 
+    /// The same for input alone: what is written still begins its lines at the left.
+    pub(crate) fn keys(self) -> Self {
+        let output = self.0.c_oflag;
+        let mut raw = self.raw();
+        raw.0.c_oflag = output;
+        raw
+    }
+
     /// Gives them to a terminal. `flush` throws away what was typed and not read. Never waits for output (`TCSAFLUSH` does): another
     /// thread may be in a write that the terminal doesn't take.
     pub(crate) fn set(&self, terminal: BorrowedFd<'_>, flush: bool) -> SysResult<()> {

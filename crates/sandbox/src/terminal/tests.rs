@@ -339,3 +339,21 @@ fn a_kill_of_the_whole_process_leaves_the_terminal_as_it_was() {
     drop(watchdog);
     assert!(!person.modes().is_cooked());
 }
+
+#[test]
+fn keys_are_read_one_by_one_and_the_terminal_is_put_back() {
+    let person = Person::new();
+    let mode = KeyMode::begin(&person.terminal);
+    assert!(!person.modes().is_cooked() && person.modes().interrupt_key().is_none());
+    person.press(b"a\x03");
+    let mut typed = [0; 4];
+    assert_eq!(rustix::io::read(&*person.terminal.input(), &mut typed), Ok(2));
+    assert_eq!(typed[..2], *b"a\x03");
+    drop(mode);
+    assert!(person.modes().is_cooked(), "restored");
+    let panicked = std::panic::catch_unwind(|| {
+        let _mode = KeyMode::begin(&person.terminal);
+        panic!("as a bug would");
+    });
+    assert!(panicked.is_err() && person.modes().is_cooked(), "restored by a panic, too");
+}

@@ -1,11 +1,12 @@
 //! `task cancel`, `replay`, `diff` and `rollback`: what is done to tasks that don't run here.
 
 use regent_kernel::{ApprovalAnswer, Op, OpenQuestion, Signal, TaskId};
-use regent_runtime::snapshot::{Restored, Skipped};
+use regent_runtime::snapshot::Restored;
 use regent_runtime::task::{self, Brief};
 use regent_runtime::{Runtime, TaskError};
 use serde_json::json;
 
+use super::restored::{AHEAD, DONE, changes};
 use crate::calls;
 use crate::codes;
 use crate::commands::agent;
@@ -17,9 +18,6 @@ use crate::past::Past;
 use crate::prompt;
 use crate::question::{self, Batch};
 use crate::term;
-
-/// How many paths a preview names.
-const PATHS_SHOWN_MAX: usize = 20;
 
 pub(super) async fn cancel(context: &Context, id: &str) -> CommandResult {
     let task = Past::open(context)?.find(id)?;
@@ -196,38 +194,6 @@ async fn put_back(
         term::inline(&after)
     );
     Ok(Done::new(data(&restored), text))
-}
-
-/// The message about files that are written and removed, before and after.
-const AHEAD: [&str; 2] = ["to write ", "to remove"];
-const DONE: [&str; 2] = ["put back ", "removed  "];
-
-fn changes(screen: &Screen, restored: &Restored, [written, removed]: [&str; 2]) -> String {
-    let mut text = String::new();
-    let plain = |paths: &[String]| paths.iter().map(|path| (path.clone(), String::new())).collect::<Vec<_>>();
-    let skipped = |all: &[Skipped]| {
-        all.iter().map(|one| (one.path.clone(), format!(" ({})", one.why.word()))).collect::<Vec<_>>()
-    };
-    let failed = restored.failed.iter().map(|missed| (missed.path.clone(), format!(" ({})", missed.why)));
-    let marked = [
-        (written, plain(&restored.written)),
-        (removed, plain(&restored.removed)),
-        ("stays    ", plain(&restored.left)),
-        ("left out ", skipped(&restored.left_out)),
-        ("not kept ", skipped(&restored.not_kept)),
-        ("FAILED   ", failed.collect()),
-    ];
-    for (word, lines) in marked {
-        for (path, why) in lines.iter().take(PATHS_SHOWN_MAX) {
-            let line = format!("{}{}", term::inline(path), term::inline(why));
-            text.push_str(&format!("  {}  {line}\n", screen.faint(word)));
-        }
-        let more = lines.len().saturating_sub(PATHS_SHOWN_MAX);
-        if more > 0 {
-            text.push_str(&format!("  {}  … {more} more\n", screen.faint(word)));
-        }
-    }
-    text
 }
 
 /// Shows what would change, and asks. Only an explicit `y` confirms.

@@ -34,6 +34,8 @@ pub(super) struct Live {
     ticks: usize,
     tasks: Vec<LiveTask>,
     stopping: bool,
+    /// Turns before this one aren't shown.
+    first_turn: u32,
 }
 
 /// One of them.
@@ -137,12 +139,44 @@ impl Live {
             ticks: 0,
             tasks,
             stopping: false,
+            first_turn: 0,
         }
+    }
+
+    /// Shows nothing of the turns before this one.
+    pub(super) fn starting_at(self, first_turn: u32) -> Self {
+        Self { first_turn, ..self }
+    }
+
+    /// Whether an event is of a turn that is left out.
+    fn is_earlier(&self, event: &Event) -> bool {
+        let turn = match event {
+            Event::Turn { step }
+            | Event::Said { step, .. }
+            | Event::Compacted { step, .. }
+            | Event::Tool { step, .. }
+            | Event::Verdict { step, .. } => step.split('/').next().and_then(|turn| turn.parse::<u32>().ok()),
+            Event::Heard { turn, .. } => Some(*turn),
+            Event::State { .. }
+            | Event::Plan { .. }
+            | Event::Token { .. }
+            | Event::Thought { .. }
+            | Event::Output { .. }
+            | Event::Asked { .. }
+            | Event::Used { .. }
+            | Event::Snapshot { .. }
+            | Event::NoSnapshot { .. }
+            | Event::Missed { .. } => None,
+        };
+        turn.is_some_and(|turn| turn < self.first_turn)
     }
 
     /// Shows what happened.
     pub(super) fn event(&mut self, number: usize, event: Event) {
         let Some(task) = self.tasks.get(number).map(|one| one.task.clone()) else { return };
+        if self.is_earlier(&event) {
+            return;
+        }
         if self.json {
             return print_json(EventLine::new(Some(&task), event));
         }
@@ -172,7 +206,7 @@ impl Live {
     pub(super) fn stopping(&mut self) {
         self.stopping = true;
         if !self.json {
-            self.stage.line("stopping after this step; press Ctrl-C again to stop now");
+            self.stage.line("stopping before the next call; press Ctrl-C again to stop now");
         }
     }
 
@@ -286,7 +320,7 @@ fn plan_lines(screen: &Screen, steps: &[PlannedStep], width: usize) -> Vec<Strin
     std::iter::once("plan".to_owned()).chain(steps.iter().map(step)).collect()
 }
 
-fn compacted_line(screen: &Screen, event: Event) -> Option<String> {
+pub(crate) fn compacted_line(screen: &Screen, event: Event) -> Option<String> {
     let Event::Compacted { step, turns, tokens_before, tokens_after, no_summary } = event else {
         return None;
     };

@@ -236,7 +236,7 @@ async fn part(
 }
 
 /// Without a model there is nobody to do the work.
-fn needs_a_model(context: &Context, running: &BootedKernel) -> Result<(), Failure> {
+pub(crate) fn needs_a_model(context: &Context, running: &BootedKernel) -> Result<(), Failure> {
     if !running.hub.is_empty() {
         return Ok(());
     }
@@ -246,19 +246,19 @@ fn needs_a_model(context: &Context, running: &BootedKernel) -> Result<(), Failur
 }
 
 /// A name that is mistyped is refused before there is a task of it.
-fn is_a_model(running: &BootedKernel, model: &str) -> Result<(), Failure> {
+pub(crate) fn is_a_model(running: &BootedKernel, model: &str) -> Result<(), Failure> {
     running.hub.check_name(model).map_err(Failure::of_reason)
 }
 
 /// A line for each skill that is installed and whole.
-fn skills(running: &BootedKernel) -> Vec<String> {
+pub(crate) fn skills(running: &BootedKernel) -> Vec<String> {
     let checked =
         running.skills.check_all().into_iter().filter_map(|(name, checked)| Some((name, checked.ok()?)));
     checked.map(|(name, checked)| format!("skill.{name}: {}", checked.skill.description)).collect()
 }
 
 /// Who is asked: the user at the terminal, if there is one and the flag doesn't change it.
-fn asks(
+pub(crate) fn asks(
     context: &Context,
     running: &BootedKernel,
     stage: &Arc<Stage>,
@@ -272,6 +272,17 @@ fn asks(
         Some(Unattended::Deny) => tasks::Asks::Nobody,
         None | Some(Unattended::Wait) => tasks::Asks::Later,
     }
+}
+
+/// Shows a task from a turn on, until it has ended: what came before was shown when it happened.
+pub(crate) async fn watch_from(
+    context: &Context,
+    host: &Host,
+    stage: &Arc<Stage>,
+    (handle, first_turn): (TaskHandle, u32),
+) -> WatchedTasks {
+    let live = Live::new(context, Arc::clone(stage), vec![handle.task.clone()]).starting_at(first_turn);
+    watch::until_ended(View::new(live), host, stage, vec![handle]).await
 }
 
 /// Shows tasks until all have ended.
@@ -290,7 +301,7 @@ pub(crate) struct TaskResult {
     interrupted: bool,
 }
 
-fn one_of(watched: WatchedTasks, budget: Budget) -> Result<TaskResult, Failure> {
+pub(crate) fn one_of(watched: WatchedTasks, budget: Budget) -> Result<TaskResult, Failure> {
     let WatchedTasks { mut ended, interrupted } = watched;
     let none = || Failure::new(codes::INTERNAL, "the task ended without a result");
     ended.pop().map(|end| TaskResult { end, budget, interrupted }).ok_or_else(none)
@@ -313,7 +324,7 @@ impl TaskResult {
     }
 
     /// The result for the user who started it. An answer of a task that left something undone is still its answer.
-    fn report(&self, context: &Context) -> CommandResult {
+    pub(crate) fn report(&self, context: &Context) -> CommandResult {
         self.report_with(context, self.json())
     }
 
@@ -404,7 +415,7 @@ fn report_all(context: &Context, watched: WatchedTasks) -> CommandResult {
 }
 
 /// Why a task has no answer, in a code and a sentence.
-fn short_of(end: &TaskEnd, interrupted: bool) -> Option<(Code, String)> {
+pub(crate) fn short_of(end: &TaskEnd, interrupted: bool) -> Option<(Code, String)> {
     let stop = match (&end.answer, &end.why) {
         (Some(_), _) => return None,
         (None, Some(stop)) => stop,

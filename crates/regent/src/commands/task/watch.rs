@@ -25,13 +25,13 @@ const NEWS_WAITING_MAX: usize = 1;
 const UNREAD_TICKS_MAX: u32 = 5;
 
 /// How tasks ended, and whether the user wanted them to stop.
-pub(super) struct WatchedTasks {
+pub(crate) struct WatchedTasks {
     pub(super) ended: Vec<TaskEnd>,
     pub(super) interrupted: bool,
 }
 
 /// What comes from a running task.
-enum News {
+pub(crate) enum News {
     Event(usize, Event),
     Missed(u64),
     Ended(Option<TaskEnd>),
@@ -135,7 +135,7 @@ pub(super) async fn until_ended(
 }
 
 /// Waits while the view is behind, so that the task's own queue fills up and its model is slowed down.
-async fn forward(number: usize, mut handle: TaskHandle, tell: mpsc::Sender<News>) {
+pub(crate) async fn forward(number: usize, mut handle: TaskHandle, tell: mpsc::Sender<News>) {
     loop {
         let news = match handle.events.recv().await {
             Ok(event) => News::Event(number, event),

@@ -165,7 +165,7 @@ async fn what_was_asked_for_later_stays_in_the_persons_words_when_its_turns_leav
     let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), Options::default());
     let mut first = runtime.run(long(60)).await.unwrap();
     let task = first.ended().await.unwrap().task;
-    let message = FollowUp { text: "now look for the second thing".to_owned(), model: None };
+    let message = FollowUp { text: "now look for the second thing".to_owned(), model: None, instead: false };
     let mut handle = runtime.say(&task, message).await.unwrap().unwrap();
     assert_eq!(handle.ended().await.unwrap().answer.unwrap().text, "all was read");
     let asked = puppet.requests();
