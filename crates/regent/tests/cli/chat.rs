@@ -33,6 +33,12 @@ impl Person {
         person
     }
 
+    /// Answers a question that was seen. What is typed in the moment in which one appears is no answer to it.
+    fn answers(&mut self, answer: &str) {
+        std::thread::sleep(Duration::from_millis(300));
+        self.says(answer);
+    }
+
     fn types(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
@@ -68,7 +74,7 @@ impl Person {
     /// Answers yes until this is shown: an approval that comes faster than anyone reads doesn't count.
     fn approves(&mut self, shown: &str) {
         loop {
-            self.says("y");
+            self.answers("y");
             if self.sees_one(&["doesn't count", shown]) == shown {
                 return;
             }
@@ -243,7 +249,7 @@ fn stops_and_undoes(world: &CliFixture, person: &mut Person) {
     for shown in ["to remove  b.md", "[y/N]"] {
         person.sees(shown);
     }
-    person.says("y");
+    person.answers("y");
     for shown in ["removed    b.md", "hears of it with your next message"] {
         person.sees(shown);
     }
