@@ -3,6 +3,7 @@
 The state is the conversation itself: which paths its calls have named.
 """
 import json
+import re
 
 WRITTEN = {"path": "written ü.txt", "content": "ü 漢字 🙂 \"quoted\" \\ back\n"}
 STEPS = (
@@ -55,7 +56,9 @@ def example(schema):
     if kinds == "object":
         return {key: example(schema["properties"][key]) for key in schema.get("required", [])}
     if kinds == "array":
-        return [example(schema["items"])] * schema.get("minItems", 0)
+        # A strict schema says it in words: "minItems 1".
+        said = re.search(r"minItems\W+(\d+)", schema.get("description", ""))
+        return [example(schema["items"])] * schema.get("minItems", int(said[1]) if said else 0)
     return {"string": schema.get("enum", ["write"])[0], "boolean": True, "integer": 1, "number": 1}[kinds]
 
 

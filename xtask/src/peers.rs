@@ -36,18 +36,11 @@ struct Known {
 }
 
 /// Each is to be deleted with its fix: one that no longer occurs fails the run.
-const KNOWN: &[Known] = &[
-    Known {
-        wires: &["responses"],
-        lines: &["ResponseOutputMessageParam"],
-        why: "wire/openai_responses.rs sends the model's words back as `output_text` without `id`, `status` and `annotations`",
-    },
-    Known {
-        wires: &["chat", "responses", "anthropic"],
-        lines: &["strict schema: "],
-        why: "plan/graph.rs has a schema that neither vendor takes as a strict one",
-    },
-];
+const KNOWN: &[Known] = &[Known {
+    wires: &["responses"],
+    lines: &["ResponseOutputMessageParam"],
+    why: "wire/openai_responses.rs sends the model's words back as `output_text` without `id`, `status` and `annotations`",
+}];
 
 /// `cargo xtask peers [--program PATH] [PART…]`
 pub(crate) fn run(rest: &[String]) -> Result<()> {

@@ -8,12 +8,13 @@ use super::{ANSWER, objections};
 
 /// For cases that use up the time that there is. Others get all they need: a busy machine is no misbehaviour.
 const HURRY: &str = "first_byte_ms_max = 1000, idle_ms_max = 1000, total_ms_max = 4000, wait_ms = 20";
-/// No count of tokens that a server makes up may be believed: a task here takes less.
-const TOKENS_MAX: u64 = 100_000;
+/// No count of tokens that a server makes up may be believed: a task here takes less, also one that is charged for the longest answer.
+const TOKENS_MAX: u64 = 200_000;
 
 /// The exit codes of a task that is done, that failed for good, and that can be resumed.
 const DONE: i32 = 0;
 const FAILED: i32 = 20;
+const UNVERIFIED: i32 = 21;
 const LATER: i32 = 75;
 
 /// A case: what the program ends with, how often it asks, what it says, and which files are there.
@@ -76,7 +77,8 @@ pub(super) const CASES: &[Case] = &[
     done("unknown-tool", 4, OWN),
     done("same-index", 4, &["second.txt", "third.txt", super::WRITTEN.0]),
     done("no-id", 4, &["second.txt", super::WRITTEN.0]),
-    done("not-streamed", 1, &[]),
+    // What it says is understood; that it did nothing is seen.
+    Case { code: UNVERIFIED, ..done("not-streamed", 1, &[]) },
     done("absurd-usage", 4, OWN),
     done("negative-usage", 4, OWN),
     // What asking again can't help.

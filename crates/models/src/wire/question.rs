@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::capability::{Caching, Capability, Thinking, ToolChoice};
+use crate::capability::{Caching, Capability, CapabilitySource, Thinking, ToolChoice};
 use crate::names::Names;
 
 /// How long Anthropic keeps a prompt in its cache after its last use.
@@ -95,7 +95,9 @@ impl Question<'_> {
 
     /// The same for all turns of a conversation, and for no other's: their servers send what has it to where its beginning is cached.
     pub(super) fn cache_key(&self) -> Option<Value> {
-        if self.capability.caching != Caching::Automatic {
+        // A model that nobody knows may be another vendor's behind a gateway, which refuses it.
+        let is_known = self.capability.source != CapabilitySource::Default;
+        if self.capability.caching != Caching::Automatic || !is_known {
             return None;
         }
         let mut hasher = Sha256::new();
