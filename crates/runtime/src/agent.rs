@@ -11,6 +11,7 @@ pub(crate) mod placeholders;
 mod shares;
 #[cfg(test)]
 mod tests;
+mod todo;
 pub(crate) mod toolbox;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +37,7 @@ pub use hooks::{Hooks, NoHooks, Tick};
 use notes::NestedNotes;
 pub(crate) use observe::DENIED;
 use placeholders::restored_message;
+use todo::{TodoList, todo_offer};
 use toolbox::Toolbox;
 
 /// The tool with which an agent ends its task. The loop handles it; it never reaches the kernel.
@@ -126,6 +128,8 @@ pub struct Work {
     pub changes: Vec<(u32, Changes)>,
     /// The tools that do nothing but change something: they aren't offered where nothing may be changed.
     pub changing: BTreeSet<String>,
+    /// Whether it keeps a list of what it has to do.
+    pub todo: bool,
     /// For templates.
     pub vars: BTreeMap<String, String>,
     /// How answers are drawn.
@@ -176,6 +180,7 @@ struct AgentLoop<'a> {
     compacted_turns: usize,
     nested: NestedNotes,
     tools: Toolbox,
+    todo: TodoList,
 }
 
 impl<'a> AgentLoop<'a> {
@@ -193,6 +198,7 @@ impl<'a> AgentLoop<'a> {
             compacted_turns: 0,
             nested: NestedNotes::default(),
             tools: Toolbox::new(&work.offers, &work.reserve),
+            todo: TodoList::default(),
         };
         agent.read_notes().await?;
         Ok(agent)
@@ -400,7 +406,7 @@ fn question<'o>(
     Inference {
         model: model.to_owned(),
         messages,
-        tools: offers.cloned().chain([finish_offer()]).collect(),
+        tools: offers.cloned().chain(work.todo.then(todo_offer)).chain([finish_offer()]).collect(),
         tokens_max: work.limits.answer_tokens_max,
         sampling: work.sampling.clone(),
     }

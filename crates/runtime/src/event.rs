@@ -1,6 +1,6 @@
 //! Events of a running task, for a live view. They are only news: a slow reader misses some, and the ledger records what happened.
 
-pub use regent_wire::event::{CallEnd, Event, EventLine, PlannedStep};
+pub use regent_wire::event::{CallEnd, Event, EventLine, PlannedStep, TodoItem, TodoState};
 use tokio::sync::broadcast;
 
 /// How many events wait for a slow reader before it misses the oldest.

@@ -142,6 +142,11 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         quote: Option<String>,
     },
+    /// What the agent has to do, by its own list: the whole list, each time that it changes.
+    Todo {
+        /// In its order.
+        items: Vec<TodoItem>,
+    },
     /// What the task has used so far, and what it may still use.
     Used {
         /// So far, all runs together.
@@ -281,6 +286,42 @@ impl CallEnd {
             Self::TimedOut => "timed_out",
             Self::Cancelled => "cancelled",
             Self::Broke => "broke",
+        }
+    }
+}
+
+/// Something that an agent has to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TodoItem {
+    /// What, in its words.
+    pub text: String,
+    /// How far it is.
+    pub state: TodoState,
+}
+
+/// How far something to do is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TodoState {
+    /// Not begun.
+    Open,
+    /// Being done.
+    Doing,
+    /// Done.
+    Done,
+}
+
+impl TodoState {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Open, Self::Doing, Self::Done];
+
+    /// Its word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Doing => "doing",
+            Self::Done => "done",
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::output::CommandResult;
 use crate::past::Past;
 use crate::term;
-pub(crate) use live::compacted_line;
+pub(crate) use live::{compacted_line, todo_lines};
 pub(crate) use run::{
     TaskResult, asks, is_a_model, needs_a_model, one_of, short_of, skills, watch_from, watched,
 };

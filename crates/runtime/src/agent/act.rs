@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use super::placeholders::{PlaceholderTable, final_call};
 use super::shares::{Paging, Shown, cut_to_shares};
+use super::todo::LIST_TOOL;
 use super::toolbox::SEARCH;
 use super::{AgentLoop, FINISH, observe};
 use crate::door::{CallResult, LaterCall, Patience};
@@ -76,7 +77,7 @@ impl AgentLoop<'_> {
             }
             if let Some(text) = self.held_back(used) {
                 repeated += usize::from(
-                    !matches!(used.tool.as_str(), FINISH | SEARCH) && used.unreadable().is_none(),
+                    !matches!(used.tool.as_str(), FINISH | SEARCH | LIST_TOOL) && used.unreadable().is_none(),
                 );
                 acting.texts.insert(index, word(text));
                 continue;
@@ -230,6 +231,11 @@ impl AgentLoop<'_> {
         }
         if used.tool == SEARCH {
             return Some(self.tools.search(&used.args));
+        }
+        if used.tool == LIST_TOOL && self.work.todo {
+            let heard = self.todo.write(&used.args);
+            self.door.events().send(Event::Todo { items: self.todo.items().to_vec() });
+            return Some(heard);
         }
         if used.tool == FINISH {
             let text = "[not yet: other calls were made in the same turn; look at their answers first]";

@@ -111,7 +111,10 @@ impl AgentLoop<'_> {
             return Err("the model said nothing".to_owned());
         }
         let limit = self.window.estimated_room() / 8;
-        let text = cut(&text, limit, self.craft.estimator);
+        let mut text = cut(&text, limit, self.craft.estimator);
+        if !self.todo.items().is_empty() {
+            text.push_str(&format!("\n\nYour to-do list:\n{}", self.todo.as_text()));
+        }
         let nonce = self.work.markers.issue(&self.door.name_of(&format!("{step}/quoted")));
         let (tag, label) = (nonce.as_str(), outcome.output.label());
         Ok(format!(

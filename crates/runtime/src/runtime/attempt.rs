@@ -205,6 +205,7 @@ impl Inner {
             skills: spec.skills.clone(),
             findings: Vec::new(),
             said: record.said.clone(),
+            todo: record.spec.todo,
             changes: record.changes(),
             changing: self.changing(record),
             vars: spec.vars.clone(),

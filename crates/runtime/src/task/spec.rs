@@ -27,6 +27,8 @@ pub struct TaskSpec {
     pub tools: Option<Vec<String>>,
     /// Whether it may change anything; if absent, that depends on each request: a question changes nothing. The kernel holds it to that.
     pub changes: Option<Changes>,
+    /// Whether its agent keeps a list of what it has to do.
+    pub todo: bool,
     /// A line for each skill that it is offered.
     pub skills: Vec<String>,
     /// For templates, as `vars.name`.
@@ -67,6 +69,7 @@ impl Default for TaskSpec {
             role: String::new(),
             tools: None,
             changes: Some(Changes::Allowed),
+            todo: false,
             skills: Vec::new(),
             vars: BTreeMap::new(),
             prompts: BTreeMap::new(),

@@ -109,8 +109,7 @@ impl Session<'_> {
                 self.faint(&format!("  the next message goes to {}", term::inline(&name)));
             }
             Command::Cost => self.cost()?,
-            Command::Plan => self
-                .faint("  no plan: this agent works turn by turn. `regent task run --plan` makes one first"),
+            Command::Plan => self.plan(),
             Command::Undo(count) => self.undo(count).await?,
             Command::Diff(whole) => self.diff(whole).await?,
             Command::Tools => self.tools()?,
@@ -130,6 +129,14 @@ impl Session<'_> {
             self.prompt();
         }
         Ok(Next::Stay)
+    }
+
+    fn plan(&mut self) {
+        let lines = self.view.todo_list();
+        if lines.is_empty() {
+            return self.faint("  the agent has written no to-do list in this conversation");
+        }
+        lines.iter().for_each(|line| self.page.line(line));
     }
 
     fn help(&mut self) {

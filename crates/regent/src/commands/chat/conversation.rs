@@ -59,6 +59,8 @@ impl<'r> Conversation<'r> {
         spec.instructions = instructions::of_task(context)?;
         if spec.tools.is_none() {
             spec.tools = tasks::usual_tools(running, &spec.model);
+            // A small model only writes lists.
+            spec.todo = spec.tools.is_none();
         }
         Ok(Self {
             context,

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use regent_kernel::{Budget, Channel, Spent};
 use regent_runtime::TaskState;
-use regent_runtime::event::{CallEnd, Event};
+use regent_runtime::event::{CallEnd, Event, TodoItem};
 use serde_json::Value;
 
 use super::paint::Painter;
 use super::text::{fitted, width};
-use crate::commands::task::compacted_line;
+use crate::commands::task::{compacted_line, todo_lines};
 use crate::money;
 use crate::output::Screen;
 use crate::term;
@@ -44,6 +44,8 @@ pub(super) struct View {
     thought: String,
     spent: Spent,
     left: Budget,
+    /// What the agent has to do, by its own list.
+    todo: Vec<TodoItem>,
 }
 
 /// A call that runs.
@@ -89,6 +91,7 @@ impl View {
             thought: String::new(),
             spent: Spent::default(),
             left: Budget::default(),
+            todo: Vec::new(),
         }
     }
 
@@ -147,6 +150,7 @@ impl View {
                 page.line(&screen.warn(&format!("  no snapshot of the workspace: {}", term::inline(&why))));
             }
             Event::Missed { count } => self.missed(count, page),
+            Event::Todo { items } => self.todo(items, page),
             Event::Compacted { ref step, .. } => {
                 if self.is_new(step)
                     && let Some(line) = compacted_line(&screen, event)
@@ -163,6 +167,20 @@ impl View {
             | Event::Heard { .. } => {}
         }
         None
+    }
+
+    /// The agent's list has changed. Another run tells all its earlier states again.
+    fn todo(&mut self, items: Vec<TodoItem>, page: &mut Painter) {
+        let step = format!("{}/todo", self.step);
+        if self.is_new(&step) && items != self.todo {
+            todo_lines(&self.screen, &items).iter().for_each(|line| page.line(line));
+        }
+        self.todo = items;
+    }
+
+    /// What the agent still has to do, by its own list.
+    pub(super) fn todo_list(&self) -> Vec<String> {
+        todo_lines(&self.screen, &self.todo)
     }
 
     /// Whether a message begins to be worked on that wasn't before. One turn may answer several.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use regent_kernel::{Budget, Channel, Clock, Spent, TaskId};
 use regent_runtime::TaskState;
-use regent_runtime::event::{CallEnd, Event, EventLine, PlannedStep};
+use regent_runtime::event::{CallEnd, Event, EventLine, PlannedStep, TodoItem, TodoState};
 use serde_json::json;
 
 use crate::context::Context;
@@ -163,6 +163,7 @@ impl Live {
             | Event::Thought { .. }
             | Event::Output { .. }
             | Event::Asked { .. }
+            | Event::Todo { .. }
             | Event::Used { .. }
             | Event::Snapshot { .. }
             | Event::NoSnapshot { .. }
@@ -229,6 +230,7 @@ impl Live {
                 one.saying.clear();
                 vec![format!("{} {}", screen.strong(">"), term::short(text.trim(), SAID_CHARS_MAX))]
             }
+            Event::Todo { items } => todo_lines(screen, &items),
             Event::Turn { step } => {
                 one.step = step;
                 one.saying.clear();
@@ -318,6 +320,19 @@ fn plan_lines(screen: &Screen, steps: &[PlannedStep], width: usize) -> Vec<Strin
         format!("  {}  {goal}", screen.strong(&term::short(name, 20)))
     };
     std::iter::once("plan".to_owned()).chain(steps.iter().map(step)).collect()
+}
+
+/// A line for each thing that an agent has to do.
+pub(crate) fn todo_lines(screen: &Screen, items: &[TodoItem]) -> Vec<String> {
+    let line = |item: &TodoItem| {
+        let text = term::short(&item.text, screen.width.saturating_sub(8));
+        match item.state {
+            TodoState::Done => screen.faint(&format!("  [x] {text}")),
+            TodoState::Doing => format!("  [>] {}", screen.strong(&text)),
+            TodoState::Open => format!("  [ ] {text}"),
+        }
+    };
+    items.iter().map(line).collect()
 }
 
 pub(crate) fn compacted_line(screen: &Screen, event: Event) -> Option<String> {

@@ -101,6 +101,8 @@ pub(crate) async fn watched(
     let stage = Arc::new(Stage::new(context.screen));
     if spec.tools.is_none() {
         spec.tools = tasks::usual_tools(running, &spec.model);
+        // A small model only writes lists.
+        spec.todo = spec.tools.is_none();
         if let (Some(tools), false) = (&spec.tools, context.screen.json) {
             let line = format!(
                 "tools: {} (a small set for a local model; choose others with --tools)",

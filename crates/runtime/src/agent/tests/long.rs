@@ -174,3 +174,39 @@ async fn what_was_asked_for_later_stays_in_the_persons_words_when_its_turns_leav
     assert!(texts.iter().any(|text| text.contains("- now look for the second thing")), "{texts:?}");
     assert!(runtime.replay(&task).await.unwrap().same);
 }
+
+#[tokio::test]
+async fn an_agents_list_is_told_survives_compaction_and_replays() {
+    let list = json!({"items": [{"text": "read it all", "state": "doing"}]});
+    let turn = AtomicU32::new(0);
+    let puppet = Puppet::new(move |inference| {
+        if inference.tools.is_empty() {
+            return Says::Text("found so far: x".to_owned());
+        }
+        match turn.fetch_add(1, Ordering::AcqRel) {
+            0 => Says::call("task.todo", list.clone()),
+            turn if turn < 120 => Says::call("look", json!({"at": turn})),
+            _last => finish("all was read"),
+        }
+    });
+    let test = world(&puppet, 10_240).await;
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), Options::default());
+    let spec = TaskSpec { todo: true, ..long(120) };
+    let mut handle = runtime.run(spec).await.unwrap();
+    let mut news = handle.events.resubscribe();
+    let told = tokio::spawn(async move {
+        loop {
+            if let Event::Todo { items } = news.recv().await.unwrap() {
+                break items;
+            }
+        }
+    });
+    let end = handle.ended().await.unwrap();
+    assert_eq!(told.await.unwrap()[0].text, "read it all");
+    let asked = puppet.requests();
+    assert!(asked.iter().any(|asked| asked.tools.is_empty()), "it was compacted");
+    let last = asked.iter().rev().find(|asked| !asked.tools.is_empty()).unwrap();
+    let texts: Vec<_> = last.messages.iter().map(|message| message.text().into_owned()).collect();
+    assert!(texts.iter().any(|text| text.contains("- [doing] read it all")), "{texts:?}");
+    assert!(runtime.replay(&end.task).await.unwrap().same);
+}
