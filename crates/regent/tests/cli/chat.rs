@@ -263,7 +263,7 @@ fn stops_and_undoes(world: &CliFixture, person: &mut Person) {
     assert!(heard.contains("restored the workspace") && heard.contains("> write b"), "{heard}");
     for (line, answer) in [
         ("/mdel", "did you mean `/model`?"),
-        ("/plan", "no plan"),
+        ("/plan", "no to-do list"),
         ("/cost", "used: "),
         ("/model play/m", "goes to play/m"),
         ("/model nosuch", "nosuch"),
