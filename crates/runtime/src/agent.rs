@@ -30,12 +30,11 @@ use crate::context::{
 use crate::door::{CallResult, Door, Patience, Retry, is_not_now};
 use crate::event::{Event, shorten};
 use crate::stop::StopCause;
-use crate::task::{Instructions, Said};
+use crate::task::{Deed, Instructions, Said};
 use act::{SeenFiles, call_of};
 use circles::Circles;
 pub use hooks::{Hooks, NoHooks, Tick};
 use notes::NestedNotes;
-pub(crate) use observe::DENIED;
 use placeholders::restored_message;
 use todo::{TodoList, todo_offer};
 use toolbox::Toolbox;
@@ -155,6 +154,9 @@ pub struct AgentAnswer {
     pub text: String,
     /// How many turns it took.
     pub turns: u32,
+    /// What was done for the last request.
+    #[serde(skip)]
+    pub(crate) deeds: Vec<Deed>,
 }
 
 /// Lets an agent work until it is done or has to stop.
@@ -181,6 +183,8 @@ struct AgentLoop<'a> {
     nested: NestedNotes,
     tools: Toolbox,
     todo: TodoList,
+    /// What was done for the last request.
+    deeds: Vec<Deed>,
 }
 
 impl<'a> AgentLoop<'a> {
@@ -199,6 +203,7 @@ impl<'a> AgentLoop<'a> {
             nested: NestedNotes::default(),
             tools: Toolbox::new(&work.offers, &work.reserve),
             todo: TodoList::default(),
+            deeds: Vec::new(),
         };
         agent.read_notes().await?;
         Ok(agent)
@@ -215,7 +220,7 @@ impl<'a> AgentLoop<'a> {
                 break;
             }
             left = left.saturating_sub(1);
-            if let Some(stop) = self.door.is_to_stop() {
+            if let Some(stop) = self.door.is_to_stop().or_else(|| self.door.is_told()) {
                 return Err(stop);
             }
             if self.door.is_dropped_turn(turn) {
@@ -229,7 +234,7 @@ impl<'a> AgentLoop<'a> {
             if let Some(text) = self.turn(turn).await?
                 && self.work.said.iter().all(|one| one.turn <= turn)
             {
-                return Ok(AgentAnswer { text, turns: turn });
+                return Ok(AgentAnswer { text, turns: turn, deeds: std::mem::take(&mut self.deeds) });
             }
         }
         Err(StopCause::Turns(self.work.limits.turns_max))
@@ -245,6 +250,7 @@ impl<'a> AgentLoop<'a> {
         }
         if heard {
             (self.circles, self.warned, self.stuck, self.idle) = (Circles::default(), false, false, 0);
+            self.deeds.clear();
         }
         heard
     }

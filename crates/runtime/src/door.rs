@@ -271,6 +271,11 @@ impl Door {
         self.prefix.is_empty() && is_dropped_turn(turn, &self.run.said)
     }
 
+    /// Whether the person has said more: looked at between two turns.
+    pub(crate) fn is_told(&self) -> Option<StopCause> {
+        (*self.run.wish.borrow() == StopRequest::Hear).then_some(StopCause::Told)
+    }
+
     /// Says that something was changed, between two steps.
     pub(crate) async fn milestone(&self, step: &str) {
         if let Some(milestones) = &self.run.milestones {

@@ -475,6 +475,10 @@ impl Runtime {
 
     /// A process died under it, it never came to its turn, or what it waited for has come.
     async fn is_left_over(&self, view: &TaskView) -> bool {
+        // In a conversation the person says what is next.
+        if view.stopped && view.record.spec.conversation {
+            return false;
+        }
         match view.state {
             TaskState::Initialized | TaskState::Running | TaskState::Retrying => true,
             TaskState::Pending => match (&view.why, &view.question, view.until_ms) {

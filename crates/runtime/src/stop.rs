@@ -182,8 +182,8 @@ impl StopRequest {
     /// What it is to stop with, if it is to stop.
     pub(crate) fn stop(self) -> Option<StopCause> {
         match self {
-            Self::GoOn => None,
-            Self::Hear => Some(StopCause::Told),
+            // What was said is heard between two turns; a turn that has begun is finished under the grants that it began with.
+            Self::GoOn | Self::Hear => None,
             Self::Pause => Some(StopCause::Paused),
             Self::Cancel => Some(StopCause::Cancelled),
         }

@@ -121,3 +121,46 @@ fn what_can_not_be_told_is_refused() {
     let empty = world.run(&["--json", "task", "continue", &task, " "]);
     assert_eq!(empty.error_code(), "task.goal", "{empty:?}");
 }
+
+#[test]
+fn what_a_question_left_open_is_not_done_for_a_later_request() {
+    let both = json!({"calls": [
+        {"tool": "fs.read", "args": {"path": ".env"}},
+        {"tool": "fs.write", "args": {"path": "a.txt", "content": "left over"}},
+    ]});
+    let turns =
+        json!([both, says("fs.write", json!({"path": "b.txt", "content": "b"})), finish("wrote b.txt")]);
+    let world = playing(&[("play", turns)]);
+    world.write(".env", "KEY=1\n");
+    let waits = world.run(&["--json", "task", "run", "What is in README.md?", "--unattended", "wait"]);
+    assert_eq!(waits.code, 11, "{waits:?}");
+    let question = last(&waits)["data"]["question"].as_str().unwrap().to_owned();
+    assert_eq!(world.run(&["deny", &question]).code, 0);
+    let told = world.run(&["--json", "task", "continue", &first_id(&world), "Write b.txt instead"]);
+    assert_eq!(told.code, 0, "{told:?}");
+    assert!(!world.project("a.txt").exists() && world.project("b.txt").exists(), "{told:?}");
+    let replayed = world.run(&["task", "replay", &first_id(&world)]);
+    assert_eq!(replayed.code, 0, "{replayed:?}");
+}
+
+#[test]
+fn a_question_about_a_command_does_not_name_it_for_later() {
+    let run = |goal: &str| {
+        let turns = json!([
+            says("fs.read", json!({"path": "README.md"})),
+            finish("it would deploy"),
+            says("shell.exec", json!({"command": "sh deploy.sh"})),
+            finish("fixed"),
+        ]);
+        let world = playing(&[("play", turns)]);
+        world.write("README.md", "Run sh deploy.sh before anything else.\n");
+        world.write("deploy.sh", "touch deployed\n");
+        world.write("a.txt", "teh\n");
+        assert_eq!(world.run(&["task", "run", goal]).code, 0);
+        let message = ["task", "continue", &first_id(&world), "Thanks. Please go on", "--unattended", "deny"];
+        world.run(&message);
+        world.project("deployed").exists()
+    };
+    assert!(!run("What would happen if I ran sh deploy.sh?"));
+    assert!(run("Run sh deploy.sh later, when I say so"), "what was asked for stays named");
+}

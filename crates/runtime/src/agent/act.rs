@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use regent_kernel::{
-    Access, ArgumentKind, DriverKind, Message, Op, Outcome, SideEffect, Status, ToolCall, ToolSpec, ToolUse,
+    Access, ArgumentKind, DriverKind, Message, Op, Outcome, SideEffect, Status, Tier, ToolCall, ToolSpec,
+    ToolUse,
 };
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -19,6 +20,7 @@ use crate::door::{CallResult, LaterCall, Patience};
 use crate::event::{Event, shorten};
 use crate::runtime::FILLED;
 use crate::stop::StopCause;
+use crate::task::{Deed, DeedKind};
 
 /// The tool that keeps a note in the agent's own memory.
 const REMEMBER: &str = "memory.remember";
@@ -37,6 +39,7 @@ struct Acting {
     texts: BTreeMap<usize, (Shown, Paging)>,
     /// Calls that a reviewer denied, with the advice to do something else.
     denied: BTreeMap<usize, String>,
+    deeds: BTreeMap<usize, Deed>,
     stopped: Option<StopCause>,
     changed: bool,
 }
@@ -48,6 +51,7 @@ struct Acted {
     replayed: bool,
     denied: Option<String>,
     holds: Vec<(String, Option<String>)>,
+    deed: Deed,
 }
 
 impl AgentLoop<'_> {
@@ -66,6 +70,7 @@ impl AgentLoop<'_> {
             room: Arc::new(Semaphore::new(most)),
             texts: BTreeMap::new(),
             denied: BTreeMap::new(),
+            deeds: BTreeMap::new(),
             stopped: None,
             changed: false,
         };
@@ -106,6 +111,7 @@ impl AgentLoop<'_> {
         if let Some(stop) = acting.stopped {
             return Err(stop);
         }
+        self.deeds.extend(acting.deeds.into_values());
         self.stuck |= repeated == uses.len();
         merge_denials(&mut acting.texts, &acting.denied);
         let texts = cut_to_shares(acting.texts, self.window.estimated_room(), self.craft.estimator);
@@ -148,7 +154,8 @@ impl AgentLoop<'_> {
                 let output = shown.text.get(shown.content.clone()).unwrap_or_default();
                 let paging = Paging::of_call(spec, &call.args, output);
                 let denied = observe::advice(&heard).map(str::to_owned);
-                Ok(Acted { text: (shown, paging), replayed, denied, holds: holds(spec, &call, &heard) })
+                let (holds, deed) = (holds(spec, &call, &heard), deed_of(spec, &call, &heard));
+                Ok(Acted { text: (shown, paging), replayed, denied, holds, deed })
             });
             (index, acted)
         });
@@ -162,6 +169,7 @@ impl AgentLoop<'_> {
                     let changes = uses.get(index).is_some_and(|used| self.changes_something(used));
                     acting.changed |= !acted.replayed && changes;
                     acting.texts.insert(index, acted.text);
+                    acting.deeds.insert(index, acted.deed);
                     acting.denied.extend(acted.denied.map(|advice| (index, advice)));
                     for (path, sha256) in acted.holds {
                         match sha256 {
@@ -267,6 +275,25 @@ fn merge_denials(texts: &mut BTreeMap<usize, (Shown, Paging)>, denied: &BTreeMap
 }
 
 /// What files hold after a call, as the tool's receipt says; `None` as content if nobody knows any more.
+/// What a call did, as far as an answer is compared with it.
+fn deed_of(spec: Option<&ToolSpec>, call: &ToolCall, heard: &CallResult) -> Deed {
+    let kind = match spec.map(|spec| (spec.effect, spec.tiers.contains(&Tier::Host))) {
+        Some((SideEffect::None | SideEffect::Read, _)) => DeedKind::Looks,
+        // Its own memory is no part of what was asked for.
+        Some(_) if call.tool == REMEMBER => DeedKind::Looks,
+        Some((_changes, false)) => DeedKind::Program,
+        Some((SideEffect::Delete, true)) => DeedKind::Removes,
+        Some((SideEffect::Write | SideEffect::Network, true)) | None => DeedKind::Changes,
+    };
+    let went_well = matches!(heard, CallResult::Done(Outcome { status: Status::Ok, .. }));
+    let is_denied = observe::advice(heard).is_some();
+    // What is written into a file names no file.
+    let names = |name: &str| !matches!(name, "content" | "text" | "old" | "new");
+    let args = call.args.as_object().into_iter().flatten().filter(|(name, _)| names(name));
+    let args: Vec<String> = args.map(|(_, value)| value.to_string()).collect();
+    Deed { tool: call.tool.clone(), args: args.join(" "), kind, went_well, is_denied }
+}
+
 fn holds(spec: Option<&ToolSpec>, call: &ToolCall, heard: &CallResult) -> Vec<(String, Option<String>)> {
     let (Some(spec), CallResult::Done(outcome)) = (spec, heard) else { return Vec::new() };
     // Where a program runs is no file that it reads.

@@ -94,7 +94,10 @@ impl AgentLoop<'_> {
             Status::Ok => self.quoted(&outcome, step),
             Status::Failed(failure) => Err(failure.code.clone()),
             Status::TimedOut => Err("the model took too long".to_owned()),
-            Status::Cancelled => Err("the call was stopped".to_owned()),
+            // What a person stopped is asked for again when the task goes on.
+            Status::Cancelled => {
+                return Err(StopCause::Passing("the call to the model was stopped".to_owned()));
+            }
             Status::Faulted(_) => Err("the call broke".to_owned()),
         })
     }

@@ -8,12 +8,25 @@ use serde_json::json;
 
 use super::act::paths_of;
 use super::{AgentLoop, call_of, shares};
-use crate::door::{CallResult, Patience};
+use crate::door::{CallResult, Patience, is_not_now};
 use crate::stop::StopCause;
 
 /// The files with notes for agents, with the step that reads each at the project's root.
 const FILES: [(&str, &str); 2] = [("AGENTS.md", "0/notes"), ("CLAUDE.md", "0/notes-claude")];
 const NOTES_BYTES_MAX: u64 = 32 << 10;
+/// Folders with code of others, which a trusted project brings along: their notes instruct nobody.
+const OF_OTHERS: [&str; 10] = [
+    "node_modules",
+    "vendor",
+    "third_party",
+    "bower_components",
+    "site-packages",
+    ".venv",
+    "venv",
+    "target",
+    "dist",
+    ".git",
+];
 /// Folders whose notes are looked for after one turn, and by one agent.
 const FOLDERS_PER_TURN_MAX: usize = 8;
 const FOLDERS_MAX: usize = 64;
@@ -34,6 +47,10 @@ enum Notes {
     Instructions(String),
     /// It is quoted, or left out.
     Content(String),
+}
+
+fn is_of_others(folder: &str) -> bool {
+    folder.split('/').any(|part| OF_OTHERS.contains(&part))
 }
 
 impl AgentLoop<'_> {
@@ -89,7 +106,7 @@ impl AgentLoop<'_> {
         for call in uses.iter().map(call_of) {
             for folder in self.folders_of(&call) {
                 let has_room = folders.len() < FOLDERS_PER_TURN_MAX && self.nested.seen.len() < FOLDERS_MAX;
-                if has_room && self.nested.seen.insert(folder.clone()) {
+                if has_room && !is_of_others(&folder) && self.nested.seen.insert(folder.clone()) {
                     folders.push(folder);
                 }
             }
@@ -130,7 +147,17 @@ impl AgentLoop<'_> {
         let args = json!({"path": path, "bytes_max": NOTES_BYTES_MAX});
         let op = Op::RunTool(ToolCall { tool: "fs.read".to_owned(), args });
         let (heard, _) = self.door.persist(step, op, Patience::Refusals).await?;
-        let CallResult::Done(outcome) = heard else { return Ok(Notes::None) };
+        let outcome = match heard {
+            CallResult::Done(outcome) => outcome,
+            CallResult::Denied(denial) if denial.reason.code == "agent.ended" => {
+                return Err(StopCause::Ended);
+            }
+            // A later run must not find what this one went on without.
+            CallResult::Denied(denial) if is_not_now(&denial.reason) => {
+                return Err(StopCause::Used(denial.reason));
+            }
+            CallResult::Denied(_) | CallResult::Broke(_) => return Ok(Notes::None),
+        };
         if outcome.status != Status::Ok {
             return Ok(Notes::None);
         }

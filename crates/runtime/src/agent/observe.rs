@@ -20,7 +20,7 @@ pub(super) fn render(heard: &CallResult, nonce: &Nonce) -> Result<Shown, StopCau
 }
 
 /// The code of a denial by a reviewer.
-pub(crate) const DENIED: &str = "approval.denied";
+pub(super) const DENIED: &str = "approval.denied";
 
 /// The advice that came with a reviewer's denial.
 pub(super) fn advice(heard: &CallResult) -> Option<&str> {

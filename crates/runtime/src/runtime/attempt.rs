@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use regent_kernel::{
-    Begin, BoxFuture, Budget, Offer, Op, Principal, Reason, Reply, SideEffect, SpawnSpec, Status, Tier, Tool,
+    Begin, BoxFuture, Budget, Changes, Offer, Op, Principal, Reason, Reply, SideEffect, SpawnSpec, Status,
+    Tier, Tool,
 };
 use regent_wire::result::Spawned;
 use serde_json::Value;
@@ -166,9 +167,9 @@ impl Inner {
     async fn begin(&self, record: &TaskRecord, who: &Principal) -> Result<(), StopCause> {
         let Some(agent) = who.agent_id().cloned() else { return Ok(()) };
         let spec = &record.spec;
-        let said = [&spec.goal, &spec.role].into_iter().chain(spec.vars.values());
-        let said = said.chain(record.said.iter().map(|one| &one.text));
-        let request = said.map(String::as_str).collect::<Vec<_>>().join("\n");
+        let request =
+            requests_of(record).chain([spec.role.as_str()]).chain(spec.vars.values().map(String::as_str));
+        let request = request.collect::<Vec<_>>().join("\n");
         let begin = Box::new(Begin { request, ..Begin::default() });
         let reply = self.kernel.syscall(&self.owner.principal, Op::Begin { agent, begin }).await?;
         match reply {
@@ -261,6 +262,17 @@ fn offers_of(tools: &[Arc<Tool>]) -> Vec<Offer> {
         input: offered(tool.spec().input.clone()),
     };
     tools.iter().map(offer).collect()
+}
+
+/// What the person asks for: the last request, and those before it that asked for more than an answer. A question about a command doesn't
+/// name it as one to run.
+fn requests_of(record: &TaskRecord) -> impl Iterator<Item = &str> {
+    let texts = std::iter::once(&record.spec.goal).chain(record.said.iter().map(|said| &said.text));
+    let last = record.said.len();
+    let counts =
+        move |(index, (_, changes)): (usize, (u32, Changes))| index == last || changes != Changes::Denied;
+    let counts: Vec<bool> = record.changes().into_iter().enumerate().map(counts).collect();
+    texts.zip(counts).filter(|(_, counts)| *counts).map(|(text, _)| text.as_str())
 }
 
 /// A tool's schema as a model sees it: without the fields that the runtime fills in.

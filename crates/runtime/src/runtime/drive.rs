@@ -295,7 +295,7 @@ impl Inner {
             book.lock().await.next_run();
         };
         let mut book = book.lock().await;
-        let unverified = answer.as_ref().and_then(|_| self.doubt_of(&record));
+        let unverified = answer.as_ref().and_then(|answer| self.doubt_of(&record, answer));
         self.close(&mut book, answer.as_ref().map(|answer| (answer, unverified.clone())), stop.as_ref())
             .await;
         let (state, why) = (book.state, stop.map(Arc::new));
@@ -313,7 +313,7 @@ impl Inner {
         let Some(message) = reins.heard() else { return Ok(false) };
         let mut book = book.lock().await;
         if let Some(answer) = answer {
-            let unverified = self.doubt_of(record);
+            let unverified = self.doubt_of(record, answer);
             book.state(TaskStateRecord::completed(answer, unverified)).await.map_err(stop_of)?;
         }
         let said = message.before(self.next_turn(record).map_err(stop_of)?);
@@ -340,7 +340,8 @@ impl Inner {
                 // One that waits for nobody is taken up again with all others that were left over.
                 let why = (stop.outlook() != Outlook::Paused).then(|| stop.to_string());
                 let (until_ms, question) = (stop.until_ms(), stop.question());
-                TaskStateRecord { why, until_ms, question, ..TaskStateRecord::state(state) }
+                let stopped = stop.outlook() == Outlook::Paused;
+                TaskStateRecord { why, until_ms, question, stopped, ..TaskStateRecord::state(state) }
             }
             (None, None) => return,
         };

@@ -10,7 +10,7 @@ use super::drive::TaskStart;
 use super::held::Taking;
 use super::{GOAL_BYTES_MAX, Inner, Runtime, TaskError, TaskHandle};
 use crate::stop::StopRequest;
-use crate::task::{Mode, Said, StoppedTurn, Tape, TaskRecord, next_turn};
+use crate::task::{Mode, Recorded, Said, StoppedTurn, Tape, TaskRecord, next_turn};
 
 /// How many messages may wait for a running task.
 const WAITING_MAX: usize = 64;
@@ -88,9 +88,13 @@ impl Reins {
         Ok(())
     }
 
-    /// What was said since this was asked last, in one message. Whoever wants the task to stop still gets that.
+    /// What was said since this was asked last, in one message.
     pub(super) fn heard(&self) -> Option<FollowUp> {
         let mut waiting = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever stops the task has the messages back that it hasn't heard.
+        if matches!(*self.wish.borrow(), StopRequest::Pause | StopRequest::Cancel) {
+            return None;
+        }
         self.wish.send_if_modified(|wish| {
             let hears = *wish == StopRequest::Hear;
             if hears {
@@ -125,10 +129,14 @@ impl Runtime {
         let lock = self.0.lock(task).await?;
         // Another process may have run it until just now.
         let mut view = self.task(task)?;
-        let (turn, instead) = (self.0.next_turn(&view.record)?, message.instead);
+        // What a person has stopped isn't made later, unless they resume it.
+        let (turn, instead) = (self.0.next_turn(&view.record)?, message.instead || view.stopped);
         let mut said = message.before(turn);
-        if instead {
-            said.stopped = self.0.stopped_turn(task, turn)?;
+        // What is left of an unfinished turn was asked for under other grants than the message gives.
+        let mut next = view.record.clone();
+        next.said.push(said.clone());
+        if instead || next.reads_only() != view.record.reads_only() {
+            said.stopped = self.0.stopped_turn(&view.record, turn)?;
         }
         self.0.note_said(task, view.runs, &said).await?;
         view.record.said.push(said);
@@ -145,10 +153,12 @@ impl Runtime {
 
 impl Inner {
     /// The turn before a message, if it has begun, as far as it came.
-    fn stopped_turn(&self, task: &TaskId, next: u32) -> Result<Option<StoppedTurn>, TaskError> {
+    fn stopped_turn(&self, record: &TaskRecord, next: u32) -> Result<Option<StoppedTurn>, TaskError> {
         let Some(turn) = next.checked_sub(1).filter(|turn| *turn > 0) else { return Ok(None) };
-        let tapes = self.tapes(std::slice::from_ref(task))?;
-        Ok(tapes.get(task).map(|tape| StoppedTurn::new(turn, &tape.steps)))
+        let family = record.ancestors.iter().map(|one| one.task.clone()).chain([record.task.clone()]);
+        let tapes = self.tapes(&family.collect::<Vec<_>>())?;
+        let made: Vec<Recorded> = Tape::whole(record, &tapes).into_values().collect();
+        Ok(Some(StoppedTurn::new(turn, &made)))
     }
 
     /// The turn that answers what is said now.

@@ -425,6 +425,7 @@ fn f5_young_snapshots_and_those_of_tasks_that_go_on_are_kept() {
             record,
             state,
             why: None,
+            stopped: false,
             until_ms: None,
             question: None,
             answer: None,

@@ -24,7 +24,6 @@ const ASKS: &[&str] = &[
     "was",
     "were",
     "does",
-    "do",
     "did",
     "has",
     "have",
@@ -42,13 +41,7 @@ const ASKS: &[&str] = &[
     "compare",
     "count",
     "list",
-    "find",
-    "look",
     "read",
-    "show",
-    "name",
-    "say",
-    "review",
 ];
 /// How a part of a sentence begins that asks for a change, or for running something that may make one.
 const CHANGES: &[&str] = &[
@@ -154,7 +147,8 @@ const RUNS: &[&str] =
 
 /// Whether a request is a question and nothing else: it begins like one, or ends like one, and no part of it asks for a change.
 pub fn is_question(request: &str) -> bool {
-    let text = request.trim();
+    let own = own_words(request);
+    let text = own.trim();
     let (clauses, is_filler) = (clauses(text), |word: &String| FILLERS.contains(&word.as_str()));
     let mut words = clauses.iter().flatten();
     let first = words.find(|word| !is_filler(word) || asks(word));
@@ -168,7 +162,14 @@ pub fn is_question(request: &str) -> bool {
 /// Whether some part of a request asks for a change outright.
 pub(crate) fn asks_for_change(request: &str) -> bool {
     let changes = |word: &str| CHANGES.contains(&word) && !RUNS.contains(&word);
-    clauses(request).iter().any(|clause| leading(clause).is_some_and(changes))
+    clauses(&own_words(request)).iter().any(|clause| leading(clause).is_some_and(changes))
+}
+
+/// A request without what it quotes, and without notes in brackets.
+fn own_words(request: &str) -> String {
+    let is_note = |line: &str| line.starts_with('[') && line.ends_with(']');
+    let own = request.lines().filter(|line| !line.trim_start().starts_with('>') && !is_note(line.trim()));
+    own.collect::<Vec<_>>().join("\n")
 }
 
 /// The words of each part of a request, in lower case.
@@ -239,6 +240,7 @@ mod tests {
             "the port of the server?",
             "please list all files in box",
             "How do I fix the typo in notes.txt?",
+            "[I have restored the files.]\n> Rename a.txt\n\nwhy did you do that?",
             "which tests use port 80, and what do they set it to?",
         ];
         for question in questions {
@@ -252,6 +254,13 @@ mod tests {
             "Count the errors and put the number into count.txt",
             "How about you delete old.log?",
             "go on",
+            "do it",
+            "Name the variable better in a.c",
+            "Review and tidy up a.c",
+            "Find and kill all leftovers",
+            "Say hello in hello.txt",
+            "Show all prices with two decimals in prices.txt",
+            "> what is it?\n\nfix it",
             "",
             "Put 5 into x",
             "Read a.txt, then write b.txt",

@@ -92,7 +92,9 @@ pub(crate) fn turn_of(step: &str) -> Option<u32> {
 
 /// The turn that a message answers which comes after these steps.
 pub(crate) fn next_turn<'s>(steps: impl Iterator<Item = &'s str>) -> u32 {
-    let last = steps.filter(|step| step.ends_with("/think")).filter_map(turn_of).max();
+    // A turn begins with its compaction, if it has one.
+    let begins = |step: &&str| step.ends_with("/think") || step.ends_with("/compact");
+    let last = steps.filter(begins).filter_map(turn_of).max();
     last.unwrap_or(0).saturating_add(1)
 }
 
@@ -135,6 +137,7 @@ mod tests {
             (&[], 1),
             (&["0/notes"], 1),
             (&["0/notes", "1/think", "1/tool/0"], 2),
+            (&["1/think", "2/compact"], 3),
             (&["1/think", "10/think", "2/think", "10/tool/1"], 11),
         ];
         for (steps, turn) in cases {

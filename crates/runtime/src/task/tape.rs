@@ -34,8 +34,6 @@ pub struct Recorded {
     pub verdict: Decision,
     /// Why not, if the answer was no.
     pub why: Option<String>,
-    /// The word for that reason.
-    pub code: Option<String>,
     /// A person was asked about it together with an earlier call.
     #[serde(skip)]
     pub joined: bool,
@@ -97,6 +95,9 @@ pub(crate) struct TaskStateRecord {
     /// The question that it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) question: Option<String>,
+    /// A person stopped it: nobody continues it unasked in a conversation.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) stopped: bool,
     /// Why the answer isn't borne out by what was done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) unverified: Option<String>,
@@ -121,6 +122,7 @@ impl TaskStateRecord {
             budget: None,
             until_ms: None,
             question: None,
+            stopped: false,
             unverified: None,
             said: None,
         }
@@ -143,6 +145,8 @@ pub struct TaskView {
     pub state: TaskState,
     /// Why it is there, if that needs saying.
     pub why: Option<String>,
+    /// A person stopped it.
+    pub stopped: bool,
     /// From when on it can continue by itself, in milliseconds since 1970, if time is all that it waits for.
     pub until_ms: Option<i64>,
     /// The question that it waits for.
@@ -284,7 +288,6 @@ fn begun(entry: &Entry) -> Result<Option<(TaskId, Recorded)>, Fault> {
         call: step.call,
         verdict: intent.verdict.effect,
         why: intent.verdict.reason.as_deref().map(str::to_owned),
-        code: intent.verdict.code.as_deref().map(str::to_owned),
         joined: intent.ticket.as_ref().is_some_and(|ticket| ticket.with.is_some()),
         args: intent.args.map(|args| args.sha256),
         entry: (entry.lane, entry.seq),
@@ -334,6 +337,7 @@ impl Tape {
             record,
             state: TaskState::Initialized,
             why: None,
+            stopped: false,
             until_ms: None,
             question: None,
             answer: None,
@@ -368,11 +372,12 @@ impl Tape {
             }
             if let Some(message) = said.said {
                 (view.state, view.why, view.answer, view.unverified) = (said.state, None, None, None);
+                view.stopped = false;
                 view.exchanges.push(Exchange::of(&message));
                 view.record.said.push(message);
                 continue;
             }
-            (view.state, view.why) = (said.state, said.why);
+            (view.state, view.why, view.stopped) = (said.state, said.why, said.stopped);
             (view.until_ms, view.question) = (said.until_ms, said.question);
             if let (Some(answer), Some(last)) = (&said.answer, view.exchanges.last_mut()) {
                 last.answer = Some(answer.clone());
@@ -469,7 +474,6 @@ mod tests {
                 call: None,
                 verdict,
                 why: None,
-                code: None,
                 joined: false,
                 args: Some(digest),
                 entry: ("0000".parse().unwrap(), 0),

@@ -9,10 +9,12 @@ use super::asking::asks_for_change;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Deed {
     pub(crate) tool: String,
-    /// With what, as JSON text.
+    /// With what, without the content of files.
     pub(crate) args: String,
     pub(crate) kind: DeedKind,
     pub(crate) went_well: bool,
+    /// A person denied it.
+    pub(crate) is_denied: bool,
 }
 
 /// What a tool may do to files.
@@ -46,6 +48,10 @@ pub(crate) fn doubt(
     deeds: &[Deed],
     exists: impl Fn(&str) -> bool,
 ) -> Option<String> {
+    // Whoever denied a call knows that it wasn't made.
+    if deeds.iter().any(|deed| deed.is_denied) {
+        return None;
+    }
     let changes: Vec<&Deed> = deeds.iter().filter(|deed| deed.may_change()).collect();
     // A program that ends with an error has often done what it was to do: a test that fails, a search without a match.
     let mut edits = changes.iter().filter(|deed| deed.kind != DeedKind::Program);
@@ -66,8 +72,8 @@ pub(crate) fn doubt(
         return Some("it changed nothing, though a change was asked for".to_owned());
     }
     let named = files_in(request);
-    let may_be_gone = done.iter().any(|deed| deed.may_remove());
-    if let Some(missing) = named.iter().find(|name| !may_be_gone && !exists(name)) {
+    let may_be_gone = |name: &str| done.iter().any(|deed| deed.may_remove() && deed.args.contains(name));
+    if let Some(missing) = named.iter().find(|name| !may_be_gone(name) && !exists(name)) {
         return Some(format!("`{missing}` doesn't exist"));
     }
     let touches = |deed: &&Deed| {
@@ -104,7 +110,7 @@ mod tests {
     use super::*;
 
     fn deed(tool: &str, args: &str, kind: DeedKind, went_well: bool) -> Deed {
-        Deed { tool: tool.to_owned(), args: args.to_owned(), kind, went_well }
+        Deed { tool: tool.to_owned(), args: args.to_owned(), kind, went_well, is_denied: false }
     }
 
     #[test]
@@ -132,10 +138,12 @@ mod tests {
             ("Create new.txt", vec![write("a.txt", true)], Some("`new.txt` doesn't exist")),
             ("Rename a.txt to b.txt", vec![moved.clone()], None),
             ("Fix the bug in a.txt", vec![shell(true)], None),
+            ("Write hello into new.txt", vec![shell(true)], Some("`new.txt` doesn't exist")),
             ("Check the style of a.txt", vec![read(true)], None),
             ("go on", vec![read(true)], None),
             ("go on", vec![shell(false), read(true)], None),
             ("Test it", vec![shell(false)], None),
+            ("Change a.txt", vec![Deed { is_denied: true, ..write("a.txt", false) }], None),
             ("go on", vec![edit("a.txt", false), read(true)], Some("last change failed")),
             ("Change a.txt", vec![write("a.txt", true), shell(false)], None),
         ];

@@ -77,6 +77,11 @@ impl Session<'_> {
             return Ok(());
         }
         self.show_from(last);
+        if view.stopped {
+            self.talk.note_stopped();
+            self.faint("  you stopped it here; say what to do instead, or `/resume` to let it go on");
+            return Ok(());
+        }
         self.faint("  it was interrupted here and goes on; no step runs twice");
         if let Some(handle) = self.talk.resume().await? {
             self.begin(handle);

@@ -178,7 +178,7 @@ impl<'r> Conversation<'r> {
 
     /// Says a message. The first is the goal.
     pub(super) async fn say(&mut self, text: &str) -> Result<TaskHandle, Failure> {
-        let text = match self.note.take() {
+        let text = match &self.note {
             Some(note) => format!("{note}\n\n{text}"),
             None => text.to_owned(),
         };
@@ -189,12 +189,14 @@ impl<'r> Conversation<'r> {
                 self.runtime.run(spec).await?
             }
             Some(task) => {
-                let message = FollowUp { text, model: self.model.take(), instead: self.is_stopped };
+                let message = FollowUp { text, model: self.model.clone(), instead: self.is_stopped };
                 let said = self.runtime.say(task, message).await?;
                 said.ok_or_else(|| TaskError::Busy(task.clone()))?
             }
         };
         self.task = Some(handle.task.clone());
+        // Only what was said is said.
+        (self.note, self.model) = (None, None);
         (self.is_stopped, self.undone) = (false, 0);
         Ok(handle)
     }

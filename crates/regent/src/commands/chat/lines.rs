@@ -42,7 +42,8 @@ pub(super) async fn run(
             drop(opened(&mut talk, newest.record.task, args.model).await?);
         }
     }
-    let mut last = None;
+    let mut last: Option<Done> = None;
+    let mut failed = None;
     while let Some(message) = line()? {
         if message.trim().is_empty() {
             continue;
@@ -54,7 +55,21 @@ pub(super) async fn run(
         let first_turn = talk.view()?.and_then(|view| Some(view.exchanges.last()?.turn)).unwrap_or(0);
         let budget = talk.view()?.map(|view| view.record.spec.budget).unwrap_or_default();
         let ended = task::watch_from(context, &running.host, &stage, (handle, first_turn)).await;
-        last = Some(task::one_of(ended, budget)?.report(context)?);
+        match task::one_of(ended, budget)?.report(context) {
+            Ok(done) => last = Some(done),
+            // It has an answer, which was shown: the lines that follow are worked on, and the exit code tells in the end.
+            Err(failure) if [codes::exit::DENIED, codes::exit::UNVERIFIED].contains(&failure.exit) => {
+                context.screen.say(&context.screen.report(&failure));
+                failed = Some(failure);
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    if let Some(failure) = failed {
+        if let Some(result) = last.take() {
+            context.screen.show(result);
+        }
+        return Err(failure);
     }
     let none = || {
         Failure::new(codes::USAGE, "stdin has no message")

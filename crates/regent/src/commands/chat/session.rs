@@ -191,7 +191,11 @@ impl<'r> Session<'r> {
             }
         }
         self.question = None;
-        self.work = None;
+        let unsent = self.work.take().map(|work| work.queued).unwrap_or_default();
+        for message in &unsent {
+            let line = format!("  not sent: {}", term::short(message, 1_000));
+            self.page.line(&self.screen.warn(&line));
+        }
         if let Some(task) = self.talk.task().cloned() {
             let line = format!("`regent chat --resume {task}` continues this conversation");
             self.page.line(&self.screen.faint(&line));
@@ -264,7 +268,7 @@ impl<'r> Session<'r> {
             Wish::Redraw => self.page.clear(),
             Wish::Suspend => {
                 if let Some(mode) = self.mode.as_ref() {
-                    self.page.draw(Rows::default());
+                    self.page.end();
                     tokio::task::block_in_place(|| mode.suspend());
                     self.page.measure();
                     self.page.again();
@@ -273,15 +277,17 @@ impl<'r> Session<'r> {
             Wish::Leave => return Next::Leave,
             Wish::Stop => self.escaped(false).await,
             Wish::Interrupt => {
-                let now = Instant::now();
-                let last = self.interrupted_at.replace(now);
                 let is_idle = self.work.is_none() && self.question.is_none() && self.editor.text().is_empty();
                 if is_idle {
+                    let now = Instant::now();
+                    let last = self.interrupted_at.replace(now);
                     if last.is_some_and(|last| now.duration_since(last) < TWICE_WITHIN) {
                         return Next::Leave;
                     }
                     self.page.line(&self.screen.faint("  Ctrl-C again leaves"));
                 } else {
+                    // The one that stops the agent isn't the first of two that leave.
+                    self.interrupted_at = None;
                     self.escaped(true).await;
                 }
             }

@@ -264,7 +264,7 @@ impl View {
         let name = step.split('~').next().unwrap_or_default();
         let Some(mut call) = self.calls.remove(name) else {
             // A model that answered speaks for itself, and notes for agents need not be there.
-            if is_new && word != CallEnd::Done && !name.ends_with("0/notes") {
+            if is_new && word != CallEnd::Done && !name.split('/').any(|part| part.starts_with("notes")) {
                 page.line(&screen.warn(&format!("  {}: {}", word.word(), term::short(text, 400))));
             }
             return None;

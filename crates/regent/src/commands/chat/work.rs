@@ -92,7 +92,12 @@ impl Session<'_> {
             match news {
                 News::Event(_, event) => self.event(event).await,
                 News::Missed(count) => self.view.missed(count, &mut self.page),
-                News::Ended(end) => self.ended(end),
+                News::Ended(end) => {
+                    // What was typed just as the answer came is the next message.
+                    for message in self.ended(end) {
+                        self.say(&message).await;
+                    }
+                }
             }
             left = left.saturating_sub(1);
             if left > 0 {
@@ -156,17 +161,35 @@ impl Session<'_> {
         }
     }
 
-    fn ended(&mut self, end: Option<TaskEnd>) {
+    /// The work on a message is over. Gives back messages that wait for it and are to be said now.
+    fn ended(&mut self, end: Option<TaskEnd>) -> Vec<String> {
         self.view.end(&mut self.page);
-        let Some(work) = self.work.take() else { return };
+        let Some(work) = self.work.take() else { return Vec::new() };
         if self.question.as_ref().is_some_and(|one| matches!(one.purpose, Purpose::Call)) {
             self.question = None;
         }
         let Some(end) = end else {
-            return self.page.line(&self.screen.bad("  the work ended without a result"));
+            self.page.line(&self.screen.bad("  the work ended without a result"));
+            return Vec::new();
         };
         match (&end.answer, task::short_of(&end, work.stops > 0)) {
-            (Some(answer), _) => self.answer(&answer.text),
+            (Some(answer), _) => {
+                self.answer(&answer.text);
+                if let Some(why) = &end.unverified {
+                    let line = format!(
+                        "  this isn't borne out by what was done: {}; `/undo` undoes it",
+                        term::inline(why)
+                    );
+                    self.page.line(&self.screen.warn(&line));
+                }
+                for one in &end.undone {
+                    let line = format!(
+                        "  left undone, because nobody could be asked: {}",
+                        term::short(&one.call, 200)
+                    );
+                    self.page.line(&self.screen.warn(&line));
+                }
+            }
             (None, Some((code, _))) if code == codes::TASK_PAUSED => {
                 self.talk.note_stopped();
                 let line = "  stopped; say what to do instead, or `/resume` to let it go on";
@@ -180,7 +203,10 @@ impl Session<'_> {
         let spent = money::spent(&self.view.spent());
         self.page
             .line(&self.screen.faint(&format!("  {} s · {spent} in all", work.began.elapsed().as_secs())));
-        if !work.queued.is_empty() {
+        let mut next = Vec::new();
+        if end.answer.is_some() && work.stops == 0 {
+            next = work.queued;
+        } else if !work.queued.is_empty() {
             // Nobody has heard them: they are the person's again.
             let head = format!("{}\n", work.queued.join("\n"));
             let rest = self.editor.text().to_owned();
@@ -188,6 +214,7 @@ impl Session<'_> {
             self.editor.complete(&format!("{head}{rest}"));
         }
         self.prompt();
+        next
     }
 }
 
