@@ -203,7 +203,9 @@ async fn adv_096_a_crash_at_every_use_of_the_disk_is_survived_and_no_effect_is_m
         let Some((site, test, task, end)) = crash_and_resume(crash_at).await else { continue };
         resumed += 1;
         assert_eq!(end.state, TaskState::Finalized, "{crash_at}: {:?}", end.why);
-        assert_eq!(end.answer, undisturbed.answer, "{crash_at}");
+        // A mark that was found to be made isn't made again, so what was done may differ; the answer doesn't.
+        let said = |end: &TaskEnd| end.answer.as_ref().map(|answer| (answer.text.clone(), answer.turns));
+        assert_eq!(said(&end), said(&undisturbed), "{crash_at}");
         let mut marks = site.marks.all();
         marks.sort_unstable();
         let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), site.options(&test));
@@ -267,7 +269,7 @@ async fn a_replay_asks_no_model_and_runs_no_tool_and_gives_the_same_prompts() {
     let end = finished(&runtime, quick("mark")).await;
     let (asked, marks) = (site.puppet.asked(), site.marks.all());
     let replayed = runtime.replay(&end.task).await.unwrap();
-    assert!(replayed.same && replayed.answer == end.answer.unwrap(), "{replayed:?}");
+    assert!(replayed.same && replayed.answer.text == end.answer.unwrap().text, "{replayed:?}");
     assert_eq!(replayed.steps, 8);
     assert_eq!((site.puppet.asked(), site.marks.all()), (asked, marks));
     assert!(runtime.diff(&end.task, &end.task).unwrap().is_empty());

@@ -374,8 +374,9 @@ impl<'r> Session<'r> {
             ));
         }
         match question.purpose {
-            // If nobody waits for it any more, the question is over.
-            Purpose::Call => drop(self.answers.send((Instant::now(), format!("{answer}\n")))),
+            // It counts for the question that is on the screen, and for none that is asked meanwhile. If nobody waits for it any more, the
+            // question is over.
+            Purpose::Call => drop(self.answers.send((self.asked_at, format!("{answer}\n")))),
             Purpose::Undo { snapshot, from, undone } => {
                 self.undo_answered(answer, (&snapshot, &from, undone)).await
             }
