@@ -141,7 +141,7 @@ mod tests {
     fn every_model_of_the_table_is_asked_under_its_own_name() {
         let (models, runs) = (table().unwrap(), litellm().unwrap());
         assert!(models.len() >= 20, "{models:?}");
-        for model in models {
+        for model in models.iter().filter(|model| !model.starts_with("open/")) {
             let name = model.split_once('/').unwrap().1;
             assert!(runs.iter().filter(|run| run.model == name).count() >= 2, "{model}");
         }

@@ -234,7 +234,7 @@ fn as_a_task(context: &Context, running: &BootedKernel, name: &str) -> Result<In
         return Ok(question(name));
     }
     let runtime = tasks::runtime(context, running, tasks::Asks::Later)?;
-    let mut spec = TaskSpec { model: name.to_owned(), ..TaskSpec::new(QUESTION) };
+    let mut spec = TaskSpec { model: name.to_owned(), todo: true, ..TaskSpec::new(QUESTION) };
     spec.limits = limits::of_task(context, running, &spec, AskedLimits::default());
     Ok(runtime.first_question(spec)?)
 }

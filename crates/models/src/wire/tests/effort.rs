@@ -3,7 +3,7 @@
 use regent_kernel::{Effort, Offer, Role, ToolUse};
 
 use super::*;
-use crate::capability::{Caching, CapabilityTable, Thinking, ToolChoice};
+use crate::capability::{Caching, CapabilitySource, CapabilityTable, Thinking, ToolChoice};
 
 fn question(effort: Option<Effort>) -> Inference {
     let sampling = regent_kernel::Sampling {
@@ -30,6 +30,7 @@ fn known(kind: &str, model: &str) -> Capability {
         refused: spec.refused.unwrap_or_default(),
         caching: spec.caching.unwrap_or(Caching::None),
         window_tokens: 20_000,
+        source: CapabilitySource::Table,
         ..Capability::default()
     }
 }
