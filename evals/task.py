@@ -192,7 +192,7 @@ class Place:
         turns = [{"calls": [{"tool": tool, "args": args}], "usage": usage} for tool, args in calls]
         turns.append({"calls": [{"tool": "task.finish", "args": {"answer": "done"}}], "usage": usage})
         (self.root / "script.json").write_text(json.dumps({"turns": turns}))
-        config = f"[models.play]\nkind = 'scripted'\nfile = '{self.root / 'script.json'}'\nmodels = ['m']\nprices.m = {{ input = 1, output = 1 }}\n"
+        config = f"[models.play]\nkind = 'scripted'\nfile = '{self.root / 'script.json'}'\nmodels = ['m']\ncapabilities.m = {{ price = {{ input = 1, output = 1 }} }}\n"
         (self.home / ".config/regent/config.toml").write_text(config)
 
     def run(self, goal, calls):

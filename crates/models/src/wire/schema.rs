@@ -1,6 +1,6 @@
 //! JSON Schemas as models' providers take them.
 //!
-//! [`shown`] takes out what some servers refuse. [`strict`] rewrites a schema into what the strict modes of OpenAI and Anthropic both accept;
+//! `shown` takes out what some servers refuse. [`strict`] rewrites a schema into what the strict modes of OpenAI and Anthropic both accept;
 //! [`restored`] turns an answer to that back into one for the schema as it was.
 
 use serde_json::{Map, Value, json};
