@@ -18,10 +18,16 @@ impl Inner {
         let request = record.said.last().map_or(record.spec.goal.as_str(), |said| said.text.as_str());
         let workspace = self.options.snapshots.as_ref().map(|checkpoints| &checkpoints.workspace);
         doubt(request, record.reads_only(), &answer.deeds, |name| {
+            // Tools have names like files.
+            if self.kernel.tool(name).is_some() {
+                return None;
+            }
             // What can't be looked up speaks for nobody.
-            let Some(workspace) = workspace.filter(|_| name.len() <= NAME_BYTES_MAX) else { return true };
+            let Some(workspace) = workspace.filter(|_| name.len() <= NAME_BYTES_MAX) else {
+                return Some(true);
+            };
             let found = std::fs::symlink_metadata(workspace.root().join(name));
-            !matches!(found, Err(error) if error.kind() == ErrorKind::NotFound)
+            Some(!matches!(found, Err(error) if error.kind() == ErrorKind::NotFound))
         })
     }
 }

@@ -41,12 +41,12 @@ impl Deed {
 }
 
 /// Why the answer to a request isn't borne out by the calls that were made for it; nothing if nothing speaks against it. Where nothing may be
-/// changed, an answer is all that is wanted.
+/// changed, an answer is all that is wanted. `exists` is about words that look like files; none if one is something else.
 pub(crate) fn doubt(
     request: &str,
     reads_only: bool,
     deeds: &[Deed],
-    exists: impl Fn(&str) -> bool,
+    exists: impl Fn(&str) -> Option<bool>,
 ) -> Option<String> {
     // Whoever denied a call knows that it wasn't made.
     if deeds.iter().any(|deed| deed.is_denied) {
@@ -71,9 +71,10 @@ pub(crate) fn doubt(
     if done.is_empty() {
         return Some("it changed nothing, though a change was asked for".to_owned());
     }
-    let named = files_in(request);
+    let mut named = files_in(request);
+    named.retain(|name| exists(name).is_some());
     let may_be_gone = |name: &str| done.iter().any(|deed| deed.may_remove() && deed.args.contains(name));
-    if let Some(missing) = named.iter().find(|name| !may_be_gone(name) && !exists(name)) {
+    if let Some(missing) = named.iter().find(|name| !may_be_gone(name) && exists(name) == Some(false)) {
         return Some(format!("`{missing}` doesn't exist"));
     }
     let touches = |deed: &&Deed| {
@@ -139,6 +140,7 @@ mod tests {
             ("Rename a.txt to b.txt", vec![moved.clone()], None),
             ("Fix the bug in a.txt", vec![shell(true)], None),
             ("Write hello into new.txt", vec![shell(true)], Some("`new.txt` doesn't exist")),
+            ("Change a.txt with fs.edit", vec![edit("a.txt", true)], None),
             ("Check the style of a.txt", vec![read(true)], None),
             ("go on", vec![read(true)], None),
             ("go on", vec![shell(false), read(true)], None),
@@ -148,7 +150,9 @@ mod tests {
             ("Change a.txt", vec![write("a.txt", true), shell(false)], None),
         ];
         for (request, deeds, wanted) in cases {
-            let found = doubt(request, is_question(request), deeds, |name| there.contains(&name));
+            let found = doubt(request, is_question(request), deeds, |name| {
+                (name != "fs.edit").then(|| there.contains(&name))
+            });
             match wanted {
                 None => assert_eq!(found, None, "{request} {deeds:?}"),
                 Some(part) => assert!(
