@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use crate::context::{
     Estimator, Finding, Guardrails, Layer, Markers, Prompts, Turn, Variables, Window, tokens_about,
 };
-use crate::door::{CallResult, Door, Patience, Retry, is_not_now};
+use crate::door::{CallResult, Door, Patience, Retry};
 use crate::event::{Event, shorten};
 use crate::stop::StopCause;
 use crate::task::{Deed, Instructions, Said};
@@ -428,11 +428,9 @@ pub(crate) async fn infer(
     let (heard, replayed) = door.persist(step, Op::Infer(inference), Patience::Failures(tries_max)).await?;
     let outcome = match heard {
         CallResult::Done(outcome) => outcome,
-        CallResult::Denied(denial) if denial.reason.code == "agent.ended" => return Err(StopCause::Ended),
-        CallResult::Denied(denial) if is_not_now(&denial.reason) => {
-            return Err(StopCause::Used(denial.reason));
+        CallResult::Denied(denial) => {
+            return Err(StopCause::of_denial(&denial.reason).unwrap_or(StopCause::Denied(denial.reason)));
         }
-        CallResult::Denied(denial) => return Err(StopCause::Denied(denial.reason)),
         CallResult::Broke(message) => return Err(StopCause::Passing(message)),
     };
     match &outcome.status {

@@ -232,30 +232,20 @@ impl Runtime {
 
     /// Takes a task. When this returns it is in the ledger, so it is not lost whatever happens next.
     pub async fn run(&self, spec: TaskSpec) -> Result<TaskHandle, TaskError> {
-        let tools = self.tools_of(&spec)?;
-        let record = TaskRecord {
-            task: fresh_id()?,
-            spec,
-            seed: fresh_seed()?,
-            tools,
-            ancestors: Vec::new(),
-            said: Vec::new(),
-        };
+        let record = self.new_record(spec)?;
         self.begin(record).await
+    }
+
+    /// The record of a task that hasn't begun.
+    fn new_record(&self, spec: TaskSpec) -> Result<TaskRecord, TaskError> {
+        let (tools, seed) = (self.tools_of(&spec)?, fresh_seed()?);
+        Ok(TaskRecord { task: fresh_id()?, spec, seed, tools, ancestors: Vec::new(), said: Vec::new() })
     }
 
     /// The first prompt of a task like this, with the tools. Starts no task.
     pub fn first_question(&self, spec: TaskSpec) -> Result<Inference, TaskError> {
-        let (tools, model) = (self.tools_of(&spec)?, spec.model.clone());
-        let record = TaskRecord {
-            task: fresh_id()?,
-            spec,
-            seed: fresh_seed()?,
-            tools,
-            ancestors: Vec::new(),
-            said: Vec::new(),
-        };
-        Ok(first_question(&self.0.craft(&record)?, &self.0.work(&record), &model)?)
+        let record = self.new_record(spec)?;
+        Ok(first_question(&self.0.craft(&record)?, &self.0.work(&record), &record.spec.model)?)
     }
 
     /// Continues a task: recorded steps are replayed, the rest runs.

@@ -3,6 +3,7 @@
 use regent_kernel::{Fault, Reason, Ticket, TicketId};
 
 use crate::context::{GuardError, PromptError, WindowError};
+use crate::door::is_not_now;
 
 /// The work stopped before it was done.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +101,15 @@ impl From<Ticket> for StopCause {
 }
 
 impl StopCause {
+    /// What a denial stops the task with, whatever was called: the agent is over, or time or money can change the answer. None if the task can
+    /// go on without the call.
+    pub(crate) fn of_denial(reason: &Reason) -> Option<Self> {
+        match reason.code.as_ref() {
+            "agent.ended" => Some(Self::Ended),
+            _code => is_not_now(reason).then(|| Self::Used(reason.clone())),
+        }
+    }
+
     /// How the task can continue from here.
     pub fn outlook(&self) -> Outlook {
         match self {

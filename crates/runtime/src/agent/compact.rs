@@ -8,7 +8,7 @@ use regent_kernel::{Inference, Message, Op, Outcome, Part, Role, Sampling, Statu
 use super::placeholders::restored_text;
 use super::{AgentLoop, observe};
 use crate::context::{Estimator, Turn};
-use crate::door::{CallResult, Patience, is_not_now};
+use crate::door::{CallResult, Patience};
 use crate::event::Event;
 use crate::stop::StopCause;
 
@@ -81,13 +81,12 @@ impl AgentLoop<'_> {
         let (heard, _) = self.door.persist(step, Op::Infer(inference), Patience::Refusals).await?;
         let outcome = match heard {
             CallResult::Done(outcome) => outcome,
-            CallResult::Denied(denial) if denial.reason.code == "agent.ended" => {
-                return Err(StopCause::Ended);
+            CallResult::Denied(denial) => {
+                return match StopCause::of_denial(&denial.reason) {
+                    Some(stop) => Err(stop),
+                    None => Ok(Err(denial.reason.code.to_string())),
+                };
             }
-            CallResult::Denied(denial) if is_not_now(&denial.reason) => {
-                return Err(StopCause::Used(denial.reason));
-            }
-            CallResult::Denied(denial) => return Ok(Err(denial.reason.code.to_string())),
             CallResult::Broke(_) => return Ok(Err("the call broke".to_owned())),
         };
         Ok(match &outcome.status {

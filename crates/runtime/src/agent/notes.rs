@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::act::paths_of;
 use super::{AgentLoop, call_of, shares};
-use crate::door::{CallResult, Patience, is_not_now};
+use crate::door::{CallResult, Patience};
 use crate::stop::StopCause;
 
 /// The files with notes for agents, with the step that reads each at the project's root.
@@ -149,14 +149,11 @@ impl AgentLoop<'_> {
         let (heard, _) = self.door.persist(step, op, Patience::Refusals).await?;
         let outcome = match heard {
             CallResult::Done(outcome) => outcome,
-            CallResult::Denied(denial) if denial.reason.code == "agent.ended" => {
-                return Err(StopCause::Ended);
-            }
             // A later run must not find what this one went on without.
-            CallResult::Denied(denial) if is_not_now(&denial.reason) => {
-                return Err(StopCause::Used(denial.reason));
+            CallResult::Denied(denial) => {
+                return StopCause::of_denial(&denial.reason).map_or(Ok(Notes::None), Err);
             }
-            CallResult::Denied(_) | CallResult::Broke(_) => return Ok(Notes::None),
+            CallResult::Broke(_) => return Ok(Notes::None),
         };
         if outcome.status != Status::Ok {
             return Ok(Notes::None);

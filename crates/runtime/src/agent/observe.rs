@@ -3,18 +3,16 @@
 use regent_kernel::{Denial, Nonce, Outcome, Reason, Status};
 
 use super::shares::Shown;
-use crate::door::{CallResult, is_not_now};
+use crate::door::CallResult;
 use crate::stop::StopCause;
 
 /// The words for a model, or the reason why the agent can't continue.
 pub(super) fn render(heard: &CallResult, nonce: &Nonce) -> Result<Shown, StopCause> {
     match heard {
         CallResult::Done(outcome) => Ok(done(outcome, nonce)),
-        CallResult::Denied(Denial { reason, .. }) if reason.code == "agent.ended" => Err(StopCause::Ended),
-        CallResult::Denied(Denial { reason, .. }) if is_not_now(reason) => {
-            Err(StopCause::Used(reason.clone()))
+        CallResult::Denied(Denial { reason, .. }) => {
+            StopCause::of_denial(reason).map_or_else(|| Ok(Shown::word(denied(reason))), Err)
         }
-        CallResult::Denied(Denial { reason, .. }) => Ok(Shown::word(denied(reason))),
         CallResult::Broke(_) => Ok(Shown::word("[the tool broke; its outcome is not known]")),
     }
 }
